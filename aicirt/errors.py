@@ -1,0 +1,196 @@
+"""Typed errors of the runtime and its client, with their names on the wire.
+
+Every error that a user can meet is a subclass of `AiciError`. On the wire an
+error is ``[code, message, detail]``; `AiciError.to_wire` and `error_from_wire`
+convert, so that the client raises the same type as the one met in a worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class AiciError(Exception):
+    """Base of all errors; `code` names the type on the wire.
+
+    `detail` holds machine-readable facts (limit names, positions, the log of a
+    failed sequence under ``"log"``); the message alone must be enough for a person.
+    """
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **detail: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+    def to_wire(self) -> list[Any]:
+        """``[code, message, detail]``, msgpack-able."""
+        return [self.code, self.message, self.detail]
+
+
+# -- a module is refused ------------------------------------------------------------
+
+
+class ModuleError(AiciError):
+    """The file is not a controller that this runtime takes; `detail["reasons"]` lists why."""
+
+    code = "module"
+
+
+class CompileLimitError(ModuleError):
+    """Compiling took more time or memory than allowed."""
+
+    code = "compile_limit"
+
+
+class UnknownModuleError(AiciError):
+    """No module has this id or tag."""
+
+    code = "unknown_module"
+
+
+# -- a controller ends its sequence with an error ------------------------------------------
+
+
+class ControllerError(AiciError):
+    """A sequence ended because of what its controller did."""
+
+    code = "controller"
+
+
+class ArgumentError(ControllerError):
+    """The controller refused its argument."""
+
+    code = "argument"
+
+
+class ControllerFailed(ControllerError):
+    """The controller called `aici_fail`, or `proc_exit` with a nonzero status."""
+
+    code = "failed"
+
+
+class TrapError(ControllerError):
+    """The Wasm code trapped; `detail["trap"]` names the kind."""
+
+    code = "trap"
+
+
+class TimeLimitError(ControllerError):
+    """A callback used more CPU time than its limit."""
+
+    code = "time_limit"
+
+
+class LateError(ControllerError):
+    """Too many steps in a row were not ready by their deadline."""
+
+    code = "late"
+
+
+class MemoryLimitError(ControllerError):
+    """The guest asked for more memory than its limit and then failed."""
+
+    code = "memory_limit"
+
+
+class ResultError(ControllerError):
+    """A callback returned something out of range: a pointer, length, verb, token or NaN."""
+
+    code = "result"
+
+
+class EmptyMaskError(ControllerError):
+    """The row allows no token at all."""
+
+    code = "empty_mask"
+
+
+class ForkLimitError(ControllerError):
+    """The request has more live sequences than allowed, or the engine cannot fork."""
+
+    code = "fork_limit"
+
+
+class VariableLimitError(ControllerError):
+    """Shared variables exceed their count or size limit."""
+
+    code = "variable_limit"
+
+
+class DeadlockError(ControllerError):
+    """Every sequence of the request stayed suspended."""
+
+    code = "deadlock"
+
+
+class CapabilityError(ControllerError):
+    """The controller used a verb that this engine does not have."""
+
+    code = "capability"
+
+
+# -- the runtime itself -------------------------------------------------------------------------
+
+
+class RuntimeFailure(AiciError):
+    """The runtime could not do its part."""
+
+    code = "runtime"
+
+
+class WorkerDiedError(RuntimeFailure):
+    """The worker process of this sequence ended."""
+
+    code = "worker_died"
+
+
+class SupervisorDiedError(RuntimeFailure):
+    """The aicirt process ended or closed the connection."""
+
+    code = "supervisor_died"
+
+
+class RuntimeTimeoutError(RuntimeFailure):
+    """No answer came within the time allowed."""
+
+    code = "timeout"
+
+
+class ProtocolError(RuntimeFailure):
+    """A message or shared-memory segment is not as the protocol says."""
+
+    code = "protocol"
+
+
+class SpaceError(RuntimeFailure):
+    """There is not enough shared memory (/dev/shm) or not enough mask rows."""
+
+    code = "space"
+
+
+class VocabularyError(AiciError):
+    """The vocabulary or tokenizer cannot be used."""
+
+    code = "vocabulary"
+
+
+class UnknownSequenceError(AiciError):
+    """No live sequence has this id."""
+
+    code = "unknown_sequence"
+
+
+def _all_codes(base: type[AiciError]) -> dict[str, type[AiciError]]:
+    found = {base.code: base}
+    for sub in base.__subclasses__():
+        found.update(_all_codes(sub))
+    return found
+
+
+def error_from_wire(wire: list[Any]) -> AiciError:
+    """The error that `AiciError.to_wire` described; an unknown code gives `AiciError`."""
+    code, message, detail = wire
+    kind = _all_codes(AiciError).get(code, AiciError)
+    return kind(message, **{str(k): v for k, v in dict(detail).items()})

@@ -1,0 +1,185 @@
+/* aici.h - the binary contract between a controller and the runtime, ABI version 1.
+ *
+ * A controller is a core WebAssembly module (wasm32, WASI preview 1 "reactor").
+ * It exports the functions under "Exports" and may import those under "Imports".
+ * All structs are little-endian with 4-byte fields and no padding; all addresses
+ * are offsets into the module's exported linear memory, "memory".
+ * docs/abi.md explains every rule; this file is the contract in C.
+ */
+#ifndef AICI_H
+#define AICI_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AICI_EXPORT(name) __attribute__((export_name(#name), visibility("default")))
+#define AICI_IMPORT(name) __attribute__((import_module("aici"), import_name(#name)))
+
+/* Put this line once in every controller: it exports the marker of the ABI version. */
+#define AICI_CONTROLLER AICI_EXPORT(aici_abi_v1) void aici_abi_v1(void) {}
+
+/* ---- verbs ------------------------------------------------------------------------ */
+
+enum {
+    AICI_STOP = 0,     /* pre, mid, post: end this sequence */
+    AICI_CONTINUE = 1, /* pre, post: go on */
+    AICI_SUSPEND = 2,  /* pre: skip this generation round */
+    AICI_FORK = 3,     /* pre: go on as num_forks sequences (0 = stop, 1 = continue) */
+    AICI_SAMPLE = 4,   /* mid: sample one token under the row */
+    AICI_SPLICE = 5,   /* mid: remove `backtrack` tokens, append `ff_tokens`, sample nothing */
+};
+
+/* ---- rows: what a sampled token may be --------------------------------------------- */
+
+enum {
+    AICI_ROW_ALL = 0,     /* every token of the vocabulary */
+    AICI_ROW_BITMASK = 1, /* row: address of uint32_t[row_len], row_len = ceil(vocab_size / 32);
+                             bit (t & 31) of word (t >> 5) is set if token t is allowed */
+    AICI_ROW_TOKEN = 2,   /* row: the one allowed token id */
+    AICI_ROW_SPARSE = 3,  /* row: address of aici_bias[row_len]; all others get row_default */
+    AICI_ROW_DENSE = 4,   /* row: address of float[row_len], row_len = vocab_size; -inf forbids */
+    AICI_ROW_SAME = 5,    /* the row of this sequence's previous AICI_SAMPLE */
+};
+
+typedef struct aici_bias {
+    uint32_t token;
+    float bias; /* added to the logit; -inf forbids; NaN and +inf are errors */
+} aici_bias;
+
+/* ---- the argument of a step ---------------------------------------------------------
+ * One per module instance, owned by the guest, at the address that aici_arg() returns.
+ * The guest sets `size`; the host fills in the rest (as far as `size` reaches) once per
+ * step, before the first of post_process, pre_process, mid_process that is called. */
+
+#define AICI_INLINE_TOKENS 16
+#define AICI_INLINE_GROUP 16
+
+enum {
+    AICI_ARG_SAMPLED = 1,    /* tokens[0] was sampled under the row of the last mid_process */
+    AICI_ARG_HAS_LOGPROB = 2 /* logprob and allowed_mass are known (else NaN) */
+};
+
+typedef struct aici_step_arg {
+    uint32_t size;         /* guest: sizeof(aici_step_arg) */
+    uint32_t seq_id;       /* this sequence; changes in a fork's child */
+    uint32_t step;         /* how many steps this sequence has made */
+    uint32_t flags;        /* AICI_ARG_* */
+    uint32_t backtrack;    /* tokens removed since the last step, before `tokens` came */
+    uint32_t num_tokens;   /* tokens appended since the last step; the first 16 inline,
+                              the rest by aici_read(AICI_TOKENS, ...) */
+    float logprob;         /* natural log p(tokens[0]) before masking, at the sampling temperature */
+    float allowed_mass;    /* probability of the allowed set in the same distribution */
+    uint32_t num_top;      /* entries for aici_read(AICI_TOP, ...): aici_top[] */
+    uint32_t num_group;    /* sequences of the fork group (1 = only this one) */
+    uint32_t tokens[AICI_INLINE_TOKENS];
+    uint32_t group[AICI_INLINE_GROUP]; /* sequence ids; all by aici_read(AICI_GROUP, ...) */
+} aici_step_arg;
+
+typedef struct aici_top {
+    uint32_t token;
+    float logprob;
+} aici_top;
+
+/* ---- results: structs whose first field is their size --------------------------------- */
+
+typedef struct aici_pre_result {
+    uint32_t size;
+    uint32_t verb;      /* STOP, CONTINUE, SUSPEND, FORK */
+    uint32_t num_forks; /* FORK */
+} aici_pre_result;
+
+typedef struct aici_post_result {
+    uint32_t size;
+    uint32_t verb; /* STOP, CONTINUE */
+} aici_post_result;
+
+typedef struct aici_mid_result {
+    uint32_t size;
+    uint32_t verb;          /* STOP, SAMPLE, SPLICE */
+    uint32_t row_kind;      /* SAMPLE: AICI_ROW_* */
+    uint32_t row;           /* SAMPLE: address, or the token of AICI_ROW_TOKEN */
+    uint32_t row_len;       /* SAMPLE: entries at `row` */
+    float row_default;      /* SAMPLE, SPARSE: 0 or -inf */
+    float temperature;      /* SAMPLE: >= 0 sets it for this token; negative or NaN: the request's own */
+    uint32_t top_k;         /* SAMPLE: ask for the k most likely tokens in the next arg; 0 = none */
+    uint32_t backtrack;     /* SPLICE */
+    uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */
+    uint32_t num_ff_tokens; /* SPLICE */
+} aici_mid_result;
+
+/* ---- exports ---------------------------------------------------------------------------
+ * required: memory, aici_abi_v1, aici_arg, aici_mid_process. The rest is optional.
+ *
+ *   void aici_abi_v1(void)                marker; AICI_CONTROLLER defines it; never called
+ *   aici_step_arg *aici_arg(void)         called once per fresh instance, after _initialize
+ *   int  aici_init(uint32_t arg_len)      read the argument with aici_read(AICI_ARG, ...);
+ *                                         0 = ready, else the argument is refused (say why with
+ *                                         aici_fail). Sees no prompt: its result is memoised.
+ *   int  aici_init_prompt(uint32_t n)     read the n prompt tokens with aici_read(AICI_PROMPT, ...)
+ *   aici_pre_result  *aici_pre_process(void)   on the critical path, about 1 ms
+ *   aici_mid_result  *aici_mid_process(void)   overlaps the forward pass, about 20 ms
+ *   aici_post_result *aici_post_process(void)  on the critical path, about 1 ms
+ */
+
+/* ---- imports, module "aici" --------------------------------------------------------------- */
+
+enum {
+    AICI_ARG = 0,    /* bytes: the controller argument */
+    AICI_PROMPT = 1, /* uint32_t[]: the prompt */
+    AICI_TOKENS = 2, /* uint32_t[]: tokens appended in this step */
+    AICI_GROUP = 3,  /* uint32_t[]: sequence ids of the fork group */
+    AICI_TOP = 4,    /* aici_top[]: most likely tokens of the last distribution */
+    AICI_VALUE = 5,  /* bytes: the value found by the last aici_var_get */
+    AICI_TOKENIZED = 6 /* uint32_t[]: the result of the last aici_tokenize */
+};
+
+/* Copies up to `len` bytes of `source`, from byte `offset` on, to `dst`.
+ * Returns the total size of the source in bytes. */
+AICI_IMPORT(read) uint32_t aici_read(uint32_t source, uint32_t offset, void *dst, uint32_t len);
+
+/* Maps the vocabulary image (read-only, shared, see docs/vocabulary.md) into memory and
+ * returns its address. Later calls return the same address. */
+AICI_IMPORT(vocabulary) const void *aici_vocabulary(void);
+
+/* Tokenizes bytes as the model's tokenizer would; bytes that are not valid UTF-8 become the
+ * tokens of those bytes. Returns the number of tokens; fetch them with aici_read(AICI_TOKENIZED). */
+AICI_IMPORT(tokenize) uint32_t aici_tokenize(const void *src, uint32_t len);
+
+/* Variables are shared by all forks of one request. Every write raises the version by one;
+ * a missing variable has version 0. */
+#define AICI_ANY_VERSION 0xffffffffu
+enum { AICI_SET = 0, AICI_APPEND = 1 };
+/* Returns the version (0 = missing) and stores the value's length at *len (may be NULL). */
+AICI_IMPORT(var_get) uint32_t aici_var_get(const char *name, uint32_t name_len, uint32_t *len);
+/* Writes if `when_version` is AICI_ANY_VERSION or the present version.
+ * Returns the new version, or 0 if the version differed. */
+AICI_IMPORT(var_write) uint32_t aici_var_write(const char *name, uint32_t name_len, const void *value,
+                                               uint32_t value_len, uint32_t op, uint32_t when_version);
+
+enum {
+    AICI_CAP_FORK = 1,      /* 1 if the engine can fork */
+    AICI_CAP_BACKTRACK = 2, /* 1 if the engine can take tokens back */
+    AICI_CAP_FF_TOKENS = 3, /* 1 if the engine takes ff_tokens */
+    AICI_CAP_SUSPEND = 4,   /* 1 if the engine can skip a round */
+    AICI_CAP_LOGPROBS = 5,  /* 1 if logprob and allowed_mass are given */
+    AICI_CAP_TOP_K = 6,     /* the largest top_k that is answered */
+    AICI_CAP_DENSE = 7,     /* 1 if SPARSE and DENSE rows are taken */
+    AICI_CAP_TOKENIZER = 8, /* 1 if aici_tokenize is the model's own tokenizer, 0 if it is greedy */
+    AICI_CAP_MAX_FORKS = 9, /* live sequences that one request may have */
+};
+/* Returns the value of a capability; 0 for one that this runtime does not know. */
+AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);
+
+/* Ends the sequence at once, as if AICI_STOP had been returned. */
+AICI_IMPORT(stop) __attribute__((noreturn)) void aici_stop(void);
+/* Ends the sequence with an error that carries this message. */
+AICI_IMPORT(fail) __attribute__((noreturn)) void aici_fail(const char *message, uint32_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* AICI_H */
