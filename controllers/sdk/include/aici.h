@@ -96,6 +96,8 @@ typedef struct aici_post_result {
     uint32_t verb; /* STOP, CONTINUE */
 } aici_post_result;
 
+#define AICI_GREEDY (-1.0f)
+
 typedef struct aici_mid_result {
     uint32_t size;
     uint32_t verb;          /* STOP, SAMPLE, SPLICE */
@@ -103,7 +105,7 @@ typedef struct aici_mid_result {
     uint32_t row;           /* SAMPLE: address, or the token of AICI_ROW_TOKEN */
     uint32_t row_len;       /* SAMPLE: entries at `row` */
     float row_default;      /* SAMPLE, SPARSE: 0 or -inf */
-    float temperature;      /* SAMPLE: >= 0 sets it for this token; negative or NaN: the request's own */
+    float temperature;      /* SAMPLE: for this token; 0: the request's own; AICI_GREEDY: greedy */
     uint32_t top_k;         /* SAMPLE: ask for the k most likely tokens in the next arg; 0 = none */
     uint32_t backtrack;     /* SPLICE */
     uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */

@@ -1,0 +1,193 @@
+"""Every message of the data plane and the control plane, in one place.
+
+Messages are msgpack arrays: a NamedTuple packs as its fields in order, with the
+operation's number first. Fields are only ever added at the end. docs/protocol.md tells
+the story; this file is what is sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgpack
+
+from aicirt.errors import ProtocolError
+
+#: raised when a message changes incompatibly; both sides compare it when they meet
+PROTOCOL_VERSION = 1
+
+# -- data plane: client -> worker ---------------------------------------------------------
+
+START, STEP, CLONE, FREE = 1, 2, 3, 4
+
+
+class Start(NamedTuple):
+    """Makes a sequence from a template that the worker holds, and runs init_prompt."""
+
+    op: int
+    seq: int
+    template: int
+    #: prompt tokens, little-endian uint32
+    prompt: bytes
+    #: [[capability id, value], ...] of the engine, as in aici.h
+    capabilities: list[list[int]]
+    #: seeds random_get of the guest
+    seed: int
+
+
+class StepOp(NamedTuple):
+    """One sequence's part of a step; see `pyaici.step.StepInput`."""
+
+    seq: int
+    #: aici.h AICI_ARG_*
+    flags: int
+    backtrack: int
+    tokens: list[int]
+    logprob: float
+    allowed_mass: float
+    #: [[token, logprob], ...] or None
+    top: list[list[Any]] | None
+
+
+class StepRequest(NamedTuple):
+    """One step of some sequences of this client."""
+
+    op: int
+    step: int
+    #: rows that the engine has done with: [row, generation, row, generation, ...]
+    released_rows: list[int]
+    released_dense: list[int]
+    ops: list[list[Any]]
+
+
+class Clone(NamedTuple):
+    """The engine copies a sequence of its own accord (n > 1, beam search)."""
+
+    op: int
+    parent: int
+    child: int
+
+
+class Free(NamedTuple):
+    """The engine has ended these sequences."""
+
+    op: int
+    seqs: list[int]
+
+
+# -- data plane: worker -> client ----------------------------------------------------------
+
+STARTED, PRE, MID, CLONED, NOTICE = 1, 2, 3, 4, 5
+
+
+class Started(NamedTuple):
+    """Answer to Start; `error` is an `AiciError.to_wire` or None."""
+
+    op: int
+    seq: int
+    error: list[Any] | None
+    log: str
+
+
+class Pre(NamedTuple):
+    """What post_process and pre_process said, of those that did not say Continue.
+
+    `verdicts`: [seq, verb, payload]; payload is the list of children of a fork, the
+    error of an error, else None.
+    """
+
+    op: int
+    step: int
+    verdicts: list[list[Any]]
+
+
+class Mid(NamedTuple):
+    """What mid_process said. `results`: one list per sequence, see `Sample` and its kin."""
+
+    op: int
+    step: int
+    results: list[list[Any]]
+    #: [[seq, text], ...]
+    logs: list[list[Any]]
+
+
+class Sample(NamedTuple):
+    """A result with a row.
+
+    kind ALL: nothing else counts; BITMASK: `row`, `generation`; TOKEN: `row` is the token;
+    SPARSE: `row` holds `count` pairs (uint32 token, float32 bias); DENSE: `row` is a dense row;
+    SAME: as the sequence's last row.
+    """
+
+    seq: int
+    verb: int
+    kind: int
+    row: int
+    generation: int
+    count: int
+    default: float
+    temperature: float | None
+    top_k: int
+
+
+class Splice(NamedTuple):
+    """A result that takes back and appends tokens."""
+
+    seq: int
+    verb: int
+    backtrack: int
+    ff_tokens: list[int]
+
+
+class Bare(NamedTuple):
+    """A result without a row: STOP, LATE, ERROR (`error` set)."""
+
+    seq: int
+    verb: int
+    error: list[Any] | None = None
+
+
+class Cloned(NamedTuple):
+    """Answer to Clone."""
+
+    op: int
+    child: int
+    error: list[Any] | None
+
+
+# -- control plane (frames over sockets) -------------------------------------------------------
+
+
+class Call(NamedTuple):
+    """A request on a control socket: answered by a `Reply` with the same number."""
+
+    number: int
+    name: str
+    args: dict[str, Any]
+
+
+class Reply(NamedTuple):
+    """`error` is an `AiciError.to_wire`, or None and `value` counts."""
+
+    number: int
+    error: list[Any] | None
+    value: Any
+
+
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+
+def encode(message: NamedTuple) -> bytes:
+    """The bytes of a message."""
+    return _pack(message)
+
+
+def decode(data: bytes) -> list[Any]:
+    """The fields of a message, the operation first. Raises ProtocolError if it is not one."""
+    try:
+        fields = msgpack.unpackb(data, raw=False, strict_map_key=False)
+    except (ValueError, msgpack.exceptions.ExtraData, msgpack.exceptions.UnpackException) as error:
+        raise ProtocolError(f"a message of {len(data)} bytes is not msgpack: {error}") from error
+    if not isinstance(fields, list) or not fields:
+        raise ProtocolError("a message is not an array")
+    return fields

@@ -1,0 +1,64 @@
+"""Names of shared-memory objects and semaphores, and the sweep of orphaned ones.
+
+A name tells who made it: ``/aici-<uid>-<pid>-<start time>-<random>``. The start time
+(clock ticks since boot) makes it safe to say later whether that very process
+still lives, so names that a killed process left behind can be removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from pathlib import Path
+
+import posix_ipc
+
+_SHM_DIR = Path("/dev/shm")
+_NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]+)$")
+
+
+def process_start_time(pid: int) -> int | None:
+    """Start time of a process in clock ticks since boot; None if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # the command name may contain spaces and parentheses: fields follow the last ')'
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def fresh_name() -> str:
+    """A name nobody has used, owned by this process (for posix_ipc, with the leading slash)."""
+    pid = os.getpid()
+    return f"/aici-{os.getuid()}-{pid}-{process_start_time(pid)}-{secrets.token_hex(6)}"
+
+
+def unlink_shared_memory(name: str) -> None:
+    """Removes the name; fine if it is gone already."""
+    try:
+        posix_ipc.unlink_shared_memory(name)
+    except posix_ipc.ExistentialError:
+        pass
+
+
+def unlink_semaphore(name: str) -> None:
+    """Removes the name; fine if it is gone already."""
+    try:
+        posix_ipc.unlink_semaphore(name)
+    except posix_ipc.ExistentialError:
+        pass
+
+
+def sweep_orphans() -> list[str]:
+    """Removes this user's names whose process is gone; returns what was removed."""
+    removed = []
+    for entry in _SHM_DIR.iterdir() if _SHM_DIR.is_dir() else ():
+        match = _NAME.match(entry.name)
+        if match is None or int(match["uid"]) != os.getuid():
+            continue
+        if process_start_time(int(match["pid"])) == int(match["start"]):
+            continue
+        (unlink_semaphore if match["sem"] else unlink_shared_memory)("/" + match["name"])
+        removed.append(entry.name)
+    return removed

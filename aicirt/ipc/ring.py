@@ -1,0 +1,108 @@
+"""A byte ring in shared memory for one writer and one reader.
+
+A frame is a word (length, and the top bit if the message goes on in the next frame)
+and the bytes, padded to 4. Positions are 64-bit counters that only grow, each written
+by one side alone. The doorbell that follows every write orders the memory accesses.
+What the peer wrote is copied out before it is looked at.
+"""
+
+from __future__ import annotations
+
+from aicirt.errors import ProtocolError
+
+#: bytes in front of the data: the writer's position and the reader's, a cache line each
+HEADER_BYTES = 128
+_MORE = 0x80000000
+
+
+class Ring:
+    """View of a ring; make one `Ring` per side over the same memory."""
+
+    __slots__ = ("_capacity", "_data", "_parts", "_positions")
+
+    def __init__(self, memory: memoryview) -> None:
+        """`memory`: writable bytes, HEADER_BYTES + a capacity that is a multiple of 8."""
+        self._positions = memory[:HEADER_BYTES].cast("Q")
+        self._data = memory[HEADER_BYTES:]
+        self._capacity = len(self._data)
+        self._parts: list[bytes] = []
+
+    @property
+    def max_frame(self) -> int:
+        """The longest run of bytes put into one frame; longer messages are split."""
+        return self._capacity // 2 - 4
+
+    def free(self) -> int:
+        """Bytes that can be written now."""
+        used = self._positions[0] - self._positions[8]
+        if not 0 <= used <= self._capacity:
+            raise ProtocolError(f"ring positions are inconsistent ({used} of {self._capacity} bytes used)")
+        return self._capacity - used
+
+    def try_write(self, payload: bytes, more: bool = False) -> bool:
+        """Writes one frame of at most `max_frame` bytes; False if there is no room now."""
+        length = len(payload)
+        padded = 4 + (length + 3 & ~3)
+        if padded > self.free():
+            return False
+        position = self._positions[0]
+        word = (length | _MORE if more else length).to_bytes(4, "little")
+        self._copy_in(position, word)
+        self._copy_in(position + 4, payload)
+        self._positions[0] = position + padded
+        return True
+
+    def read(self) -> bytes | None:
+        """The next whole message, or None. Raises ProtocolError on nonsense."""
+        while True:
+            start, end = self._positions[8], self._positions[0]
+            available = end - start
+            if available == 0:
+                return None
+            if not 4 <= available <= self._capacity:
+                raise ProtocolError(f"ring positions are inconsistent ({available} bytes available)")
+            word = int.from_bytes(self._copy_out(start, 4), "little")
+            length = word & ~_MORE
+            padded = 4 + (length + 3 & ~3)
+            if padded > available:
+                raise ProtocolError(f"frame of {length} bytes where {available} are available")
+            payload = self._copy_out(start + 4, length)
+            self._positions[8] = start + padded
+            if word & _MORE:
+                self._parts.append(payload)
+            elif self._parts:
+                whole = b"".join([*self._parts, payload])
+                self._parts.clear()
+                return whole
+            else:
+                return payload
+
+    def frames(self, message: bytes) -> list[tuple[bytes, bool]]:
+        """Splits a message into (payload, more) frames for `try_write`."""
+        limit = self.max_frame
+        if len(message) <= limit:
+            return [(message, False)]
+        cuts = range(0, len(message), limit)
+        return [(message[i : i + limit], i + limit < len(message)) for i in cuts]
+
+    def release(self) -> None:
+        """Lets go of the memory so that its map can be closed."""
+        self._positions.release()
+        self._data.release()
+
+    def _copy_in(self, position: int, payload: bytes) -> None:
+        at = position % self._capacity
+        end = at + len(payload)
+        if end <= self._capacity:
+            self._data[at:end] = payload
+        else:
+            head = self._capacity - at
+            self._data[at:] = payload[:head]
+            self._data[: end - self._capacity] = payload[head:]
+
+    def _copy_out(self, position: int, length: int) -> bytes:
+        at = position % self._capacity
+        end = at + length
+        if end <= self._capacity:
+            return bytes(self._data[at:end])
+        return bytes(self._data[at:]) + bytes(self._data[: end - self._capacity])

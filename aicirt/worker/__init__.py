@@ -1,0 +1,1 @@
+"""The worker process: runs the controllers of many sequences on one thread."""

@@ -1,0 +1,199 @@
+"""Reads what a callback returned out of guest memory, checks it, and moves rows to shared memory.
+
+Nothing a guest returns is believed: addresses, lengths, verbs, tokens and numbers are
+checked, and every refusal names the field and what is allowed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aicirt.errors import CapabilityError, EmptyMaskError, ResultError
+from aicirt.ipc.messages import Bare, Sample, Splice
+
+if TYPE_CHECKING:
+    from aicirt.ipc.layout import Layout
+    from aicirt.ipc.rows import RowPool
+    from aicirt.wasm.instance import Instance
+    from aicirt.worker.sequence import Sequence
+
+STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR = range(8)
+ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
+
+CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
+CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
+
+_PRE = struct.Struct("<3I")
+_POST = struct.Struct("<2I")
+_MID = struct.Struct("<5I2f4I")
+_memmove = ctypes.memmove
+_NEG_INF = -math.inf
+_GREEDY = -1.0
+
+
+def read_pre(instance: Instance, address: int) -> tuple[int, int]:
+    """(verb, number of forks) of an aici_pre_result; Fork 0 is Stop and Fork 1 is Continue."""
+    size, verb, forks = _PRE.unpack_from(instance.window(address, _PRE.size, "aici_pre_result"), 0)
+    if size < _PRE.size:
+        raise ResultError(f"aici_pre_result: size is {size}, at least {_PRE.size} needed")
+    if verb > FORK:
+        raise ResultError(f"aici_pre_result: verb {verb} is not STOP, CONTINUE, SUSPEND or FORK")
+    if verb == FORK and forks < 2:
+        return (CONTINUE if forks else STOP), 1
+    return verb, forks
+
+
+def read_post(instance: Instance, address: int) -> int:
+    """The verb of an aici_post_result."""
+    size, verb = _POST.unpack_from(instance.window(address, _POST.size, "aici_post_result"), 0)
+    if size < _POST.size:
+        raise ResultError(f"aici_post_result: size is {size}, at least {_POST.size} needed")
+    if verb > CONTINUE:
+        raise ResultError(f"aici_post_result: verb {verb} is not STOP or CONTINUE")
+    return int(verb)
+
+
+class RowWriter:
+    """Turns an aici_mid_result into the message for the client."""
+
+    __slots__ = ("_dense", "_layout", "_rows", "_tail", "_zeros")
+
+    def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._dense = dense
+        #: bits of the last mask word that stand for tokens
+        self._tail = (1 << (layout.vocab_size - 32 * (layout.mask_words - 1))) - 1
+        self._zeros = ctypes.create_string_buffer(layout.mask_words * 4)
+
+    def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
+        """Raises ResultError, EmptyMaskError, CapabilityError or SpaceError."""
+        instance = seq.instance
+        (size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff) = (
+            _MID.unpack_from(instance.window(address, _MID.size, "aici_mid_result"), 0)
+        )
+        if size < _MID.size:
+            raise ResultError(f"aici_mid_result: size is {size}, at least {_MID.size} needed")
+        if verb == SAMPLE:
+            if top_k:
+                top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
+            wanted = _temperature(temperature)
+            row, generation, count = self._row(seq, kind, row, row_len, default)
+            seq.has_row = True
+            return Sample(seq.id, SAMPLE, kind, row, generation, count, default, wanted, top_k)
+        if verb == STOP:
+            return Bare(seq.id, STOP)
+        if verb == SPLICE:
+            return self._splice(seq, backtrack, ff_tokens, num_ff)
+        raise ResultError(f"aici_mid_result: verb {verb} is not STOP, SAMPLE or SPLICE")
+
+    def _row(self, seq: Sequence, kind: int, row: int, row_len: int, default: float) -> tuple[int, int, int]:
+        instance, layout = seq.instance, self._layout
+        if kind == BITMASK:
+            nbytes = layout.mask_words * 4
+            if row_len < layout.mask_words:
+                raise ResultError(
+                    f"aici_mid_result: row_len is {row_len} words; {layout.mask_words} cover the vocabulary"
+                )
+            source = instance.address(row, nbytes, "row")
+            number, generation, target = self._rows.take()
+            _memmove(target, source, nbytes)
+            last = ctypes.c_uint32.from_address(target + nbytes - 4)
+            last.value &= self._tail
+            if not _differ(target, self._zeros, nbytes):
+                self._rows.give_back(number, generation)
+                raise _nothing_allowed()
+            return number, generation, 0
+        if kind == ALL:
+            return 0, 0, 0
+        if kind == TOKEN:
+            if row >= layout.vocab_size:
+                raise ResultError(f"aici_mid_result: token {row} is not below {layout.vocab_size}")
+            return row, 0, 0
+        if kind == SAME:
+            if not seq.has_row:
+                raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
+            return 0, 0, 0
+        if kind not in (SPARSE, DENSE):
+            raise ResultError(f"aici_mid_result: there is no row kind {kind}")
+        if not seq.context.capabilities.get(CAP_DENSE, 0):
+            raise CapabilityError("this engine takes no SPARSE or DENSE rows (AICI_CAP_DENSE)")
+        return self._sparse(seq, row, row_len, default) if kind == SPARSE else self._dense_row(seq, row, row_len)
+
+    def _sparse(self, seq: Sequence, row: int, count: int, default: float) -> tuple[int, int, int]:
+        layout = self._layout
+        if default not in (0.0, _NEG_INF):
+            raise ResultError(f"aici_mid_result: row_default is {default}, 0 or -inf are possible")
+        if count * 8 > layout.row_bytes:
+            raise ResultError(
+                f"aici_mid_result: {count} sparse entries; at most {layout.row_bytes // 8} fit, use AICI_ROW_DENSE"
+            )
+        pairs = np.frombuffer(seq.instance.read(row, count * 8), dtype=np.uint32).reshape(count, 2)
+        bias = pairs[:, 1].view(np.float32) if count else np.empty(0, np.float32)
+        if count and int(pairs[:, 0].max()) >= layout.vocab_size:
+            raise ResultError(f"aici_mid_result: sparse token {int(pairs[:, 0].max())} is not below {layout.vocab_size}")
+        if not (bias < math.inf).all():
+            raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
+        if default == _NEG_INF and not (bias > _NEG_INF).any():
+            raise _nothing_allowed()
+        number, generation, target = self._rows.take()
+        _memmove(target, pairs.ctypes.data, count * 8)
+        return number, generation, count
+
+    def _dense_row(self, seq: Sequence, row: int, row_len: int) -> tuple[int, int, int]:
+        size = self._layout.vocab_size
+        if row_len < size:
+            raise ResultError(f"aici_mid_result: row_len is {row_len}; a dense row has {size} entries")
+        bias = np.frombuffer(seq.instance.read(row, size * 4), dtype=np.float32)
+        if not (bias < math.inf).all():
+            raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
+        if not (bias > _NEG_INF).any():
+            raise _nothing_allowed()
+        number, generation, target = self._dense.take()
+        _memmove(target, bias.ctypes.data, size * 4)
+        return number, generation, size
+
+    def _splice(self, seq: Sequence, backtrack: int, address: int, count: int) -> Splice:
+        capabilities = seq.context.capabilities
+        if backtrack and not capabilities.get(CAP_BACKTRACK, 0):
+            raise CapabilityError("this engine cannot take tokens back (AICI_CAP_BACKTRACK)")
+        if count and not capabilities.get(CAP_FF_TOKENS, 0):
+            raise CapabilityError("this engine takes no forced tokens (AICI_CAP_FF_TOKENS)")
+        if backtrack > seq.length:
+            raise ResultError(
+                f"aici_mid_result: backtrack is {backtrack}, but the sequence has {seq.length} tokens"
+            )
+        limit = seq.context.limits.max_ff_tokens
+        if count > limit:
+            raise ResultError(f"aici_mid_result: {count} ff_tokens; at most {limit} fit into one splice")
+        tokens = np.frombuffer(seq.instance.read(address, count * 4), dtype=np.uint32).tolist() if count else []
+        if count and max(tokens) >= self._layout.vocab_size:
+            raise ResultError(f"aici_mid_result: ff_token {max(tokens)} is not below {self._layout.vocab_size}")
+        return Splice(seq.id, SPLICE, backtrack, tokens)
+
+
+def _temperature(value: float) -> float | None:
+    if value == 0:
+        return None
+    if value == _GREEDY:
+        return 0.0
+    if 0 < value < math.inf:
+        return value
+    raise ResultError(
+        f"aici_mid_result: temperature is {value}; positive, 0 (the request's own) or AICI_GREEDY are possible"
+    )
+
+
+def _nothing_allowed() -> EmptyMaskError:
+    return EmptyMaskError("the row of mid_process allows no token; to end the sequence return STOP")
+
+
+_libc = ctypes.CDLL(None)
+_differ = _libc.memcmp
+_differ.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_differ.restype = ctypes.c_int

@@ -1,0 +1,53 @@
+"""Variables that the forks of one request share."""
+
+from __future__ import annotations
+
+from aicirt.errors import VariableLimitError
+from aicirt.settings import RequestLimits
+
+
+class Variables:
+    """Named byte strings with versions. A missing variable has version 0; every write adds 1."""
+
+    __slots__ = ("_bytes", "_limits", "_values", "writes")
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._values: dict[bytes, tuple[int, bytes]] = {}
+        self._bytes = 0
+        #: number of writes so far: tells whether anything changed in a step
+        self.writes = 0
+
+    def get(self, name: bytes) -> tuple[int, bytes]:
+        """(version, value); (0, b"") if missing."""
+        return self._values.get(name, (0, b""))
+
+    def set(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
+        """Replaces the value; returns the new version, or 0 if `when_version` is not the present one.
+
+        Raises VariableLimitError.
+        """
+        version, old = self.get(name)
+        if when_version is not None and when_version != version:
+            return 0
+        if version == 0:
+            if len(name) > self._limits.max_variable_name:
+                raise VariableLimitError(
+                    f"a variable name of {len(name)} bytes is over the limit of {self._limits.max_variable_name}"
+                )
+            if len(self._values) >= self._limits.max_variables:
+                raise VariableLimitError(f"the request has {len(self._values)} variables, which is the limit")
+        grown = self._bytes + len(value) - len(old) + (len(name) if version == 0 else 0)
+        if grown > self._limits.max_variable_bytes:
+            raise VariableLimitError(
+                f"the variables of the request would take {grown} bytes; "
+                f"the limit is {self._limits.max_variable_bytes}"
+            )
+        self._bytes = grown
+        self._values[name] = (version + 1, value)
+        self.writes += 1
+        return version + 1
+
+    def append(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
+        """Like `set`, with the value added to the end of the present one."""
+        return self.set(name, self.get(name)[1] + value, when_version)
