@@ -1,0 +1,25 @@
+"""Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`.
+
+``build_controller`` builds one, ``build_all`` every folder of ``controllers/``. Both are incremental
+and safe to call from several processes. This package needs the standard library and `ziglang` only,
+because building the wheel uses it in an environment that has nothing else.
+"""
+
+from __future__ import annotations
+
+from .controller import Built, build_controller
+from .errors import BuildError
+from .project import build_all, controller_folders
+from .sdk import Sdk, find_sdk
+from .toolchain import Toolchain
+
+__all__ = [
+    "BuildError",
+    "Built",
+    "Sdk",
+    "Toolchain",
+    "build_all",
+    "build_controller",
+    "controller_folders",
+    "find_sdk",
+]

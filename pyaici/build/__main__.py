@@ -1,0 +1,46 @@
+"""``python -m pyaici.build``: builds the controllers of the source tree, or one folder or set of files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .controller import Built, build_controller
+from .errors import BuildError
+from .project import PROBE_NAME, iter_build
+from .toolchain import Toolchain
+
+_DEFAULT_OUT = Path(__file__).resolve().parent.parent / "_wasm"
+
+
+def report(built: Built) -> str:
+    """One line: what it is, its size in kB (1000 bytes), how long it took."""
+    how = f"{built.seconds:.1f} s" if built.changed else "unchanged"
+    if built.name == PROBE_NAME:
+        return f"size.three_layers_kb {built.size / 1000:.1f} kB"
+    return f"{built.name:<24} {built.size / 1000:>8.1f} kB  {how}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status: 0, or 1 when a controller does not build."""
+    parser = argparse.ArgumentParser(prog="python -m pyaici.build", description=__doc__)
+    parser.add_argument("sources", nargs="*", type=Path, help="a folder or files; none: all of controllers/")
+    parser.add_argument("-o", "--out", type=Path, help="the .wasm file, or the folder when all are built")
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.sources:
+            sources = arguments.sources
+            out = arguments.out or Path(f"{sources[0].resolve().stem}.wasm")
+            print(report(build_controller(sources[0] if len(sources) == 1 else sources, out)))
+        else:
+            for built in iter_build(arguments.out or _DEFAULT_OUT, tools=Toolchain()):
+                print(report(built), flush=True)
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""The error of this package."""
+
+from __future__ import annotations
+
+
+class BuildError(Exception):
+    """A controller cannot be built; the message names the cause, with the compiler's own words."""

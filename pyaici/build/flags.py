@@ -1,0 +1,41 @@
+"""Every compiler and linker flag, once.
+
+Zig builds its libc (and libc++) once per set of target flags, which takes about 20 s each. So `TARGET` is the
+same for C, C++ and the link, and nothing else here may be a target or optimisation flag.
+"""
+
+from __future__ import annotations
+
+#: wasmtime runs SIMD and bulk memory by default; both make loops over masks several times faster
+TARGET = ("-target", "wasm32-wasi", "-O3", "-msimd128", "-mbulk-memory")
+
+#: sections per function, so that the link drops what a controller does not use
+_SECTIONS = ("-ffunction-sections", "-fdata-sections")
+#: `{.size = sizeof(x)}` is how the structs of aici.h begin, so missing initialisers are meant
+_WARNINGS = (
+    "-Wall",
+    "-Wextra",
+    "-Wno-missing-field-initializers",
+    "-Wno-missing-designated-field-initializers",
+)
+
+C = (*TARGET, "-std=gnu17", *_SECTIONS, *_WARNINGS)
+#: there is no C++ exception support for WASI: `throw` would not link
+CXX = (*TARGET, "-std=c++20", "-fno-exceptions", "-fno-rtti", *_SECTIONS, *_WARNINGS)
+
+#: 64 KiB of stack instead of Zig's 16 MiB, which every instance would have to map
+STACK_BYTES = 65536
+#: a reactor has no `main`: the host calls `_initialize` once and then the exports
+LINK = (*TARGET, "-s", "-mexec-model=reactor", f"-Wl,-z,stack-size={STACK_BYTES}", "-Wl,--gc-sections")
+
+ZIG = (
+    *(
+        "-target",
+        "wasm32-wasi",
+        "-mexec-model=reactor",
+        "-O",
+        "ReleaseSmall",
+        "-mcpu=baseline+simd128+bulk_memory",
+    ),
+    *("-fstrip", "-fno-entry", "-rdynamic", "--stack", str(STACK_BYTES)),
+)

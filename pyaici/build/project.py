@@ -1,0 +1,49 @@
+"""Builds every controller of a source tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .controller import SOURCE_SUFFIXES, Built, build_controller
+from .errors import BuildError
+from .sdk import Sdk, source_tree
+from .toolchain import Toolchain
+
+
+def controller_folders(root: Path) -> list[Path]:
+    """The folders of ``root/controllers`` that hold a controller: all but ``sdk`` that have sources."""
+    folders = sorted(p for p in (root / "controllers").iterdir() if p.is_dir() and p.name != "sdk")
+    return [f for f in folders if any(p.suffix in SOURCE_SUFFIXES for p in f.iterdir())]
+
+
+def build_all(
+    out_dir: Path | str, *, root: Path | None = None, tools: Toolchain | None = None
+) -> list[Built]:
+    """Builds each folder ``controllers/NAME`` below `root` to ``out_dir/NAME.wasm``.
+
+    `root` is the source tree, by default the one that this package runs from.
+
+    Raises:
+        BuildError: there is no source tree, or a controller does not compile.
+    """
+    return list(iter_build(Path(out_dir), root=root, tools=tools))
+
+
+def iter_build(out_dir: Path, *, root: Path | None = None, tools: Toolchain | None = None) -> Iterator[Built]:
+    """As `build_all`, one by one."""
+    root = root or source_tree()
+    if root is None:
+        raise BuildError("there is no source tree here: an installed package brings its controllers built")
+    tools = tools or Toolchain()
+    sdk = Sdk(root / "controllers" / "sdk")
+    for folder in controller_folders(root):
+        yield build_controller(folder, out_dir / f"{folder.name}.wasm", sdk=sdk, tools=tools)
+    probe = sdk.root / PROBE
+    if probe.is_file():
+        yield build_controller([probe], tools.cache / "size" / f"{PROBE_NAME}.wasm", sdk=sdk, tools=tools)
+
+
+#: a controller that uses the SDK's three layers and nothing else: its size is theirs
+PROBE = "size_probe.cpp"
+PROBE_NAME = "size.three_layers"

@@ -1,0 +1,64 @@
+"""Where the controller SDK lies: inside the installed package, or in the source tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import BuildError
+
+CXX_SUFFIXES = (".cpp", ".cc", ".cxx")
+HEADER_SUFFIXES = (".h", ".hpp", ".hh", ".inc")
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """The SDK's folder: headers in ``include``, C++ sources below ``src``, the module ``zig/aici.zig``."""
+
+    root: Path
+
+    @property
+    def include(self) -> Path:
+        """The folder for ``-I``."""
+        return self.root / "include"
+
+    @property
+    def zig_module(self) -> Path:
+        """What a Zig controller gets by ``@import("aici")``."""
+        return self.root / "zig" / "aici.zig"
+
+    def cxx_sources(self) -> list[Path]:
+        """The C++ sources that become the SDK's library, sorted."""
+        return sorted(p for p in (self.root / "src").rglob("*") if p.suffix in CXX_SUFFIXES)
+
+    def headers(self) -> list[Path]:
+        """Public and private headers, sorted."""
+        return sorted(
+            p
+            for folder in ("include", "src")
+            for p in (self.root / folder).rglob("*")
+            if p.suffix in HEADER_SUFFIXES
+        )
+
+
+def source_tree() -> Path | None:
+    """The root of the source tree that this package runs from, or None if it is an installed wheel."""
+    root = _PACKAGE.parent
+    return root if (root / "controllers" / "sdk" / "include" / "aici.h").is_file() else None
+
+
+def find_sdk() -> Sdk:
+    """The SDK of this installation.
+
+    Raises:
+        BuildError: neither the source tree nor the installed package has one.
+    """
+    tree = source_tree()
+    root = tree / "controllers" / "sdk" if tree else _PACKAGE / "_sdk"
+    if not (root / "include" / "aici.h").is_file():
+        raise BuildError(
+            f"the controller SDK is missing: no {root / 'include' / 'aici.h'}; reinstall the package aici"
+        )
+    return Sdk(root)
