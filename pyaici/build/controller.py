@@ -20,7 +20,7 @@ SOURCE_SUFFIXES = (".c", *CXX_SUFFIXES, ".zig")
 
 @dataclass(frozen=True)
 class Built:
-    """One built module: `size` in bytes, `seconds` of wall time; `changed` if `path` held other bytes before."""
+    """One built module: `size` in bytes, `seconds` of wall time; `changed` if `path` held other bytes."""
 
     name: str
     path: Path
@@ -40,9 +40,9 @@ def build_controller(
 
     Of a folder, every source directly in it is taken. C and C++ sources see ``aici.h``; where there is a C++
     source the SDK's library is linked, and the linker drops what is not used. The library is an archive: an
-    exported function that the SDK defines is linked only if something in the controller's own sources refers to
-    its object file. Zig sources are ``main.zig`` (or the only file) and what it imports; ``@import("aici")`` is
-    the SDK's module.
+    exported function that the SDK defines is linked only if something in the controller's own sources refers
+    to its object file. Zig sources are ``main.zig`` (or the only file) and what it imports; ``@import("aici")``
+    is the SDK's module.
 
     Raises:
         BuildError: there is no source, or the compiler refuses it (its messages are in the error).

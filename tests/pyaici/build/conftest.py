@@ -1,0 +1,68 @@
+"""Compilers with a private artifact cache but the machine's libc, which takes 20 s to build."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import Sdk, Toolchain, find_sdk
+from pyaici.build.toolchain import cache_dir
+
+MINIMAL = """
+#include "aici.h"
+AICI_CONTROLLER
+static aici_step_arg arg = {.size = sizeof(arg)};
+static aici_mid_result result = {.size = sizeof(result), .verb = AICI_STOP};
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { return &result; }
+"""
+
+
+class CountingToolchain(Toolchain):
+    """Keeps what was run and what was said."""
+
+    def __init__(self, cache: Path) -> None:
+        self.said: list[str] = []
+        self.ran: list[str] = []
+        super().__init__(cache, self.said.append)
+
+    def run(self, arguments: list[str | Path], what: str) -> None:  # type: ignore[override]
+        self.ran.append(what)
+        super().run(arguments, what)
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Iterator[CountingToolchain]:
+    """A compiler whose artifacts are the test's own and whose libc is the machine's."""
+    shared = cache_dir() / "zig"
+    shared.mkdir(parents=True, exist_ok=True)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "zig").symlink_to(shared)
+    yield CountingToolchain(cache)
+
+
+@pytest.fixture
+def sdk(tmp_path: Path) -> Sdk:
+    """The real ``aici.h`` beside a library of two sources, of which one refers to nothing that exists."""
+    root = tmp_path / "sdk"
+    (root / "include").mkdir(parents=True)
+    (root / "src" / "deep").mkdir(parents=True)
+    (root / "include" / "aici.h").write_text((find_sdk().include / "aici.h").read_text())
+    (root / "include" / "answer.hpp").write_text("#pragma once\nint answer();\nint other();\n")
+    (root / "src" / "answer.cpp").write_text('#include "answer.hpp"\nint answer() { return 42; }\n')
+    (root / "src" / "deep" / "other.cpp").write_text(
+        '#include <string>\n#include "answer.hpp"\nint other() { return std::to_string(answer()).size(); }\n'
+    )
+    return Sdk(root)
+
+
+@pytest.fixture
+def c_source(tmp_path: Path) -> Path:
+    """A folder with the smallest controller in C."""
+    folder = tmp_path / "minimal"
+    folder.mkdir()
+    (folder / "main.c").write_text(MINIMAL)
+    return folder

@@ -1,0 +1,84 @@
+"""The compiler: found, told to be missing, warmed up once, locked."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import pyaici.build
+from pyaici.build import BuildError, Toolchain, build_controller
+from pyaici.build.toolchain import cache_dir
+
+from .conftest import CountingToolchain
+
+
+def test_missing_compiler_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BuildError, match=r"pip install 'aici\[sdk\]'"):
+        Toolchain()
+
+
+def test_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_dir() == tmp_path / "aici"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_dir() == tmp_path / "home" / ".cache" / "aici"
+
+
+def test_first_build_says_what_takes_long(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+    """A cache without our stamps, though with Zig's files, so that the test need not wait."""
+    build_controller(c_source, tmp_path / "out.wasm", tools=tools)
+    cold = tmp_path / "cold"
+    (cold / "zig").mkdir(parents=True)
+    for entry in (tools.cache / "zig").iterdir():
+        if not entry.name.startswith("aici-warm-"):
+            (cold / "zig" / entry.name).symlink_to(entry)
+    first = CountingToolchain(cold)
+    build_controller(c_source, tmp_path / "out.wasm", tools=first)
+    assert first.said == ["building libc for Wasm, about 20 s, once"]
+    (c_source / "main.c").write_text((c_source / "main.c").read_text() + "\n\n")
+    second = CountingToolchain(cold)
+    build_controller(c_source, tmp_path / "out.wasm", tools=second)
+    assert second.said == []
+
+
+def test_a_second_build_waits(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+    waiting = CountingToolchain(tools.cache)
+    builds = threading.Thread(
+        target=build_controller, args=(c_source, tmp_path / "out.wasm"), kwargs={"tools": waiting}
+    )
+    with tools.lock():
+        builds.start()
+        builds.join(0.3)
+        assert builds.is_alive()
+        assert waiting.said == ["waiting for another build to end"]
+        assert waiting.ran == []
+    builds.join(60)
+    assert (tmp_path / "out.wasm").exists()
+
+
+def test_needs_the_standard_library_only() -> None:
+    """The wheel's build runs this package by path, where nothing but hatchling and ziglang is installed."""
+    package = Path(pyaici.build.__file__).parent
+    program = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(
+    "driver", {str(package / "__init__.py")!r}, submodule_search_locations=[{str(package)!r}])
+module = importlib.util.module_from_spec(spec)
+sys.modules["driver"] = module
+spec.loader.exec_module(module)
+import driver.__main__
+known = {{*sys.stdlib_module_names, "driver", "__main__"}}
+foreign = {{name.split(".")[0] for name in sys.modules}} - known
+print(sorted(foreign))
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
