@@ -1,0 +1,151 @@
+"""Builds the vocabulary image of docs/vocabulary.md."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicirt.errors import VocabularyError
+from aicirt.vocab import layout
+from aicirt.vocab.signatures import NUM_CLASSES, byte_classes, edge_bits
+from aicirt.vocab.trie import build_trie
+
+_HEADER_BYTES = layout.HEADER_WORDS * 4
+
+
+def build_image(
+    tokens: Sequence[bytes],
+    *,
+    special: Collection[int],
+    eos: Sequence[int],
+    bos: int | None = None,
+    pad: int | None = None,
+    unk: int | None = None,
+    vocab_size: int | None = None,
+) -> bytes:
+    """Makes the image of a vocabulary.
+
+    ``tokens[i]`` is what token i decodes to; for a special token (never text) it is the name that is
+    shown. ``eos`` are the end-of-sequence tokens, ``special`` holds the ids of all special
+    tokens; those in ``eos`` need not be repeated there. ``vocab_size`` is the number of bits in a
+    mask, if the model has more logits than the tokenizer has tokens. Raises VocabularyError.
+    """
+    size = len(tokens) if vocab_size is None else vocab_size
+    specials = _check(tokens, size, special, eos, {"bos": bos, "pad": pad, "unk": unk})
+    text = [i for i, token in enumerate(tokens) if token and i not in specials]
+    if not text:
+        raise VocabularyError("no token of this vocabulary has text")
+
+    trie = build_trie(tokens, [i for i in text if len(tokens[i]) <= layout.MAX_TRIE_DEPTH])
+    long_tokens = [i for i in text if len(tokens[i]) > layout.MAX_TRIE_DEPTH]
+    lengths = np.zeros(size, np.int64)
+    lengths[: len(tokens)] = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    offsets = np.zeros(size + 1, np.uint32)
+    offsets[1:] = np.cumsum(lengths)
+    data = b"".join(tokens)
+    flags = np.zeros(size, np.uint8)
+    flags[list(specials)] |= layout.SPECIAL
+    flags[list(eos)] |= layout.EOS
+    flags[len(tokens) :] |= layout.UNUSED
+    mask_words = -(-size // 32)
+    stride = -(-mask_words // 16) * 16
+    text_mask, class_masks = _masks(data, offsets, lengths, np.array(text), stride)
+
+    sections: dict[str, NDArray[np.generic] | bytes] = {
+        "nodes": trie.nodes,
+        "order": trie.order,
+        "class_masks": class_masks,
+        "text_mask": text_mask,
+        "token_offsets": offsets,
+        "token_bytes": data,
+        "flags": flags,
+        "eos": np.array(eos, np.uint32),
+        "byte_class": byte_classes(),
+        "duplicates": trie.duplicates,
+        "long_tokens": np.array(long_tokens, np.uint32),
+    }
+    header = {
+        "magic": layout.MAGIC,
+        "version": layout.VERSION,
+        "vocab_size": size,
+        "mask_words": mask_words,
+        "mask_stride": stride,
+        "num_nodes": len(trie.nodes) - 1,
+        "num_ordered": len(trie.order),
+        "num_eos": len(eos),
+        "num_duplicates": len(trie.duplicates),
+        "num_long": len(long_tokens),
+        "max_token_len": max(len(tokens[i]) for i in text),
+        "num_classes": NUM_CLASSES,
+        "bos": layout.NONE if bos is None else bos,
+        "pad": layout.NONE if pad is None else pad,
+        "unk": layout.NONE if unk is None else unk,
+    }
+    return _assemble(header, sections)
+
+
+def _check(
+    tokens: Sequence[bytes],
+    size: int,
+    special: Collection[int],
+    eos: Sequence[int],
+    named: dict[str, int | None],
+) -> frozenset[int]:
+    """Refuses what makes no vocabulary; returns the ids of all special tokens."""
+    if size < len(tokens):
+        raise VocabularyError(f"vocab_size is {size}, but the tokenizer has {len(tokens)} tokens")
+    if size >= layout.NO_TOKEN:
+        raise VocabularyError(f"{size} tokens are too many; the format holds {layout.NO_TOKEN - 1}")
+    if sum(map(len, tokens)) > 0x7FFFFFFF:
+        raise VocabularyError("the tokens have more than 2 GiB of text")
+    if len(set(eos)) != len(eos):
+        raise VocabularyError(f"eos names a token twice: {list(eos)}")
+    for name, ids in (("special", special), ("eos", eos)):
+        for i in ids:
+            if not 0 <= i < size:
+                raise VocabularyError(f"{name} token {i} is not in the vocabulary of {size} tokens")
+    for name, token in named.items():
+        if token is not None and not 0 <= token < size:
+            raise VocabularyError(f"{name} token {token} is not in the vocabulary of {size} tokens")
+    return frozenset(special) | frozenset(eos)
+
+
+def _masks(
+    data: bytes,
+    offsets: NDArray[np.uint32],
+    lengths: NDArray[np.int64],
+    text: NDArray[np.int64],
+    stride: int,
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The mask of all text tokens, uint32 [stride], and of each signature bit, uint32 [32, stride]."""
+    starts = offsets[text].astype(np.int64)
+    # Special tokens lie between the text: only the ranges of text tokens get bits.
+    bits, _ = edge_bits(np.frombuffer(data, np.uint8), starts, lengths[text])
+    ranges = np.stack([starts, starts + lengths[text]], axis=1).reshape(-1)
+    signatures = np.bitwise_or.reduceat(np.append(bits, np.uint32(0)), ranges)[::2]
+    text_mask = _mask_of(text, stride)
+    class_masks = np.stack([_mask_of(text[(signatures >> np.uint32(c)) & 1 == 1], stride) for c in range(32)])
+    return text_mask, class_masks
+
+
+def _mask_of(ids: NDArray[np.int64], stride: int) -> NDArray[np.uint32]:
+    bools = np.zeros(stride * 32, np.uint8)
+    bools[ids] = 1
+    return np.packbits(bools, bitorder="little").view(np.uint32)
+
+
+def _assemble(header: dict[str, int], sections: dict[str, NDArray[np.generic] | bytes]) -> bytes:
+    """Lays the sections out one after another and writes their offsets into the header."""
+    parts: list[bytes] = []
+    at = _HEADER_BYTES
+    for name, section in sections.items():
+        blob = section if isinstance(section, bytes) else section.tobytes()
+        header[name] = at
+        parts.append(blob + bytes(-len(blob) % layout.ALIGNMENT))
+        at += len(parts[-1])
+    header["total_size"] = at
+    words = np.zeros(layout.HEADER_WORDS, np.uint32)
+    words[: len(layout.HEADER)] = [header[name] for name in layout.HEADER]
+    return words.tobytes() + b"".join(parts)

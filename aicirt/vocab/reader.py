@@ -1,0 +1,122 @@
+"""Reads a vocabulary image (docs/vocabulary.md) back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicirt.errors import VocabularyError
+from aicirt.vocab import layout
+
+_ITEM_TYPES = {"token_bytes": np.uint8, "flags": np.uint8, "byte_class": np.uint8}
+
+
+class VocabularyImage:
+    """A view of an image in any buffer; nothing is copied.
+
+    Raises VocabularyError if the buffer holds no image of this version.
+    """
+
+    def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
+        self._view = memoryview(buffer).cast("B")
+        if len(self._view) < layout.HEADER_WORDS * 4:
+            raise VocabularyError(f"{len(self._view)} bytes are too few for a vocabulary image")
+        words = np.frombuffer(self._view, np.uint32, layout.HEADER_WORDS)
+        self.header: dict[str, int] = dict(zip(layout.HEADER, words.tolist(), strict=False))
+        if self.header["magic"] != layout.MAGIC:
+            raise VocabularyError("this is no vocabulary image: its first word is wrong")
+        if self.header["version"] != layout.VERSION:
+            raise VocabularyError(
+                f"vocabulary image version {self.header['version']}; this runtime reads {layout.VERSION}"
+            )
+        if self.header["total_size"] > len(self._view):
+            raise VocabularyError(
+                f"the vocabulary image is cut short: {len(self._view)} of {self.header['total_size']} bytes"
+            )
+        #: number of token ids, and words of a mask
+        self.vocab_size: int = self.header["vocab_size"]
+        self.mask_words: int = self.header["mask_words"]
+
+    def section(self, name: str, count: int) -> NDArray[np.generic]:
+        """The first ``count`` items of a section: uint32, or uint8 where the format says so."""
+        return np.frombuffer(self._view, _ITEM_TYPES.get(name, np.uint32), count, self.header[name])
+
+    @cached_property
+    def _offsets(self) -> memoryview:
+        start = self.header["token_offsets"]
+        return self._view[start : start + 4 * (self.vocab_size + 1)].cast("I")
+
+    def token(self, token: int) -> bytes:
+        """The bytes of a token; the shown name of a special one. Raises VocabularyError."""
+        if not 0 <= token < self.vocab_size:
+            raise VocabularyError(f"token {token} is not in the vocabulary of {self.vocab_size} tokens")
+        start = self.header["token_bytes"]
+        return bytes(self._view[start + self._offsets[token] : start + self._offsets[token + 1]])
+
+    def flags(self, token: int) -> int:
+        """The token's flags: layout.SPECIAL, layout.EOS, layout.UNUSED."""
+        if not 0 <= token < self.vocab_size:
+            raise VocabularyError(f"token {token} is not in the vocabulary of {self.vocab_size} tokens")
+        return self._view[self.header["flags"] + token]
+
+    def is_special(self, token: int) -> bool:
+        """Is it a token that is never text?"""
+        return bool(self.flags(token) & layout.SPECIAL)
+
+    @property
+    def eos(self) -> list[int]:
+        """The end-of-sequence tokens."""
+        return [int(i) for i in self.section("eos", self.header["num_eos"])]
+
+    @property
+    def bos(self) -> int | None:
+        """The beginning-of-sequence token."""
+        return self._named("bos")
+
+    @property
+    def pad(self) -> int | None:
+        """The padding token."""
+        return self._named("pad")
+
+    @property
+    def unk(self) -> int | None:
+        """The token for what the tokenizer does not know."""
+        return self._named("unk")
+
+    def _named(self, name: str) -> int | None:
+        return None if self.header[name] == layout.NONE else self.header[name]
+
+    @property
+    def nodes(self) -> NDArray[np.uint32]:
+        """uint32 [N + 1, 4]: the trie."""
+        count = (self.header["num_nodes"] + 1) * layout.NODE_WORDS
+        return self.section("nodes", count).view(np.uint32).reshape(-1, layout.NODE_WORDS)
+
+    @property
+    def text_mask(self) -> NDArray[np.uint32]:
+        """uint32 [W]: every token that is text."""
+        return self.section("text_mask", self.mask_words).view(np.uint32)
+
+    def class_mask(self, bit: int) -> NDArray[np.uint32]:
+        """uint32 [W]: the tokens in which this signature bit occurs."""
+        stride = self.header["mask_stride"]
+        masks = self.section("class_masks", 32 * stride).view(np.uint32)
+        return masks[bit * stride : bit * stride + self.mask_words]
+
+    def mask_of(self, tokens: Iterable[int]) -> NDArray[np.uint32]:
+        """uint32 [W]: the mask that allows these tokens."""
+        bools = np.zeros(self.mask_words * 32, np.uint8)
+        bools[np.fromiter(tokens, np.int64)] = 1
+        return np.packbits(bools, bitorder="little").view(np.uint32)
+
+    def tokens_of(self, mask: NDArray[np.uint32]) -> list[int]:
+        """The tokens that a mask, uint32 [W], allows, in order."""
+        bools = np.unpackbits(np.ascontiguousarray(mask).view(np.uint8), bitorder="little")
+        return [int(i) for i in np.flatnonzero(bools[: self.vocab_size])]
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """The text of tokens; special ones have none. Raises VocabularyError."""
+        return b"".join(self.token(t) for t in tokens if not self.is_special(t))
