@@ -1,0 +1,61 @@
+"""Guests: WebAssembly controllers under wasmtime. Nothing outside sees wasmtime or ctypes.
+
+Life of a guest, by the functions that a worker calls::
+
+    engine = Engine(Limits())                      # once per process, before it is made undumpable
+    ticker = Ticker(engine)                        # time limits; ``with ticker:`` around guests
+    linker = Linker(engine, host_functions({"read": read, ...}))   # callables (instance, *ints)
+    program = Program.from_file(linker, artifact)  # once per module
+    guest = Instance(program); guest.start()       # fresh; or Instance.from_snapshot(snapshot)
+    guest.call(Export.PRE)                         # to the end, on this thread's stack
+    fiber = Fiber(guest, Export.MID); fiber.poll() # in slices of 1 to 2 ms
+    children = guest.fork_many(3); snapshot = guest.snapshot()
+    guest.close()
+
+Rules: one thread; a host function does not call guests; an exception from a call leaves the
+guest failed, it can only be closed; snapshots and memoryviews do not outlive their program
+and instance.
+
+Two things that one might expect otherwise:
+
+* `Instance.map_readonly` makes private copy-on-write mappings. A read-only page would turn a
+  guest's store into a trap, but its memory.fill or memory.copy, and any host function that
+  writes where the guest says, into a crash of the process.
+* A synchronous call may be mixed with asynchronous ones on one guest, one after the other;
+  `Instance.view` covers the memory as of the last `refresh`: `check`, `read` and `write`
+  refresh it when they need to.
+"""
+
+from __future__ import annotations
+
+from aicirt.wasm.abi import ABI_VERSION, Export
+from aicirt.wasm.engine import Engine
+from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.host import GuestExit, HostFunction, Linker
+from aicirt.wasm.imports import host_functions, known_imports
+from aicirt.wasm.inspect import inspect
+from aicirt.wasm.instance import Instance
+from aicirt.wasm.limits import Limits
+from aicirt.wasm.program import Program
+from aicirt.wasm.rewrite import rewrite
+from aicirt.wasm.snapshot import Snapshot
+from aicirt.wasm.ticker import Ticker
+
+__all__ = [
+    "ABI_VERSION",
+    "Engine",
+    "Export",
+    "Fiber",
+    "GuestExit",
+    "HostFunction",
+    "Instance",
+    "Limits",
+    "Linker",
+    "Program",
+    "Snapshot",
+    "Ticker",
+    "host_functions",
+    "inspect",
+    "known_imports",
+    "rewrite",
+]

@@ -1,0 +1,203 @@
+"""The wasmtime engine of a process: its configuration, and the clock of running guests."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+import resource
+import threading
+import time
+from functools import lru_cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import wasmtime
+
+from aicirt.errors import RuntimeFailure, TimeLimitError
+from aicirt.wasm import raw
+from aicirt.wasm.limits import FIBER_STACK, STACK_MARGIN, WASM_STACK, Limits
+from aicirt.wasm.pages import change_finder
+
+if TYPE_CHECKING:
+    from aicirt.wasm.instance import Instance
+
+#: one line per setting that changes compiled code or what is accepted; see `_config`
+CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
+
+_SIGSEGV = 11
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _config() -> wasmtime.Config:
+    config = wasmtime.Config()
+    config.strategy = "cranelift"
+    config.cranelift_opt_level = "speed"
+    # a process that compiles is short-lived and has one core
+    config.parallel_compilation = False
+    config.epoch_interruption = True
+    # a fresh instance maps the module's data segments instead of copying them
+    config.memory_init_cow = True
+    config.max_wasm_stack = WASM_STACK
+    raw_config = config.ptr()
+    bindings: Any = wasmtime._bindings
+    bindings.wasmtime_config_async_stack_size_set(raw_config, FIBER_STACK)
+    # a 64-bit memory may ask for any size, and cannot be guarded by reserved addresses
+    config.wasm_memory64 = False
+    config.wasm_threads = False
+    config.shared_memory = False
+    config.wasm_multi_memory = False
+    config.wasm_component_model = False
+    bindings.wasmtime_config_wasm_gc_set(raw_config, False)
+    # exceptions stay on: C's setjmp needs them
+    config.wasm_exceptions = True
+    # the same masks on every machine
+    config.wasm_relaxed_simd_deterministic = True
+    return config
+
+
+@lru_cache
+def code_key() -> str:
+    """What compiled code depends on besides the module: it is valid for this key only."""
+    parts = [version("wasmtime"), CONFIG_VERSION, platform.machine(), _cpu_features()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _cpu_features() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith(("flags", "Features")):
+                return " ".join(sorted(line.partition(":")[2].split()))
+    return ""
+
+
+def segv_handler() -> int:
+    """Address of the process's SIGSEGV handler."""
+    action = (ctypes.c_uint64 * 20)()
+    _libc.sigaction(_SIGSEGV, None, action)
+    return int(action[0])
+
+
+def _check_stack() -> None:
+    """Wasm that runs out of stack traps only if the thread has more stack than Wasm may use."""
+    if threading.current_thread() is threading.main_thread():
+        size, _ = resource.getrlimit(resource.RLIMIT_STACK)
+        size = FIBER_STACK if size == resource.RLIM_INFINITY else size
+    else:
+        size = threading.stack_size() or FIBER_STACK
+    if size < WASM_STACK + STACK_MARGIN:
+        raise RuntimeFailure(
+            f"the stack of this thread has {size >> 10} KiB, guests need {WASM_STACK + STACK_MARGIN >> 10}: "
+            "raise `ulimit -s` or threading.stack_size()"
+        )
+
+
+def _time_limit_error(guest: Instance, used_ns: int) -> TimeLimitError:
+    used, limit = used_ns / 1e6, guest.limit_ns / 1e6
+    return TimeLimitError(
+        f"{guest.callback} used {used:.1f} ms of CPU time, the limit is {limit:g} ms",
+        callback=guest.callback,
+        limit_ms=limit,
+        used_ms=used,
+    )
+
+
+class Engine:
+    """One per process. Guests run on the thread that made it, one at a time.
+
+    Raises `RuntimeFailure` if the thread's stack is too small for guests.
+    """
+
+    __slots__ = (
+        "_callback",
+        "_segv",
+        "_thread",
+        "args",
+        "args_address",
+        "callback_address",
+        "changes",
+        "clock_start",
+        "excluded_ns",
+        "limits",
+        "pointer",
+        "running",
+        "trap",
+        "trap_address",
+        "wasmtime",
+    )
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        _check_stack()
+        self.limits = limits or Limits()
+        #: finds changed pages of guests
+        self.changes = change_finder()
+        self.wasmtime = wasmtime.Engine(_config())
+        self.pointer = raw.pointer(self.wasmtime)
+        self._thread = threading.get_ident()
+        self._segv = segv_handler()
+        #: the guest that runs now, for callbacks
+        self.running: Instance | None = None
+        #: thread CPU time (ns) at which the running call began to be counted; -1 = at the next tick
+        self.clock_start = -1
+        #: thread CPU time since `clock_start` that was the host's own
+        self.excluded_ns = 0
+        # argument and result of synchronous calls, and where they put a trap
+        self.args = (ctypes.c_uint64 * 4)()
+        self.args_address = ctypes.addressof(self.args)
+        self.trap = ctypes.c_void_p()
+        self.trap_address = ctypes.addressof(self.trap)
+        self._callback: Any = raw.EpochCallback(self._on_epoch)
+        self.callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value
+
+    def check_process(self) -> None:
+        """Raises `RuntimeFailure` where a guest's trap would kill the process.
+
+        `faulthandler.enable()` after the engine was made replaces wasmtime's SIGSEGV handler;
+        another thread may have a smaller stack, and the callbacks expect one guest at a time.
+        """
+        if threading.get_ident() != self._thread:
+            raise RuntimeFailure("guests run only on the thread that made the engine")
+        if segv_handler() != self._segv:
+            raise RuntimeFailure(
+                "the SIGSEGV handler was replaced after the engine was made, so that a guest's trap would "
+                "kill the process: call faulthandler.enable() before, not after"
+            )
+
+    def take_trap(self) -> int | None:
+        """The trap that a synchronous call left, if any; the caller frees it."""
+        trap, self.trap.value = self.trap.value, None
+        return trap
+
+    def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:
+        """The epoch has passed the deadline of the running guest: go on, yield or end it.
+
+        Reading the thread's CPU clock costs a system call, so a call is counted from the
+        first tick it meets: short ones pay nothing, and none is ended before it used its limit.
+        """
+        guest = self.running
+        try:
+            delta[0] = 1
+            kind[0] = raw.CONTINUE
+            now = time.thread_time_ns()
+            if guest is None or self.clock_start < 0:
+                self.clock_start = now
+                self.excluded_ns = 0
+                return None
+            used = guest.used_ns + now - self.clock_start - self.excluded_ns
+            if used >= guest.limit_ns:
+                guest.pending = _time_limit_error(guest, used)
+                return raw.error_new(b"time limit")  # type: ignore[no-any-return]
+            if guest.fiber is not None:
+                kind[0] = raw.YIELD
+            return None
+        except BaseException as error:  # an exception must not cross into wasmtime
+            if guest is not None:
+                guest.pending = error
+            return raw.error_new(b"interrupted")  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Frees the engine. Instances and the ticker must be closed before."""
+        self.running = None
+        self._callback = None
+        self.changes.close()
+        self.wasmtime.close()

@@ -1,0 +1,147 @@
+"""Host functions: Python callables that a guest may import.
+
+A callable gets the calling `Instance` and its arguments as unsigned ints, and returns an
+int (or None where the signature has no result). It ends the guest by raising: `GuestExit`,
+an `AiciError`, or anything else comes out of `Instance.call` or `Fiber.poll` as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import wasmtime
+
+from aicirt.errors import RuntimeFailure
+from aicirt.wasm import raw
+from aicirt.wasm.inspect import FuncType
+
+if TYPE_CHECKING:
+    from aicirt.wasm.engine import Engine
+
+HostCallable = Callable[..., "int | None"]
+
+
+class GuestExit(Exception):
+    """The guest asked to be ended, without an error; `reason` says by which call."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class HostFunction:
+    """One import. `timed`: its CPU time is large and not the guest's, so it is not counted."""
+
+    module: str
+    name: str
+    type: FuncType
+    call: HostCallable
+    timed: bool = False
+
+
+_VALTYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {
+    "i32": wasmtime.ValType.i32,
+    "i64": wasmtime.ValType.i64,
+    "f32": wasmtime.ValType.f32,
+    "f64": wasmtime.ValType.f64,
+}
+
+
+class Linker:
+    """The host functions of a process, for every module that it instantiates."""
+
+    __slots__ = ("_callbacks", "engine", "functions", "wasmtime")
+
+    def __init__(self, engine: Engine, functions: list[HostFunction]) -> None:
+        self.engine = engine
+        self.functions = {(f.module, f.name): f for f in functions}
+        self.wasmtime = wasmtime.Linker(engine.wasmtime)
+        self._callbacks: list[Any] = []
+        for function in functions:
+            self._define(function)
+
+    def _define(self, function: HostFunction) -> None:
+        kind = wasmtime.FuncType(
+            [_VALTYPES[t]() for t in function.type.params], [_VALTYPES[t]() for t in function.type.results]
+        )
+        callback: Any = raw.HostCallback(_adapter(self.engine, function))
+        self._callbacks.append(callback)
+        module, name = function.module.encode(), function.name.encode()
+        error = raw.linker_define(
+            raw.pointer(self.wasmtime),
+            module,
+            len(module),
+            name,
+            len(name),
+            raw.pointer(kind),
+            ctypes.cast(callback, ctypes.c_void_p).value,
+            None,
+            None,
+        )
+        if error:
+            raise RuntimeFailure(f"host function {function.module}.{function.name}: {raw.take_error(error)}")
+
+    def close(self) -> None:
+        self.wasmtime.close()
+        self._callbacks.clear()
+
+
+def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:
+    """A C callback around `function`. Values are 16 bytes each, seen as 32-bit words."""
+    call, returns = function.call, bool(function.type.results)
+    timed = _timed(engine, call) if function.timed else call
+    wide = any(t not in ("i32", "f32") for t in function.type.params + function.type.results)
+    words = raw.RAW_SIZE // 4
+    slots = [(i * words, t in ("i64", "f64")) for i, t in enumerate(function.type.params)]
+    arity = len(slots)
+
+    def ended(error: BaseException) -> int:
+        if engine.running is not None:
+            engine.running.pending = error
+        return raw.trap_new(b"host", 4)  # type: ignore[no-any-return]
+
+    def narrow_callback(_env: int, _caller: int, values: Any, _count: int) -> int | None:
+        try:
+            if arity == 4:
+                result = timed(engine.running, values[0], values[words], values[2 * words], values[3 * words])
+            elif arity == 2:
+                result = timed(engine.running, values[0], values[words])
+            elif arity == 0:
+                result = timed(engine.running)
+            else:
+                result = timed(engine.running, *[values[i] for i, _ in slots])
+            if returns:
+                values[0] = result & 0xFFFFFFFF  # type: ignore[operator]
+                values[1] = 0
+            return None
+        except BaseException as error:
+            return ended(error)
+
+    def wide_callback(_env: int, _caller: int, values: Any, _count: int) -> int | None:
+        try:
+            args = [values[i] | values[i + 1] << 32 if is_wide else values[i] for i, is_wide in slots]
+            result = timed(engine.running, *args)
+            if returns:
+                values[0] = result & 0xFFFFFFFF  # type: ignore[operator]
+                values[1] = result >> 32 & 0xFFFFFFFF  # type: ignore[operator]
+            return None
+        except BaseException as error:
+            return ended(error)
+
+    return wide_callback if wide else narrow_callback
+
+
+def _timed(engine: Engine, call: HostCallable) -> HostCallable:
+    def timed(*args: Any) -> int | None:
+        start = time.thread_time_ns()
+        try:
+            return call(*args)
+        finally:
+            engine.excluded_ns += time.thread_time_ns() - start
+
+    return timed

@@ -1,0 +1,324 @@
+"""A guest: one instance of a controller, with its memory, calls and limits."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure, TrapError
+from aicirt.wasm import raw, snapshot
+from aicirt.wasm.abi import EXPORTS, Export
+from aicirt.wasm.limits import WASM_PAGE
+from aicirt.wasm.rewrite import MEMORY
+
+if TYPE_CHECKING:
+    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.fiber import Fiber
+    from aicirt.wasm.program import Program
+    from aicirt.wasm.snapshot import Image, Mapping, Snapshot
+
+_MEMORY_NAME = f"{MEMORY}0".encode()
+#: more than one sequence of a request dies of the same trap; its text is kept short
+_MAX_BACKTRACE = 4000
+
+
+class Instance:
+    """A guest of `program`. Fresh unless `base` gives the memory to start from.
+
+    A fresh instance must be `start()`ed before its first call. After a call raised, the guest
+    is in the middle of something: it can only be closed.
+    """
+
+    __slots__ = (
+        "_externs",
+        "_globals",
+        "_handles",
+        "_memory",
+        "base",
+        "base_image",
+        "callback",
+        "clock_ns",
+        "context",
+        "engine",
+        "failed",
+        "fiber",
+        "forks",
+        "limit_ns",
+        "log",
+        "mappings",
+        "owner",
+        "pending",
+        "program",
+        "random",
+        "seed",
+        "shared_bytes",
+        "size",
+        "store",
+        "used_ns",
+        "view",
+    )
+
+    def __init__(self, program: Program, *, base: Snapshot | None = None) -> None:
+        """Raises `MemoryLimitError` if the memory it starts with is over the limit, `RuntimeFailure`
+        if this process or thread cannot run guests or has no address space left."""
+        engine = program.engine
+        engine.check_process()
+        self.program: Program = program
+        self.engine: Engine = engine
+        #: whatever the owner wants host functions to find
+        self.owner: Any = None
+        #: gets (1 = stdout or 2 = stderr, bytes) of everything that the guest prints
+        self.log: Callable[[int, bytes], None] | None = None
+        #: random numbers of the guest follow from it; each fork gets a seed of its own
+        self.seed: int = 0
+        self.random: random.Random | None = None
+        self.forks = 0
+        #: what the guest's clocks show
+        self.clock_ns = 0
+        #: an exception raised in a callback, on its way to the caller of the guest
+        self.pending: BaseException | None = None
+        self.failed = False
+        #: the unfinished asynchronous call, if any
+        self.fiber: Fiber | None = None
+        #: name, CPU limit and CPU use of the present call
+        self.callback = ""
+        self.limit_ns = 0
+        self.used_ns = 0
+        self.base_image: Image | None = base.image if base else None
+        self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
+        self.shared_bytes = sum(m.pages * WASM_PAGE for m in self.mappings)
+        self._handles = [0] * len(Export)
+        self._globals: list[int] = []
+        self._instantiate()
+        if base:
+            try:
+                base.restore(self)
+            except BaseException:
+                self.close()
+                raise
+
+    @classmethod
+    def from_snapshot(cls, base: Snapshot) -> Instance:
+        """A guest in the state of `base`; the memory is shared until it is changed."""
+        return cls(base.program, base=base)
+
+    def _instantiate(self) -> None:
+        engine = self.engine
+        program = self.program
+        self.store: int = raw.store_new(engine.pointer, None, None)
+        self.context: int = raw.store_context(self.store)
+        self.limit_memory()
+        raw.store_epoch_callback(self.store, engine.callback_address, None, None)
+        count = len(Export) + 1 + len(program.global_names)
+        # the C structs of this instance: wasmtime_instance_t, then one wasmtime_extern_t each
+        self._externs = ctypes.create_string_buffer(raw.INSTANCE_SIZE + count * raw.EXTERN_SIZE)
+        address = ctypes.addressof(self._externs)
+        raw.set_epoch_deadline(self.context, 1)
+        self.callback = "instantiation"
+        error = raw.instance_pre_instantiate(program.pre, self.context, address, engine.trap_address)
+        if error or engine.trap.value:
+            failure = self.failure(error, engine.take_trap())
+            self.close()
+            raise failure
+        self._memory = self.extern(len(Export), _MEMORY_NAME)
+        self._globals = [
+            self.extern(len(Export) + 1 + i, name) for i, name in enumerate(program.global_names)
+        ]
+        self.base: int = raw.memory_data(self.context, self._memory)
+        self.size = 0
+        self.refresh()
+
+    def extern(self, slot: int, name: bytes) -> int:
+        """Address of the handle of an export, which is kept in `slot`."""
+        address = ctypes.addressof(self._externs) + raw.INSTANCE_SIZE + slot * raw.EXTERN_SIZE
+        instance = ctypes.addressof(self._externs)
+        if not raw.instance_export_get(self.context, instance, name, len(name), address):
+            raise ModuleError(f"the module does not export {name.decode()}")
+        return address + raw.EXTERN_OF
+
+    # -- memory ---------------------------------------------------------------------------
+
+    def limit_memory(self) -> None:
+        """Tell wasmtime the limits; read-only mappings come on top of the guest's own memory."""
+        limits = self.program.limits
+        memory = limits.memory_bytes + self.shared_bytes
+        raw.store_limiter(self.store, memory, limits.table_elements, 1, limits.tables, 1)
+
+    def refresh(self) -> None:
+        """Look at the memory's size again: `view` covers all of it afterwards."""
+        size: int = raw.memory_data_size(self.context, self._memory)
+        if size != self.size:
+            self.size = size
+            #: the linear memory as of the last `refresh` (it may have grown since, never moved);
+            #: slices of it must not outlive the instance
+            self.view = memoryview((ctypes.c_ubyte * size).from_address(self.base)).cast("B")
+
+    def check(self, address: int, length: int) -> None:
+        """Raises `ResultError` unless the memory has all these bytes; afterwards `view` does."""
+        if address + length > self.size or address < 0 or length < 0:
+            self.refresh()
+            if address + length > self.size or address < 0 or length < 0:
+                raise ResultError(
+                    f"{length} bytes at address {address} are outside the memory of {self.size} bytes",
+                    address=address,
+                    length=length,
+                    memory=self.size,
+                )
+
+    def read(self, address: int, length: int) -> bytes:
+        """A copy of guest memory. Raises `ResultError` if out of range."""
+        self.check(address, length)
+        return bytes(self.view[address : address + length])
+
+    def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
+        """Raises `ResultError` if out of range; writes nothing then."""
+        length = len(data)
+        self.check(address, length)
+        self.view[address : address + length] = data
+
+    def grow(self, pages: int) -> int:
+        """Add Wasm pages; the address of the first. Raises `MemoryLimitError` over the limit."""
+        previous = ctypes.c_uint64()
+        error = raw.memory_grow(self.context, self._memory, pages, ctypes.addressof(previous))
+        if error:
+            message = raw.take_error(error)
+            raise MemoryLimitError(f"the memory cannot grow by {pages * WASM_PAGE} bytes: {message}")
+        self.refresh()
+        return previous.value * WASM_PAGE
+
+    def map_readonly(self, fd: int, nbytes: int) -> int:
+        """Map a sealed memory file at the end of memory; its address there.
+
+        The guest sees `nbytes` of the file; they count against `Limits.shared_bytes`, not
+        against its memory. What it writes there (it should not) stays private to it, and
+        forks do not see it. Raises `RuntimeFailure` if the file is not sealed or too short,
+        `MemoryLimitError` over the limit.
+        """
+        return snapshot.map_readonly(self, fd, nbytes)
+
+    def globals(self) -> bytes:
+        """All mutable globals, as an array of wasmtime_val_t."""
+        count = len(self._globals)
+        values = ctypes.create_string_buffer(max(1, count * raw.VAL_SIZE))
+        address = ctypes.addressof(values)
+        for i, handle in enumerate(self._globals):
+            raw.global_get(self.context, handle, address + i * raw.VAL_SIZE)
+        return values.raw[: count * raw.VAL_SIZE]
+
+    def set_globals(self, values: bytes) -> None:
+        """The reverse of `globals`."""
+        buffer = ctypes.create_string_buffer(values, max(1, len(values)))
+        address = ctypes.addressof(buffer)
+        for i, handle in enumerate(self._globals):
+            error = raw.global_set(self.context, handle, address + i * raw.VAL_SIZE)
+            if error:
+                raise RuntimeFailure(f"a global cannot be restored: {raw.take_error(error)}")
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def handle(self, export: int) -> int:
+        """Address of the wasmtime_func_t of an export. Raises `ModuleError` if there is none."""
+        found = self._handles[export]
+        if not found:
+            found = self._handles[export] = self.extern(export, self.program.names[export])
+        return found
+
+    def start(self) -> None:
+        """Run the start function and `_initialize`, each within `Limits.init_ms`."""
+        for export in (Export.START, Export.INITIALIZE):
+            if self.program.has[export]:
+                self.call(export)
+
+    def call(self, export: int, arg: int = 0) -> int:
+        """Run an exported function to its end; its result as an unsigned int (0 if it has none).
+
+        Raises `TrapError`, `TimeLimitError`, `MemoryLimitError`, or what a host function raised.
+        The ticker must be armed, or a loop never ends.
+        """
+        if self.failed or self.fiber is not None:
+            raise self._not_callable()
+        engine = self.engine
+        program = self.program
+        self.callback = EXPORTS[export][0]  # type: ignore[index]
+        self.limit_ns = program.limit_ns[export]
+        self.used_ns = 0
+        engine.clock_start = -1
+        engine.running = self
+        engine.args[0] = arg
+        raw.set_epoch_deadline(self.context, 1)
+        function = self._handles[export] or self.handle(export)
+        error = raw.func_call(self.context, function, engine.args_address, 4, engine.trap_address)
+        engine.running = None
+        if error or engine.trap.value:
+            raise self.failure(error, engine.take_trap())
+        return engine.args[0] & 0xFFFFFFFF
+
+    def _not_callable(self) -> RuntimeFailure:
+        if self.failed:
+            return RuntimeFailure("the guest ended in the middle of a call; it can only be closed")
+        return RuntimeFailure("the guest is in the middle of an asynchronous call")
+
+    def failure(self, error: int | None, trap: int | None) -> BaseException:
+        """The exception for a call that ended with a wasmtime error or trap, which are freed."""
+        self.failed = True
+        pending, self.pending = self.pending, None
+        message, code = raw.take_trap(trap) if trap else ("", None)
+        if error:
+            message = raw.take_error(error)
+        if pending is not None:
+            return pending
+        if trap:
+            return self._trap(message, code)
+        if "exceeds memory limits" in message or "memory minimum size" in message:
+            limit = self.program.limits.memory_bytes
+            return MemoryLimitError(f"its first memory is over the limit of {limit} bytes: {message}")
+        return RuntimeFailure(f"{self.callback} failed: {message}")
+
+    def _trap(self, message: str, code: int | None) -> TrapError:
+        kind = raw.TRAP_NAMES.get(code, "other") if code is not None else "other"
+        cause = message.strip().rpartition("Caused by:")[2].strip()
+        return TrapError(
+            f"{self.callback} trapped: {cause}",
+            trap=kind,
+            callback=self.callback,
+            backtrace=message[:_MAX_BACKTRACE],
+        )
+
+    # -- clones -------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state of the guest between two calls, to make others from."""
+        return snapshot.take(self)
+
+    def fork(self) -> Instance:
+        """A new guest in the same state; the owner, log and clock are taken over."""
+        return snapshot.fork(self, 1)[0]
+
+    def fork_many(self, count: int) -> list[Instance]:
+        """`count` forks; changed pages are looked for once."""
+        return snapshot.fork(self, count)
+
+    def check_idle(self) -> None:
+        """Raises `RuntimeFailure` in the middle of a call, or after a failed one."""
+        if self.failed or self.fiber is not None or self.engine.running is self:
+            raise self._not_callable()
+
+    def close(self) -> None:
+        """Frees the guest, and an unfinished call first. Idempotent."""
+        if self.fiber is not None:
+            self.fiber.cancel()
+        if self.store:
+            store, self.store = self.store, 0
+            self.failed = True
+            self.view = memoryview(b"")
+            self.size = 0
+            raw.store_delete(store)
+            self.base_image = None
+            self.mappings = ()
+            self.owner = self.log = None
+
+    def __del__(self) -> None:
+        if getattr(self, "store", 0):
+            self.close()

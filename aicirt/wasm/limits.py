@@ -1,0 +1,45 @@
+"""Every limit on a guest, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: bytes of a WebAssembly page, the unit of memory.grow
+WASM_PAGE = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one guest may use. Times are CPU time of the guest, in milliseconds."""
+
+    #: linear memory without shared mappings. A regex at 262 k tokens needs about 1 MiB; a
+    #: script interpreter 1-16 MiB. Memory is only paid for when touched.
+    memory_bytes: int = 64 << 20
+    #: entries of all tables: one per function whose address is taken; large programs have 10 k
+    table_elements: int = 100_000
+    #: tables: one of functions, one of exceptions or references
+    tables: int = 4
+    #: a module's file. An interpreter is 1 MB; compiling costs about 1.3 s per MB
+    module_bytes: int = 16 << 20
+    #: `aici_init`, `aici_init_prompt` and the start functions: may build large tables
+    init_ms: float = 1000.0
+    #: on the critical path between two forward passes
+    pre_ms: float = 1.0
+    #: runs beside the forward pass, which takes about this long
+    mid_ms: float = 20.0
+    #: on the critical path between two forward passes
+    post_ms: float = 1.0
+    #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted apart
+    shared_bytes: int = 256 << 20
+
+
+#: Stack of Wasm code. wasmtime's default; a thread needs this much and `STACK_MARGIN` more.
+WASM_STACK = 512 << 10
+#: Stack that host functions (Python) may need on top of the Wasm stack. Wasm running out of
+#: stack within less than this of a thread's end kills the process.
+STACK_MARGIN = 256 << 10
+#: Stack of a fiber: Wasm and, on the same stack, host functions and the epoch callback.
+FIBER_STACK = 2 << 20
+#: Period of the epoch ticker: the unit in which time limits are looked at. Each tick costs
+#: about 25 us of another thread while a guest runs.
+TICK_MS = 1.0

@@ -1,0 +1,113 @@
+"""A compiled controller, linked with the host functions and ready to be instantiated."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import wasmtime
+
+from aicirt.errors import ModuleError, RuntimeFailure
+from aicirt.wasm import raw
+from aicirt.wasm.abi import EXPORTS, REQUIRED, Export
+from aicirt.wasm.limits import Limits
+from aicirt.wasm.rewrite import GLOBAL, MEMORY, rewrite
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.host import Linker
+
+
+class Program:
+    """One module in one process; `Instance` makes guests of it."""
+
+    __slots__ = (
+        "callbacks",
+        "engine",
+        "exports",
+        "global_names",
+        "has",
+        "initial_runs",
+        "limit_ns",
+        "limits",
+        "linker",
+        "module",
+        "names",
+        "pre",
+    )
+
+    def __init__(self, linker: Linker, module: wasmtime.Module) -> None:
+        """Raises `ModuleError` if the module's imports or required exports do not fit."""
+        self.linker = linker
+        self.engine: Engine = linker.engine
+        self.limits: Limits = linker.engine.limits
+        self.module = module
+        self.exports = frozenset(e.name for e in module.exports)
+        missing = [EXPORTS[e][0] for e in REQUIRED if EXPORTS[e][0] not in self.exports]
+        if missing or f"{MEMORY}0" not in self.exports:
+            raise ModuleError(f"the compiled module lacks {', '.join(missing) or 'the rewritten memory'}")
+        numbers = sorted(int(n.removeprefix(GLOBAL)) for n in self.exports if n.startswith(GLOBAL))
+        self.global_names = tuple(f"{GLOBAL}{n}".encode() for n in numbers)
+        self.names = tuple(name.encode() for name, _ in EXPORTS.values())
+        #: which optional functions there are, by `Export`
+        self.has = tuple(name in self.exports for name, _ in EXPORTS.values())
+        limits = self.limits
+        ms = {
+            Export.PRE: limits.pre_ms,
+            Export.MID: limits.mid_ms,
+            Export.POST: limits.post_ms,
+        }
+        #: CPU time of a call in ns, by `Export`
+        self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)
+        #: pages (offset, bytes) of a fresh memory that are not zero; found at the first snapshot
+        self.initial_runs: list[tuple[int, int]] | None = None
+        pre = ctypes.c_void_p()
+        error = raw.linker_instantiate_pre(
+            raw.pointer(linker.wasmtime), raw.pointer(module), ctypes.addressof(pre)
+        )
+        if error:
+            raise ModuleError(f"the module cannot be linked: {raw.take_error(error)}")
+        assert pre.value
+        self.pre: int = pre.value
+
+    @classmethod
+    def from_file(cls, linker: Linker, path: str | PathLike[str]) -> Program:
+        """Load a compiled artifact. It is trusted: it must come from a private directory.
+
+        Raises `ModuleError` if it was compiled by another wasmtime or for another CPU.
+        """
+        try:
+            module = wasmtime.Module.deserialize_file(linker.engine.wasmtime, str(path))
+        except wasmtime.WasmtimeError as error:
+            raise ModuleError(f"compiled module {path} cannot be loaded: {error}") from None
+        return cls(linker, module)
+
+    @classmethod
+    def compile(cls, linker: Linker, wasm: bytes) -> Program:
+        """Rewrite and compile in this process: for tests and trusted modules only."""
+        return cls(linker, compile_module(linker.engine, rewrite(wasm)))
+
+    def close(self) -> None:
+        """Frees the compiled code; its instances and snapshots must be closed before."""
+        if self.pre:
+            raw.instance_pre_delete(self.pre)
+            self.pre = 0
+            self.module.close()
+
+
+def compile_module(engine: Engine, rewritten: bytes) -> wasmtime.Module:
+    """Raises `ModuleError` with the compiler's words."""
+    try:
+        return wasmtime.Module(engine.wasmtime, rewritten)
+    except wasmtime.WasmtimeError as error:
+        raise ModuleError(f"the module does not compile: {error}") from None
+
+
+def serialize(module: wasmtime.Module) -> bytes:
+    """The artifact that `Program.from_file` loads."""
+    try:
+        return bytes(module.serialize())
+    except wasmtime.WasmtimeError as error:
+        raise RuntimeFailure(f"the compiled module cannot be stored: {error}") from None

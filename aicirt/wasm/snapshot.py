@@ -1,0 +1,194 @@
+"""Copy-on-write clones of guests.
+
+A snapshot is a sealed memory file with the pages that are not zero, the mutable globals,
+and the read-only mappings. An instance made from it maps the file privately. A fork is an
+instance made from its parent's base, plus the pages that the parent changed since.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aicirt.errors import MemoryLimitError
+from aicirt.wasm.limits import WASM_PAGE
+from aicirt.wasm.memfd import check_sealed, sealed
+from aicirt.wasm.pages import PAGE, map_private, nonzero
+
+if TYPE_CHECKING:
+    from aicirt.wasm.instance import Instance
+    from aicirt.wasm.program import Program
+
+Runs = list[tuple[int, int]]
+
+
+class Descriptor:
+    """A file descriptor that closes itself when nobody refers to it any more."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Contents of a memory from address 0 on; immutable, shared by all that start from it."""
+
+    file: Descriptor
+    nbytes: int
+    #: (offset, bytes) of the pages that are in the file; the others are zero
+    runs: Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A shared read-only file in guest memory."""
+
+    file: Descriptor
+    address: int
+    nbytes: int
+
+    @property
+    def pages(self) -> int:
+        """Wasm pages that it takes."""
+        return -(-self.nbytes // WASM_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """State of a guest between two calls."""
+
+    program: Program
+    #: None: the memory that a fresh instance has
+    image: Image | None
+    #: bytes of memory, mappings included
+    size: int
+    globals: bytes
+    mappings: tuple[Mapping, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the snapshot alone takes, for a cache with a limit."""
+        return sum(length for _, length in self.image.runs) if self.image else 0
+
+    def restore(self, guest: Instance) -> None:
+        """Give a new instance this memory and these globals."""
+        if self.size > guest.size:
+            guest.grow((self.size - guest.size) // WASM_PAGE)
+        if self.image:
+            map_private(guest.base, self.image.nbytes, self.image.file.fd)
+        for mapping in self.mappings:
+            map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
+        guest.set_globals(self.globals)
+
+
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // PAGE) * PAGE
+
+
+def take(guest: Instance) -> Snapshot:
+    """A snapshot of `guest`, which goes on unchanged. Raises `OSError` if there is no memory."""
+    guest.check_idle()
+    guest.refresh()
+    inherited = guest.base_image.runs if guest.base_image else _initial_runs(guest)
+    changed = [(address - guest.base, length) for address, length in _changed(guest)]
+    runs = _union(inherited, changed)
+    image = None
+    if runs:
+        size = runs[-1][0] + runs[-1][1]
+        fd = sealed("aici-snapshot", size, [(guest.base + at, at, length) for at, length in runs])
+        image = Image(Descriptor(fd), size, runs)
+    return Snapshot(guest.program, image, guest.size, guest.globals(), guest.mappings)
+
+
+def fork(parent: Instance, count: int) -> list[Instance]:
+    """`count` new guests in the state of `parent`."""
+    parent.check_idle()
+    parent.refresh()
+    state = Snapshot(parent.program, parent.base_image, parent.size, parent.globals(), parent.mappings)
+    changed = _changed(parent)
+    children: list[Instance] = []
+    try:
+        for _ in range(count):
+            child = type(parent)(parent.program, base=state)
+            children.append(child)
+            offset = child.base - parent.base
+            for address, length in changed:
+                ctypes.memmove(address + offset, address, length)
+            parent.forks += 1
+            child.seed = _child_seed(parent.seed, parent.forks)
+            child.owner, child.log, child.clock_ns = parent.owner, parent.log, parent.clock_ns
+    except BaseException:
+        for child in children:
+            child.close()
+        raise
+    return children
+
+
+def _child_seed(seed: int, number: int) -> int:
+    """Differs from the parent's and from that of the other children; the same in each run."""
+    digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _changed(guest: Instance) -> Runs:
+    """Runs (address, bytes) of the guest's own pages that differ from its base."""
+    runs: Runs = []
+    start = guest.base
+    for mapping in guest.mappings:
+        runs += guest.engine.changes.changed(start, guest.base + mapping.address)
+        start = guest.base + mapping.address + mapping.pages * WASM_PAGE
+    return runs + guest.engine.changes.changed(start, guest.base + guest.size)
+
+
+def _initial_runs(guest: Instance) -> Runs:
+    """Pages (offset, bytes) of a fresh memory that are not zero."""
+    program = guest.program
+    if program.initial_runs is None:
+        fresh = type(guest)(program)
+        try:
+            runs = nonzero(fresh.base, fresh.size)
+            program.initial_runs = [(address - fresh.base, length) for address, length in runs]
+        finally:
+            fresh.close()
+    return program.initial_runs
+
+
+def _union(first: Runs, second: Runs) -> Runs:
+    """Two lists of disjoint runs as one, sorted and merged."""
+    merged: Runs = []
+    for at, length in sorted(first + second):
+        if merged and at <= merged[-1][0] + merged[-1][1]:
+            last, have = merged[-1]
+            merged[-1] = (last, max(have, at + length - last))
+        else:
+            merged.append((at, length))
+    return merged
+
+
+def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
+    """See `Instance.map_readonly`.
+
+    The mapping is private and writable, not PROT_READ: memory.fill and memory.copy write from
+    wasmtime's own code, where a write to a read-only page kills the process instead of
+    trapping, and so would a host function. Written pages become private copies.
+    """
+    check_sealed(fd, nbytes)
+    pages = -(-nbytes // WASM_PAGE)
+    limit = guest.program.limits.shared_bytes
+    if guest.shared_bytes + pages * WASM_PAGE > limit:
+        raise MemoryLimitError(f"shared mappings of more than {limit} bytes", limit=limit)
+    guest.shared_bytes += pages * WASM_PAGE
+    guest.limit_memory()
+    address = guest.grow(pages)
+    # a mapping never ends inside a page of the file: behind its end a page would be a SIGBUS
+    map_private(guest.base + address, _whole_pages(nbytes), fd)
+    guest.mappings = (*guest.mappings, Mapping(Descriptor(os.dup(fd)), address, nbytes))
+    return address
