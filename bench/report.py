@@ -1,0 +1,150 @@
+"""What a suite found: JSON and a plot for people, lines for programs."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.measure import summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROOT = Path(__file__).resolve().parent.parent
+#: versions that a figure may depend on
+_PACKAGES = ("aici", "wasmtime", "numpy", "torch", "transformers", "llguidance", "ziglang")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number; `target` is the most it should be, if there is one."""
+
+    name: str
+    value: float
+    unit: str
+    target: float | None = None
+
+    def line(self) -> str:
+        """``name value unit``, the value with four digits."""
+        return f"{self.name} {self.value:.4g} {self.unit}"
+
+
+@dataclass
+class Report:
+    """Collects the figures of one suite."""
+
+    suite: str
+    figures: list[Figure] = field(default_factory=list)
+    _samples: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
+
+    def figure(self, name: str, value: float, unit: str, *, target: float | None = None) -> None:
+        """Adds a number, for example ``report.figure("step.critical_ms.10", 0.12, "ms", target=0.15)``."""
+        self.figures.append(Figure(name, value, unit, target))
+
+    def samples(self, name: str, values: Sequence[float], unit: str) -> None:
+        """Adds the samples behind a figure: summarised in the JSON, and a curve in the plot."""
+        self._samples[name] = (unit, list(values))
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Writes ``SUITE.json`` and ``SUITE.png``; returns their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        data, plot = folder / f"{self.suite}.json", folder / f"{self.suite}.png"
+        data.write_text(json.dumps(self._to_json(), indent=2) + "\n")
+        self._plot(plot)
+        return data, plot
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "suite": self.suite,
+            "command": f"./scripts/bench.sh {self.suite}",
+            "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "machine": describe_machine(),
+            "figures": [asdict(figure) for figure in self.figures],
+            "samples": {
+                name: {"unit": unit, **asdict(summarise(values))}
+                for name, (unit, values) in self._samples.items()
+            },
+        }
+
+    def _plot(self, path: Path) -> None:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        units = list(dict.fromkeys(figure.unit for figure in self.figures))
+        sampled = list(dict.fromkeys(unit for unit, _ in self._samples.values()))
+        count = len(units) + len(sampled)
+        height = sum(1 + 0.3 * sum(f.unit == unit for f in self.figures) for unit in units) + 3 * len(sampled)
+        canvas, grid = pyplot.subplots(count, 1, figsize=(9, height), squeeze=False, layout="constrained")
+        for axes, unit in zip(grid[: len(units), 0], units, strict=True):
+            _bars(axes, [figure for figure in self.figures if figure.unit == unit], unit)
+        for axes, unit in zip(grid[len(units) :, 0], sampled, strict=True):
+            curves = {name: values for name, (its, values) in self._samples.items() if its == unit}
+            _curves(axes, curves, unit)
+        canvas.suptitle(f"./scripts/bench.sh {self.suite}")
+        canvas.savefig(path, dpi=100)
+        pyplot.close(canvas)
+
+
+def _bars(axes: Axes, figures: list[Figure], unit: str) -> None:
+    names = [figure.name for figure in figures]
+    bars = axes.barh(names, [figure.value for figure in figures])
+    axes.bar_label(bars, fmt="%.4g", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel(unit)
+    for place, figure in enumerate(figures):
+        if figure.target is not None:
+            axes.plot([figure.target] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2)
+    axes.margins(x=0.15)
+
+
+def _curves(axes: Axes, curves: dict[str, list[float]], unit: str) -> None:
+    for name, values in curves.items():
+        axes.ecdf(values, label=name)
+    axes.set_xlabel(unit)
+    axes.set_ylabel("part of the samples below")
+    axes.set_xscale("log")
+    axes.legend()
+
+
+def describe_machine() -> dict[str, Any]:
+    """What a figure depends on beside the code: processor, kernel, versions, and the commit."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg()[0],
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": versions,
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

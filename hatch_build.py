@@ -1,0 +1,54 @@
+"""Build hook of the package: compiles the controllers, with ziglang from the build requirements, into the wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+#: the folders of controllers/sdk that a build of a controller reads
+SDK_PARTS = ("include", "src", "zig")
+
+
+class ControllerBuildHook(BuildHookInterface[Any]):
+    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, and the SDK's files.
+
+    An editable install runs from the source tree, so there the files stay in the tree.
+    """
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called by hatchling before it collects the files; `version` is "standard" or "editable"."""
+        if sys.platform != "linux":
+            raise RuntimeError(f"aici runs on Linux only, not on {sys.platform}: use Linux, a container or WSL 2")
+        root = Path(self.root)
+        out = root / "pyaici" / "_wasm"
+        built = _driver(root).build_all(out, root=root)
+        sdk = root / "controllers" / "sdk"
+        names = {module.path.name for module in built}
+        for stale in out.glob("*.wasm"):
+            if stale.name not in names:
+                stale.unlink()
+        if version == "standard":
+            build_data["force_include"].update(
+                {str(out / name): f"pyaici/_wasm/{name}" for name in sorted(names)}
+                | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS if (sdk / part).is_dir()}
+            )
+
+
+def _driver(root: Path) -> ModuleType:
+    """`pyaici.build` by its path: importing `pyaici` would ask for packages that a build does not have."""
+    package = root / "pyaici" / "build"
+    spec = importlib.util.spec_from_file_location(
+        "aici_build", package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["aici_build"] = module
+    spec.loader.exec_module(module)
+    return module
