@@ -57,7 +57,7 @@ install() {
     fi
     case ",$extras," in *,hf,*) read -ra what <<<"$torch" ;; esac
     say "installing aici[$extras] ${what[*]}: some minutes, once"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${what[@]}" --editable ".[$extras]"
+    .venv/bin/python -m pip install -qq --disable-pip-version-check "${what[@]}" --editable ".[$extras]"
     echo "$now" >"$stamp"
 }
 
