@@ -37,7 +37,7 @@ inline constexpr Utf8Range kUtf8Sequences[8][5] = {
 /// A handful of distinct states. More than that means: no loop worth finding.
 template <class State>
 struct FewStates {
-  static constexpr std::size_t kMost = 4;
+  static constexpr std::size_t kMost = 16;
   State state[kMost];
   std::size_t count = 0;
 
@@ -80,35 +80,39 @@ bool utf8_stays(F& f, const FewStates<State>& home) {
   return true;
 }
 
-}  // namespace detail
-
-/// A good answer for `loop_signature(state)`: finds the classes that keep the recognizer inside
-/// {state, the state where most ASCII bytes lead}. A few hundred to a few thousand calls of `append`:
-/// call it once per state and remember the answer.
-template <FunctionalRecognizer F>
-  requires std::equality_comparable<typename F::State>
-Signature find_loop_signature(F& f, typename F::State state, ByteClasses classes) {
-  using State = typename F::State;
-  // The target that most ASCII bytes share, by majority vote.
-  State favourite = state;
+/// The state where most ASCII bytes lead that `state` allows (by majority vote).
+template <class F, class State>
+bool favourite(F& f, State state, State* found) {
   int votes = 0;
   for (unsigned b = 0; b < 128; b++) {
     State next = state;
     if (!try_append(f, state, static_cast<std::uint8_t>(b), &next)) continue;
-    if (votes == 0) favourite = next;
-    votes += next == favourite ? 1 : -1;
+    if (votes == 0) *found = next;
+    votes += next == *found ? 1 : -1;
   }
+  return votes != 0;
+}
+
+}  // namespace detail
+
+/// A good answer for `loop_signature(state)`. Follows the bytes that most states like: from `state` to the
+/// state where most ASCII bytes lead, and so on until that comes round. Every kind of byte that cannot
+/// leave the states on this way is in the answer, which is right for each of them. A few hundred to a few
+/// thousand calls of `append`: call it once per state and remember the answer.
+template <FunctionalRecognizer F>
+  requires std::equality_comparable<typename F::State>
+Signature find_loop_signature(F& f, typename F::State state, ByteClasses classes) {
+  using State = typename F::State;
   detail::FewStates<State> home;
-  home.add(state);
-  home.add(favourite);
+  State next = state;
+  for (State now = state; !home.has(now); now = next)
+    if (!home.add(now) || !detail::favourite(f, now, &next)) return 0;
 
   Signature leaves = 0;
   for (unsigned b = 0; b < 128; b++) {
     const Signature bit = 1u << classes.of[b];
-    for (std::size_t i = 0; i < home.count && !(leaves & bit); i++) {
-      State next = state;
+    for (std::size_t i = 0; i < home.count && !(leaves & bit); i++)
       if (!try_append(f, home.state[i], static_cast<std::uint8_t>(b), &next) || !home.has(next)) leaves |= bit;
-    }
   }
   Signature stays = ((1u << classes.count) - 1) & ~leaves;
   detail::FewStates<State> reached = home;

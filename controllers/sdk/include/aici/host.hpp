@@ -1,0 +1,60 @@
+// host.hpp - what the host does for a controller.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "aici.h"
+#include "aici/types.hpp"
+
+namespace aici {
+
+/// Ends the sequence with an error that carries this message; in a constructor: refuses the argument.
+[[noreturn]] void fail(std::string_view message);
+
+/// Ends the sequence at once, as if Stop had been returned.
+[[noreturn]] void stop();
+
+/// Writes to the log, which the user sees as it grows. (printf does too, a line at a time.)
+void log(std::string_view text);
+
+/// Tokenizes bytes as the model's tokenizer would; exactly these bytes: no beginning-of-sequence token
+/// and no space are put in front. If `Capability::tokenizer` is 0 the longest tokens are taken instead.
+std::vector<TokenId> tokenize(std::string_view bytes);
+
+enum class Capability : std::uint32_t {
+  fork = AICI_CAP_FORK,
+  backtrack = AICI_CAP_BACKTRACK,
+  ff_tokens = AICI_CAP_FF_TOKENS,
+  suspend = AICI_CAP_SUSPEND,
+  logprobs = AICI_CAP_LOGPROBS,
+  top_k = AICI_CAP_TOP_K,
+  dense = AICI_CAP_DENSE,
+  tokenizer = AICI_CAP_TOKENIZER,
+  max_forks = AICI_CAP_MAX_FORKS,
+};
+
+/// What the engine can do: 1 or 0, or a number (`top_k`, `max_forks`). Unknown before the first prompt:
+/// do not ask in a constructor, whose result serves other engines too.
+std::uint32_t capability(Capability which);
+
+/// The forks of one request share variables.
+struct Variable {
+  std::uint32_t version;  ///< how often it was written
+  std::string value;
+};
+
+/// The variable, or nothing if it is missing.
+std::optional<Variable> get_variable(std::string_view name);
+/// Writes it; returns its new version.
+std::uint32_t set_variable(std::string_view name, std::string_view value);
+/// Appends to it (to nothing, if it is missing); returns its new version.
+std::uint32_t append_variable(std::string_view name, std::string_view value);
+/// Writes it if its version is still `version` (0: if it is still missing). Returns false if it is not.
+bool set_variable_if(std::string_view name, std::string_view value, std::uint32_t version);
+
+}  // namespace aici

@@ -1,0 +1,79 @@
+// alphabet.hpp - the characters as a pattern sees them, and the decoder from bytes to them.
+//
+// A pattern tells characters apart only by its classes. Characters that are in the same classes are of one
+// *kind*; the automaton works on kinds. Kind 0 are the characters that are in no class: no match has them.
+// Between the bytes of a character the automaton does not move: `Decoder nodes` remember the bytes so far.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/regex/codepoint_set.hpp"
+#include "aici/regex/hash_index.hpp"
+#include "aici/regex/limits.hpp"
+
+namespace aici::regex {
+
+using Kind = std::uint16_t;
+
+class Alphabet {
+ public:
+  /// Where a byte inside a character leads: 0 (no match has such a character, or it is not UTF-8),
+  /// a kind (the character is complete), or kNode plus the number of a decoder node.
+  using Step = std::uint16_t;
+  static constexpr Step kNode = 0x8000;
+  /// Decoder nodes are numbered below this.
+  static constexpr std::uint32_t kMostNodes = 1 << 14;
+
+  /// False if the classes make more kinds or decoder nodes than there may be.
+  bool build(const std::vector<CodepointSet>& classes, const Limits& limits);
+
+  std::uint32_t size() const { return num_kinds_; }
+  /// Kinds 1 to dense()-1 have an ASCII character, those from there on have none.
+  std::uint32_t dense() const { return num_dense_; }
+  Kind ascii(std::uint8_t byte) const { return ascii_[byte]; }
+  /// Does the kind have characters beyond ASCII?
+  bool beyond_ascii(Kind kind) const { return beyond_ascii_[kind]; }
+  /// The kinds of class `index` as a bit set of words() words.
+  std::span<const std::uint32_t> kinds_of_class(std::uint32_t index) const {
+    return {class_kinds_.data() + index * words(), words()};
+  }
+  std::size_t words() const { return (num_kinds_ + 31) / 32; }
+
+  Step lead(std::uint8_t byte) const { return leads_[byte]; }
+  Step step(std::uint32_t node, std::uint8_t byte) const {
+    return (byte & 0xC0) == 0x80 ? steps_[node * 64 + (byte & 63u)] : Step{0};
+  }
+  /// The kinds that a node's characters can have, sorted, without kind 0.
+  std::span<const Kind> kinds_below(std::uint32_t node) const {
+    return {below_.data() + below_start_[node], below_start_[node + 1] - below_start_[node]};
+  }
+  std::size_t bytes() const;
+
+ private:
+  struct Interval {
+    std::uint32_t low;  ///< it ends where the next one begins
+    Kind kind;
+  };
+
+  bool find_kinds(const std::vector<CodepointSet>& classes, const Limits& limits);
+  Step make_step(std::uint32_t low, std::uint32_t bits, std::uint32_t least);
+  Step uniform_step(Kind kind, std::uint32_t bits);
+  Step add_node(const Step* steps);
+
+  std::uint32_t num_kinds_ = 0, num_dense_ = 0;
+  Kind ascii_[128] = {};
+  Step leads_[256] = {};
+  std::vector<bool> beyond_ascii_;
+  std::vector<std::uint32_t> class_kinds_;
+  std::vector<Interval> intervals_;
+  std::vector<Step> steps_;
+  std::vector<Kind> below_;
+  std::vector<std::uint32_t> below_start_;
+  HashIndex node_ids_;
+  bool too_many_nodes_ = false;
+};
+
+}  // namespace aici::regex

@@ -1,0 +1,96 @@
+// vocabulary.hpp - the tokenizer's vocabulary: an image (docs/vocabulary.md) that the host maps into memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "aici/signature.hpp"
+#include "aici/types.hpp"
+
+namespace aici {
+
+/// One node of the prefix tree of all tokens; they lie in depth-first order, children sorted by byte.
+struct TrieNode {
+  static constexpr std::uint32_t kNoToken = 0xffffff;
+
+  std::uint32_t token_byte;
+  std::uint32_t size_depth;
+  Signature signature;  ///< kinds of bytes on the edges into this node and below
+  std::uint32_t first;  ///< tokens before this node
+
+  std::uint32_t token() const { return token_byte & 0xffffff; }
+  std::uint8_t byte() const { return static_cast<std::uint8_t>(token_byte >> 24); }
+  std::uint32_t subtree_size() const { return size_depth & 0xffffff; }
+  std::uint32_t depth() const { return size_depth >> 24; }
+};
+static_assert(sizeof(TrieNode) == 16);
+
+/// The words of the image's header. Offsets count from the header.
+struct VocabularyHeader {
+  std::uint32_t magic, version, total_size, vocab_size, mask_words, mask_stride, num_nodes, num_ordered, num_eos,
+      num_duplicates, num_long, max_token_len, num_classes, bos, pad, unk;
+  std::uint32_t nodes, order, class_masks, text_mask, token_offsets, token_bytes, flags, eos, byte_class,
+      duplicates, long_tokens;
+};
+
+/// A view of the image. `vocabulary()` gives the one of this controller.
+class Vocabulary {
+ public:
+  explicit constexpr Vocabulary(const char* image) : image_(image) {}
+
+  /// Number of token ids, those included that no token has.
+  std::uint32_t size() const { return header().vocab_size; }
+  /// 32-bit words of a mask.
+  std::uint32_t mask_words() const { return header().mask_words; }
+  std::uint32_t max_token_len() const { return header().max_token_len; }
+
+  /// The bytes that a token decodes to; of a special token the name that is shown. `token` < size().
+  std::string_view token(TokenId token) const {
+    const std::uint32_t* offsets = section<std::uint32_t>(header().token_offsets);
+    return {image_ + header().token_bytes + offsets[token], offsets[token + 1] - offsets[token]};
+  }
+  bool is_special(TokenId token) const { return flags(token) & 1; }
+  bool is_eos(TokenId token) const { return flags(token) & 2; }
+
+  /// The end-of-sequence tokens; a model may have several.
+  std::span<const TokenId> eos() const { return {section<TokenId>(header().eos), header().num_eos}; }
+  /// The id of a special token (of `eos`, the first), if there is one.
+  std::optional<TokenId> special_token(SpecialToken which) const;
+
+  const TrieNode* nodes() const { return section<TrieNode>(header().nodes); }
+  std::uint32_t num_nodes() const { return header().num_nodes; }
+  /// The tokens in the order of their nodes.
+  const TokenId* order() const { return section<TokenId>(header().order); }
+  /// Pairs of a token that has no node and the token with the same bytes that has one.
+  std::span<const std::uint32_t> duplicates() const {
+    return {section<std::uint32_t>(header().duplicates), header().num_duplicates * 2};
+  }
+  /// Tokens that are too long for the trie.
+  std::span<const TokenId> long_tokens() const {
+    return {section<TokenId>(header().long_tokens), header().num_long};
+  }
+  /// Masks of `mask_words` words: all tokens of text; those in which a signature bit occurs.
+  const std::uint32_t* text_mask() const { return section<std::uint32_t>(header().text_mask); }
+  const std::uint32_t* class_mask(unsigned bit) const {
+    return section<std::uint32_t>(header().class_masks) + bit * header().mask_stride;
+  }
+  ByteClasses classes() const { return {section<std::uint8_t>(header().byte_class), header().num_classes}; }
+
+ private:
+  const VocabularyHeader& header() const { return *reinterpret_cast<const VocabularyHeader*>(image_); }
+  std::uint8_t flags(TokenId token) const { return section<std::uint8_t>(header().flags)[token]; }
+  template <class T>
+  const T* section(std::uint32_t offset) const {
+    return reinterpret_cast<const T*>(image_ + offset);
+  }
+
+  const char* image_;
+};
+
+/// The vocabulary of this controller's model. The first call maps it.
+const Vocabulary& vocabulary();
+
+}  // namespace aici

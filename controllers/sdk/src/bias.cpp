@@ -1,0 +1,59 @@
+#include "aici/bias.hpp"
+
+namespace aici::detail {
+
+namespace {
+/// More kinds to exclude than this, and the walk, which takes only what is allowed, is faster: each costs
+/// one pass over a mask.
+constexpr int kMostExcluded = 12;
+/// Words that are worked on at a time, small enough to stay in the first-level cache.
+constexpr std::uint32_t kBlock = 256;
+}  // namespace
+
+static Signature excluded(const Vocabulary& vocab, Signature kinds) {
+  return (((1u << vocab.classes().count) - 1) | kWellFormedUtf8 | kOtherBytes) & ~kinds;
+}
+
+bool start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out) {
+  const std::uint32_t words = vocab.mask_words();
+  const Signature others = excluded(vocab, kinds);
+  if (kinds == 0 || __builtin_popcount(others) > kMostExcluded) {
+    std::memset(out, 0, words * sizeof(std::uint32_t));
+    return false;
+  }
+  const std::uint32_t* text = vocab.text_mask();
+  for (std::uint32_t from = 0; from < words; from += kBlock) {
+    const std::uint32_t to = from + kBlock < words ? from + kBlock : words;
+    std::memcpy(out + from, text + from, (to - from) * sizeof(std::uint32_t));
+    for (Signature left = others; left != 0; left &= left - 1) {
+      const std::uint32_t* mask = vocab.class_mask(static_cast<unsigned>(__builtin_ctz(left)));
+      for (std::uint32_t w = from; w < to; w++) out[w] &= ~mask[w];
+    }
+  }
+  return true;
+}
+
+Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples]) {
+  const Signature guess = after[0] == after[1] ? after[0] : after[2];
+  std::size_t votes = 0;
+  for (Signature kinds : after) votes += kinds == guess;
+  return votes + 1 >= sizeof kSamples && (free & ~guess) == 0 ? guess : free;
+}
+
+void copy_duplicates(const Vocabulary& vocab, std::uint32_t* out) {
+  const auto pairs = vocab.duplicates();
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    const TokenId token = pairs[i], holder = pairs[i + 1];
+    out[token >> 5] |= (out[holder >> 5] >> (holder & 31) & 1) << (token & 31);
+  }
+}
+
+void allow_special(const Vocabulary& vocab, SpecialToken which, std::uint32_t* out) {
+  if (which == SpecialToken::eos) {
+    for (TokenId token : vocab.eos()) out[token >> 5] |= 1u << (token & 31);
+  } else if (const auto token = vocab.special_token(which)) {
+    out[*token >> 5] |= 1u << (*token & 31);
+  }
+}
+
+}  // namespace aici::detail

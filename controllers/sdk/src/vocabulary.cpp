@@ -1,0 +1,45 @@
+#include "aici/vocabulary.hpp"
+
+#include "aici/host.hpp"
+
+namespace aici {
+
+namespace {
+constexpr std::uint32_t kMagic = 0x56434941, kVersion = 1, kNone = 0xffffffff;
+}
+
+std::optional<TokenId> Vocabulary::special_token(SpecialToken which) const {
+  std::uint32_t id = kNone;
+  switch (which) {
+    case SpecialToken::eos:
+      if (header().num_eos != 0) id = eos()[0];
+      break;
+    case SpecialToken::bos:
+      id = header().bos;
+      break;
+    case SpecialToken::pad:
+      id = header().pad;
+      break;
+    case SpecialToken::unk:
+      id = header().unk;
+      break;
+  }
+  if (id == kNone) return std::nullopt;
+  return id;
+}
+
+const Vocabulary& vocabulary() {
+  static constinit Vocabulary mapped(nullptr);
+  static constinit bool ready = false;
+  if (!ready) {
+    const char* image = static_cast<const char*>(aici_vocabulary());
+    const auto* header = reinterpret_cast<const VocabularyHeader*>(image);
+    if (header->magic != kMagic || header->version != kVersion)
+      fail("the host's vocabulary image has another format than this controller's SDK: rebuild the controller");
+    mapped = Vocabulary(image);
+    ready = true;
+  }
+  return mapped;
+}
+
+}  // namespace aici
