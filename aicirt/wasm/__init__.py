@@ -29,6 +29,7 @@ Two things that one might expect otherwise:
 from __future__ import annotations
 
 from aicirt.wasm.abi import ABI_VERSION, Export
+from aicirt.wasm.check import ModuleReport, check
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, HostFunction, Linker
@@ -51,9 +52,11 @@ __all__ = [
     "Instance",
     "Limits",
     "Linker",
+    "ModuleReport",
     "Program",
     "Snapshot",
     "Ticker",
+    "check",
     "host_functions",
     "inspect",
     "known_imports",

@@ -11,7 +11,7 @@ from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFai
 from aicirt.wasm import raw, snapshot
 from aicirt.wasm.abi import EXPORTS, Export
 from aicirt.wasm.limits import WASM_PAGE
-from aicirt.wasm.rewrite import MEMORY
+from aicirt.wasm.rewrite import MEMORY, REFUSED
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aicirt.wasm.snapshot import Image, Mapping, Snapshot
 
 _MEMORY_NAME = f"{MEMORY}0".encode()
+#: where an instance keeps the handles of its exports: functions by `Export`, then these
+_MEMORY_SLOT, _REFUSED_SLOT, _FIRST_GLOBAL = range(len(Export), len(Export) + 3)
 #: more than one sequence of a request dies of the same trap; its text is kept short
 _MAX_BACKTRACE = 4000
 
@@ -111,7 +113,7 @@ class Instance:
         self.context: int = raw.store_context(self.store)
         self.limit_memory()
         raw.store_epoch_callback(self.store, engine.callback_address, None, None)
-        count = len(Export) + 1 + len(program.global_names)
+        count = _FIRST_GLOBAL + len(program.global_names)
         # the C structs of this instance: wasmtime_instance_t, then one wasmtime_extern_t each
         self._externs = ctypes.create_string_buffer(raw.INSTANCE_SIZE + count * raw.EXTERN_SIZE)
         address = ctypes.addressof(self._externs)
@@ -122,10 +124,8 @@ class Instance:
             failure = self.failure(error, engine.take_trap())
             self.close()
             raise failure
-        self._memory = self.extern(len(Export), _MEMORY_NAME)
-        self._globals = [
-            self.extern(len(Export) + 1 + i, name) for i, name in enumerate(program.global_names)
-        ]
+        self._memory = self.extern(_MEMORY_SLOT, _MEMORY_NAME)
+        self._globals = [self.extern(_FIRST_GLOBAL + i, name) for i, name in enumerate(program.global_names)]
         self.base: int = raw.memory_data(self.context, self._memory)
         self.size = 0
         self.refresh()
@@ -270,17 +270,40 @@ class Instance:
         if pending is not None:
             return pending
         if trap:
-            return self._trap(message, code)
+            refused = self._refused_pages()
+            return self._out_of_memory(message, refused) if refused else self._trap(message, code)
         if "exceeds memory limits" in message or "memory minimum size" in message:
             limit = self.program.limits.memory_bytes
             return MemoryLimitError(f"its first memory is over the limit of {limit} bytes: {message}")
         return RuntimeFailure(f"{self.callback} failed: {message}")
 
+    def _refused_pages(self) -> int:
+        """How much the last memory.grow asked for in vain."""
+        if not self.program.watches_growth:
+            return 0
+        value = ctypes.create_string_buffer(raw.VAL_SIZE)
+        handle = self.extern(_REFUSED_SLOT, REFUSED.encode())
+        raw.global_get(self.context, handle, ctypes.addressof(value))
+        return int.from_bytes(value.raw[raw.VAL_OF : raw.VAL_OF + 4], "little")
+
+    def _out_of_memory(self, message: str, pages: int) -> MemoryLimitError:
+        self.refresh()
+        limit = self.program.limits.memory_bytes
+        own, asked = self.size - self.shared_bytes, pages * WASM_PAGE
+        return MemoryLimitError(
+            f"{self.callback} asked for {asked} bytes more than its {own}, which is over the limit of "
+            f"{limit}, and then trapped: {_cause(message)}",
+            callback=self.callback,
+            limit=limit,
+            size=own,
+            asked=asked,
+            backtrace=message[:_MAX_BACKTRACE],
+        )
+
     def _trap(self, message: str, code: int | None) -> TrapError:
         kind = raw.TRAP_NAMES.get(code, "other") if code is not None else "other"
-        cause = message.strip().rpartition("Caused by:")[2].strip()
         return TrapError(
-            f"{self.callback} trapped: {cause}",
+            f"{self.callback} trapped: {_cause(message)}",
             trap=kind,
             callback=self.callback,
             backtrace=message[:_MAX_BACKTRACE],
@@ -322,3 +345,8 @@ class Instance:
     def __del__(self) -> None:
         if getattr(self, "store", 0):
             self.close()
+
+
+def _cause(message: str) -> str:
+    """What wasmtime says below the backtrace."""
+    return message.strip().rpartition("Caused by:")[2].strip()

@@ -11,7 +11,7 @@ from aicirt.errors import ModuleError, RuntimeFailure
 from aicirt.wasm import raw
 from aicirt.wasm.abi import EXPORTS, REQUIRED, Export
 from aicirt.wasm.limits import Limits
-from aicirt.wasm.rewrite import GLOBAL, MEMORY, rewrite
+from aicirt.wasm.rewrite import GLOBAL, MEMORY, REFUSED, rewrite
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -24,7 +24,6 @@ class Program:
     """One module in one process; `Instance` makes guests of it."""
 
     __slots__ = (
-        "callbacks",
         "engine",
         "exports",
         "global_names",
@@ -36,6 +35,7 @@ class Program:
         "module",
         "names",
         "pre",
+        "watches_growth",
     )
 
     def __init__(self, linker: Linker, module: wasmtime.Module) -> None:
@@ -50,6 +50,7 @@ class Program:
             raise ModuleError(f"the compiled module lacks {', '.join(missing) or 'the rewritten memory'}")
         numbers = sorted(int(n.removeprefix(GLOBAL)) for n in self.exports if n.startswith(GLOBAL))
         self.global_names = tuple(f"{GLOBAL}{n}".encode() for n in numbers)
+        self.watches_growth = REFUSED in self.exports
         self.names = tuple(name.encode() for name, _ in EXPORTS.values())
         #: which optional functions there are, by `Export`
         self.has = tuple(name in self.exports for name, _ in EXPORTS.values())

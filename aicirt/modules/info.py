@@ -1,0 +1,60 @@
+"""What is known of a stored module."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from aicirt.errors import ProtocolError
+from aicirt.wasm.check import ModuleReport
+
+
+@dataclass(slots=True)
+class ModuleInfo:
+    """One accepted module. All fields are plain data: `to_wire` packs with msgpack or JSON."""
+
+    #: SHA-256 of the .wasm file, 64 hexadecimal digits
+    id: str
+    #: bytes of the .wasm file, and of the compiled artifact
+    size: int
+    compiled_size: int = 0
+    #: SHA-256 of the compiled artifact
+    compiled_sha256: str = ""
+    abi_version: int = 0
+    has_init: bool = False
+    has_init_prompt: bool = False
+    has_pre: bool = False
+    has_post: bool = False
+    #: bytes of linear memory at the start
+    initial_memory: int = 0
+    exports: list[str] = field(default_factory=list)
+    #: ``module.name``
+    imports: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
+
+    def to_wire(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> ModuleInfo:
+        """Raises `ProtocolError` if a field is missing that has no default; ignores unknown ones."""
+        known = {f.name for f in fields(cls)}
+        try:
+            return cls(**{k: v for k, v in wire.items() if k in known})
+        except (TypeError, AttributeError) as error:
+            raise ProtocolError(f"not a description of a module: {error}") from None
+
+    @classmethod
+    def from_report(cls, module_id: str, report: ModuleReport) -> ModuleInfo:
+        return cls(
+            id=module_id,
+            size=report.size,
+            abi_version=report.abi_version or 0,
+            has_init=report.has_init,
+            has_init_prompt=report.has_init_prompt,
+            has_pre=report.has_pre,
+            has_post=report.has_post,
+            initial_memory=report.initial_memory,
+            exports=[e.name for e in report.exports],
+            imports=[f"{i.module}.{i.name}" for i in report.imports],
+        )

@@ -1,0 +1,73 @@
+"""Directories and files that nobody else can have written: compiled code is trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from aicirt.errors import RuntimeFailure
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path` (mode 0700) if it is missing; its absolute name.
+
+    Raises `RuntimeFailure` if others could put something there: it belongs to another user, is
+    open to others, is a link, or lies in a directory where others may rename it.
+    """
+    path = path.absolute()
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise RuntimeFailure(f"{path} must be a directory of its own, not a link or file")
+    if found.st_uid != os.geteuid():
+        raise RuntimeFailure(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: choose another")
+    if found.st_mode & _OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise RuntimeFailure(
+            f"{path} is open to other users (mode {mode:o}): chmod 700 it, after a look inside"
+        )
+    for parent in path.resolve().parents:
+        above = parent.stat()
+        movable = above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
+        if movable or above.st_uid not in (0, os.geteuid()):
+            raise RuntimeFailure(f"{parent}, above {path}, can be changed by other users")
+    return path
+
+
+def is_private_file(path: Path) -> bool:
+    """Whether this is a regular file of ours that nobody else can write."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file that appears complete or not at all, also after a crash of the machine."""
+    fd, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        move_whole(Path(temporary), path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def move_whole(temporary: Path, path: Path) -> None:
+    """Give a complete, synced file its name, for good."""
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

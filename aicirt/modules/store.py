@@ -1,0 +1,189 @@
+"""Modules by the SHA-256 of their content, and their compiled code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from aicirt.errors import ModuleError, ProtocolError, UnknownModuleError
+from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
+from aicirt.modules.info import ModuleInfo
+from aicirt.modules.private import is_private_file, move_whole, private_directory, write_whole
+from aicirt.modules.tags import Tags, is_module_id
+from aicirt.wasm.engine import code_key
+from aicirt.wasm.limits import Limits
+from aicirt.wasm.rewrite import REWRITER_VERSION
+
+
+def default_directory() -> Path:
+    """``$XDG_CACHE_HOME/aici``, or ``~/.cache/aici``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici"
+
+
+class ModuleStore:
+    """``modules/<id>.wasm``, which may be shared, and ``compiled/``, which must be private.
+
+    A compiled artifact belongs to one wasmtime version, configuration, rewriter and CPU; its
+    name says which, and a description beside it has its SHA-256. Whatever does not fit is
+    compiled anew.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        modules: Path | None = None,
+        limits: Limits | None = None,
+        cost: CompileLimits | None = None,
+    ) -> None:
+        """`modules`: where the .wasm files are, if they are shared with other machines or users.
+
+        Raises `RuntimeFailure` if the directory is not private.
+        """
+        root = private_directory(directory or default_directory())
+        self._compiled = private_directory(root / "compiled")
+        self._modules = modules or root / "modules"
+        self._modules.mkdir(parents=True, exist_ok=True)
+        self._limits = limits or Limits()
+        self._cost = cost or CompileLimits()
+        self._key = f"{REWRITER_VERSION}-{code_key()}"
+        self.tags = Tags(root)
+
+    # -- adding ------------------------------------------------------------------------------
+
+    def add(self, wasm: bytes) -> ModuleInfo:
+        """Store and compile a module; quick if it is known.
+
+        Raises `ModuleError` or `CompileLimitError`; a refused module is not stored.
+        """
+        module_id = self._check_size(wasm)
+        known = self._known(module_id)
+        if known:
+            return known
+        pending, artifact = self._begin(wasm)
+        try:
+            return self._finish(
+                compile_in_child(pending, artifact, self._limits, self._cost), pending, artifact
+            )
+        finally:
+            self._discard(pending, artifact)
+
+    async def add_async(self, wasm: bytes) -> ModuleInfo:
+        """`add` for asyncio; cancelling it ends the compilation."""
+        module_id = self._check_size(wasm)
+        known = self._known(module_id)
+        if known:
+            return known
+        pending, artifact = self._begin(wasm)
+        try:
+            info = await compile_in_child_async(pending, artifact, self._limits, self._cost)
+            return self._finish(info, pending, artifact)
+        finally:
+            self._discard(pending, artifact)
+
+    def _check_size(self, wasm: bytes) -> str:
+        if len(wasm) > self._limits.module_bytes:
+            reason = f"the file has {len(wasm)} bytes, more than the limit of {self._limits.module_bytes}"
+            raise ModuleError(reason, reasons=[reason])
+        return hashlib.sha256(wasm).hexdigest()
+
+    def _begin(self, wasm: bytes) -> tuple[Path, Path]:
+        """A private copy of the module, and the name for its artifact."""
+        fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self._compiled)
+        with os.fdopen(fd, "wb") as file:
+            file.write(wasm)
+        return Path(name), Path(name).with_suffix(".compiled")
+
+    def _finish(self, info: ModuleInfo, pending: Path, artifact: Path) -> ModuleInfo:
+        write_whole(self._wasm_path(info.id), pending.read_bytes(), 0o644)
+        move_whole(artifact, self.artifact_path(info.id))
+        write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
+        return self._with_tags(info)
+
+    @staticmethod
+    def _discard(*paths: Path) -> None:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    # -- finding -----------------------------------------------------------------------------
+
+    def get(self, name: str) -> ModuleInfo:
+        """A module by id or tag, with an artifact ready in `artifact_path`; compiled if it must be.
+
+        Raises `UnknownModuleError`, or as `add`.
+        """
+        module_id = self.tags.resolve(name)
+        return self._known(module_id) or self.add(self.wasm(module_id))
+
+    async def get_async(self, name: str) -> ModuleInfo:
+        """`get` for asyncio."""
+        module_id = self.tags.resolve(name)
+        return self._known(module_id) or await self.add_async(self.wasm(module_id))
+
+    def wasm(self, name: str) -> bytes:
+        """The module itself, checked against its id. Raises `UnknownModuleError`."""
+        module_id = self.tags.resolve(name)
+        try:
+            data = self._wasm_path(module_id).read_bytes()
+        except OSError:
+            raise UnknownModuleError(f"no module {module_id}") from None
+        if hashlib.sha256(data).hexdigest() != module_id:
+            raise UnknownModuleError(f"the stored module {module_id} is damaged: upload it again")
+        return data
+
+    def list(self) -> list[ModuleInfo]:
+        """All stored modules that are compiled for this runtime, by id."""
+        ids = sorted(path.stem for path in self._modules.glob("*.wasm") if is_module_id(path.stem))
+        found = (self._described(module_id) for module_id in ids)
+        return [self._with_tags(info) for info in found if info]
+
+    def remove(self, name: str) -> None:
+        """Forget a module and its artifacts; its tags must be removed before.
+
+        Raises `ModuleError` if it has tags, `UnknownModuleError`.
+        """
+        module_id = self.tags.resolve(name)
+        tags = [tag.name for tag in self.tags.list() if tag.module == module_id]
+        if tags:
+            raise ModuleError(f"module {module_id} still has the tags {', '.join(tags)}")
+        if not self._wasm_path(module_id).exists():
+            raise UnknownModuleError(f"no module {module_id}")
+        self._discard(self._wasm_path(module_id), *self._compiled.glob(f"{module_id}-*"))
+
+    def artifact_path(self, module_id: str) -> Path:
+        """Where `Program.from_file` finds the code of a module that `add` or `get` returned."""
+        return self._compiled / f"{module_id}-{self._key}.compiled"
+
+    def _wasm_path(self, module_id: str) -> Path:
+        return self._modules / f"{module_id}.wasm"
+
+    def _info_path(self, module_id: str) -> Path:
+        return self._compiled / f"{module_id}-{self._key}.json"
+
+    def _described(self, module_id: str) -> ModuleInfo | None:
+        path = self._info_path(module_id)
+        if not is_private_file(path):
+            return None
+        try:
+            info = ModuleInfo.from_wire(json.loads(path.read_bytes()))
+        except (OSError, ValueError, ProtocolError):
+            return None
+        return info if info.id == module_id else None
+
+    def _known(self, module_id: str) -> ModuleInfo | None:
+        """Description of a module whose artifact is there, ours and whole."""
+        info, artifact = self._described(module_id), self.artifact_path(module_id)
+        if info is None or not is_private_file(artifact) or not self._wasm_path(module_id).exists():
+            return None
+        if hashlib.sha256(artifact.read_bytes()).hexdigest() != info.compiled_sha256:
+            return None
+        if info.initial_memory > self._limits.memory_bytes:
+            return None  # the limits became stricter: the check decides again
+        return self._with_tags(info)
+
+    def _with_tags(self, info: ModuleInfo) -> ModuleInfo:
+        info.tags = [tag.name for tag in self.tags.list() if tag.module == info.id]
+        return info
