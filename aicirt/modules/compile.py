@@ -163,23 +163,18 @@ def _limit_child(cost: CompileLimits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def main(arguments: list[str]) -> int:
-    wasm, artifact, both = arguments
+def _answer(wasm: str, artifact: str, both: str) -> dict[str, Any]:
     limits, cost = json.loads(both)
     try:
         info = _compile(Path(wasm), Path(artifact), Limits(**limits), CompileLimits(**cost))
-        answer: dict[str, Any] = {"info": info.to_wire()}
     except MemoryError:
-        error: AiciError = CompileLimitError("compiling ran out of memory", limit="memory_bytes")
-        answer = {"error": error.to_wire()}
+        return {"error": CompileLimitError("compiling ran out of memory", limit="memory_bytes").to_wire()}
     except AiciError as error:
-        answer = {"error": error.to_wire()}
-    except OSError as problem:
-        error = RuntimeFailure(f"the module cannot be compiled: {problem}")
-        answer = {"error": error.to_wire()}
-    print(json.dumps(answer))
-    return 0
+        return {"error": error.to_wire()}
+    except OSError as error:
+        return {"error": RuntimeFailure(f"the module cannot be compiled: {error}").to_wire()}
+    return {"info": info.to_wire()}
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    print(json.dumps(_answer(*sys.argv[1:])))

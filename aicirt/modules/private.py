@@ -28,9 +28,7 @@ def private_directory(path: Path) -> Path:
         raise RuntimeFailure(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: choose another")
     if found.st_mode & _OTHERS:
         mode = stat.S_IMODE(found.st_mode)
-        raise RuntimeFailure(
-            f"{path} is open to other users (mode {mode:o}): chmod 700 it, after a look inside"
-        )
+        raise RuntimeFailure(f"{path} is open to other users (mode {mode:o}): empty it and chmod 700")
     for parent in path.resolve().parents:
         above = parent.stat()
         movable = above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX

@@ -180,8 +180,6 @@ class ModuleStore:
             return None
         if hashlib.sha256(artifact.read_bytes()).hexdigest() != info.compiled_sha256:
             return None
-        if info.initial_memory > self._limits.memory_bytes:
-            return None  # the limits became stricter: the check decides again
         return self._with_tags(info)
 
     def _with_tags(self, info: ModuleInfo) -> ModuleInfo:

@@ -45,8 +45,8 @@ class Tags:
         """
         if not _NAME.fullmatch(name) or is_module_id(name):
             raise ModuleError(
-                f"tag {name!r}: a tag has 1 to 64 of a-z, 0-9, '.', '_' and '-', starts with a letter or digit, "
-                "and is not a module id"
+                f"tag {name!r}: a tag has 1 to 64 of a-z, 0-9, '.', '_' and '-', starts with a letter or "
+                "digit, and is not a module id"
             )
         with self._locked():
             tags = self._read()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from aicirt.wasm.inspect import FuncType
+from aicirt.wasm.reader import FuncType
 
 ABI_VERSION = 1
 #: a module exports the marker ``aici_abi_v<version>``

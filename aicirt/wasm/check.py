@@ -11,8 +11,9 @@ from aicirt.wasm import wasi
 from aicirt.wasm.abi import ABI_VERSION, EXPORTS, IMPORT_MODULE, MARKER, REQUIRED
 from aicirt.wasm.code import TABLE_MUTATORS, scan
 from aicirt.wasm.imports import known_imports
-from aicirt.wasm.inspect import NUMERIC, Export, FuncType, Import, ModuleShape, inspect
+from aicirt.wasm.inspect import NUMERIC, Export, Import, ModuleShape, inspect
 from aicirt.wasm.limits import WASM_PAGE, Limits
+from aicirt.wasm.reader import FuncType
 from aicirt.wasm.rewrite import RESERVED
 
 #: more reasons of one kind than this are counted, not listed

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from aicirt.wasm.inspect import ModuleShape, Reader
+from aicirt.wasm.inspect import ModuleShape
+from aicirt.wasm.reader import Reader
 
 MEMORY_GROW = 0x40
 #: instructions that change a table: a clone would not see the change, because function

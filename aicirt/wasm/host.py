@@ -17,7 +17,7 @@ import wasmtime
 
 from aicirt.errors import RuntimeFailure
 from aicirt.wasm import raw
-from aicirt.wasm.inspect import FuncType
+from aicirt.wasm.reader import FuncType
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine

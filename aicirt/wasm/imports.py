@@ -8,7 +8,7 @@ from aicirt.errors import RuntimeFailure
 from aicirt.wasm import wasi
 from aicirt.wasm.abi import IMPORT_MODULE, IMPORTS
 from aicirt.wasm.host import HostCallable, HostFunction
-from aicirt.wasm.inspect import FuncType
+from aicirt.wasm.reader import FuncType
 
 
 def known_imports() -> dict[tuple[str, str], FuncType]:

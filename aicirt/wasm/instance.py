@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure, TrapError
-from aicirt.wasm import raw, snapshot
+from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
+from aicirt.wasm import failure, raw, snapshot
 from aicirt.wasm.abi import EXPORTS, Export
 from aicirt.wasm.limits import WASM_PAGE
 from aicirt.wasm.rewrite import MEMORY, REFUSED
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _MEMORY_NAME = f"{MEMORY}0".encode()
 #: where an instance keeps the handles of its exports: functions by `Export`, then these
 _MEMORY_SLOT, _REFUSED_SLOT, _FIRST_GLOBAL = range(len(Export), len(Export) + 3)
-#: more than one sequence of a request dies of the same trap; its text is kept short
-_MAX_BACKTRACE = 4000
 
 
 class Instance:
@@ -121,9 +119,9 @@ class Instance:
         self.callback = "instantiation"
         error = raw.instance_pre_instantiate(program.pre, self.context, address, engine.trap_address)
         if error or engine.trap.value:
-            failure = self.failure(error, engine.take_trap())
+            reason = self.failure(error, engine.take_trap())
             self.close()
-            raise failure
+            raise reason
         self._memory = self.extern(_MEMORY_SLOT, _MEMORY_NAME)
         self._globals = [self.extern(_FIRST_GLOBAL + i, name) for i, name in enumerate(program.global_names)]
         self.base: int = raw.memory_data(self.context, self._memory)
@@ -264,50 +262,16 @@ class Instance:
         """The exception for a call that ended with a wasmtime error or trap, which are freed."""
         self.failed = True
         pending, self.pending = self.pending, None
-        message, code = raw.take_trap(trap) if trap else ("", None)
-        if error:
-            message = raw.take_error(error)
-        if pending is not None:
-            return pending
-        if trap:
-            refused = self._refused_pages()
-            return self._out_of_memory(message, refused) if refused else self._trap(message, code)
-        if "exceeds memory limits" in message or "memory minimum size" in message:
-            limit = self.program.limits.memory_bytes
-            return MemoryLimitError(f"its first memory is over the limit of {limit} bytes: {message}")
-        return RuntimeFailure(f"{self.callback} failed: {message}")
+        return failure.translate(self, error, trap, pending)
 
-    def _refused_pages(self) -> int:
-        """How much the last memory.grow asked for in vain."""
+    def refused_pages(self) -> int:
+        """Pages that the last memory.grow asked for in vain; 0 if it succeeded."""
         if not self.program.watches_growth:
             return 0
         value = ctypes.create_string_buffer(raw.VAL_SIZE)
         handle = self.extern(_REFUSED_SLOT, REFUSED.encode())
         raw.global_get(self.context, handle, ctypes.addressof(value))
         return int.from_bytes(value.raw[raw.VAL_OF : raw.VAL_OF + 4], "little")
-
-    def _out_of_memory(self, message: str, pages: int) -> MemoryLimitError:
-        self.refresh()
-        limit = self.program.limits.memory_bytes
-        own, asked = self.size - self.shared_bytes, pages * WASM_PAGE
-        return MemoryLimitError(
-            f"{self.callback} asked for {asked} bytes more than its {own}, which is over the limit of "
-            f"{limit}, and then trapped: {_cause(message)}",
-            callback=self.callback,
-            limit=limit,
-            size=own,
-            asked=asked,
-            backtrace=message[:_MAX_BACKTRACE],
-        )
-
-    def _trap(self, message: str, code: int | None) -> TrapError:
-        kind = raw.TRAP_NAMES.get(code, "other") if code is not None else "other"
-        return TrapError(
-            f"{self.callback} trapped: {_cause(message)}",
-            trap=kind,
-            callback=self.callback,
-            backtrace=message[:_MAX_BACKTRACE],
-        )
 
     # -- clones -------------------------------------------------------------------------------------
 
@@ -345,8 +309,3 @@ class Instance:
     def __del__(self) -> None:
         if getattr(self, "store", 0):
             self.close()
-
-
-def _cause(message: str) -> str:
-    """What wasmtime says below the backtrace."""
-    return message.strip().rpartition("Caused by:")[2].strip()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.errors import ControllerFailed, ResultError
 from aicirt.wasm.host import GuestExit, HostCallable, HostFunction
-from aicirt.wasm.inspect import FuncType
+from aicirt.wasm.reader import FuncType
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
