@@ -1,0 +1,67 @@
+"""Why a guest's call ended: wasmtime's traps and errors as typed errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aicirt.errors import AiciError, MemoryLimitError, RuntimeFailure, TrapError
+from aicirt.wasm import raw
+from aicirt.wasm.limits import WASM_PAGE
+
+if TYPE_CHECKING:
+    from aicirt.wasm.instance import Instance
+
+#: every sequence of a request may die of the same trap: the text that each carries is bounded
+_MAX_BACKTRACE = 4000
+
+
+def translate(
+    guest: Instance, error: int | None, trap: int | None, pending: BaseException | None
+) -> BaseException:
+    """The exception for a call that ended with an error or a trap (addresses; both are freed).
+
+    `pending` is what a callback raised, if that ended the call: it wins.
+    """
+    message, code = raw.take_trap(trap) if trap else ("", None)
+    if error:
+        message = raw.take_error(error)
+    if pending is not None:
+        return pending
+    if trap:
+        refused = guest.refused_pages()
+        return _out_of_memory(guest, message, refused) if refused else _trap(guest, message, code)
+    if "exceeds memory limits" in message:
+        limit = guest.program.limits.memory_bytes
+        return MemoryLimitError(
+            f"its first memory is over the limit of {limit} bytes: {message}", limit=limit
+        )
+    return RuntimeFailure(f"{guest.callback} failed: {message}")
+
+
+def _trap(guest: Instance, message: str, code: int | None) -> AiciError:
+    return TrapError(
+        f"{guest.callback} trapped: {_cause(message)}",
+        trap=raw.TRAP_NAMES.get(code, "other") if code is not None else "other",
+        callback=guest.callback,
+        backtrace=message[:_MAX_BACKTRACE],
+    )
+
+
+def _out_of_memory(guest: Instance, message: str, pages: int) -> AiciError:
+    guest.refresh()
+    limit = guest.program.limits.memory_bytes
+    size, asked = guest.size - guest.shared_bytes, pages * WASM_PAGE
+    return MemoryLimitError(
+        f"{guest.callback} has {size} bytes of memory, asked for {asked} more than that, which is over the "
+        f"limit of {limit}, and then trapped: {_cause(message)}",
+        callback=guest.callback,
+        limit=limit,
+        size=size,
+        asked=asked,
+        backtrace=message[:_MAX_BACKTRACE],
+    )
+
+
+def _cause(message: str) -> str:
+    """What wasmtime says below the backtrace."""
+    return message.strip().rpartition("Caused by:")[2].strip()
