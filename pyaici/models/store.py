@@ -1,0 +1,101 @@
+"""Folders that are built once and appear complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyaici.models.errors import ModelError
+
+Progress = Callable[[str], None]
+
+
+def models_folder() -> Path:
+    """$XDG_CACHE_HOME/aici/models, or ~/.cache/aici/models."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification says that relative paths are to be ignored.
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "aici" / "models"
+
+
+def build_once(
+    target: Path,
+    is_current: Callable[[Path], bool],
+    build: Callable[[Path, Path], None],
+    *,
+    space: int,
+    progress: Progress,
+) -> Path:
+    """Returns `target`, after building it if `is_current(target)` is false.
+
+    `build(folder, scratch)` fills `folder`; `scratch` is for files that are not kept. One process
+    builds, others wait. `space` is the number of bytes that building needs.
+    Raises ModelError if there is not enough space or the folder cannot be written.
+    """
+    if is_current(target):
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(target.with_name(f".{target.name}.lock"), progress):
+            if is_current(target):
+                return target
+            _clear_left_overs(target)
+            _require_space(target.parent, space)
+            with tempfile.TemporaryDirectory(prefix=_prefix(target), dir=target.parent) as scratch:
+                folder = Path(scratch) / "new"
+                folder.mkdir()
+                build(folder, Path(scratch))
+                _flush(folder)
+                if target.exists():
+                    target.rename(Path(scratch) / "old")
+                folder.rename(target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ModelError(f"the disk of {target.parent} is full: {space >> 20} MB are needed") from error
+        raise ModelError(
+            f"cannot write {target}: {error}; set XDG_CACHE_HOME to a writable folder"
+        ) from error
+    return target
+
+
+@contextmanager
+def _locked(path: Path, progress: Progress) -> Iterator[None]:
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress("another process is preparing the model; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.part-"
+
+
+def _clear_left_overs(target: Path) -> None:
+    """Removes what a killed process left; who holds the lock is alone."""
+    for folder in target.parent.glob(_prefix(target) + "*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_space(folder: Path, space: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < space:
+        raise ModelError(
+            f"{folder} has {free >> 20} MB free, {space >> 20} MB are needed; "
+            "make room or set XDG_CACHE_HOME to another disk"
+        )
+
+
+def _flush(folder: Path) -> None:
+    """Puts the files on the disk before the rename that makes them visible."""
+    for path in folder.iterdir():
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())

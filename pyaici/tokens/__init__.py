@@ -1,0 +1,9 @@
+"""Byte-exact vocabularies: for every token id of any tokenizer the bytes that it stands for."""
+
+from __future__ import annotations
+
+from pyaici.tokens.load import load_vocabulary
+from pyaici.tokens.tiktoken_ranks import read_rank_file, vocabulary_from_ranks
+from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary
+
+__all__ = ["TokenizerBlob", "Vocabulary", "load_vocabulary", "read_rank_file", "vocabulary_from_ranks"]

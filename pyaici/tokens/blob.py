@@ -1,0 +1,91 @@
+"""A tokenizer.json for workers: text in, tokens out whose bytes are this text and can be concatenated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from pyaici.tokens.pieces import components
+from pyaici.tokens.vocabulary import TokenizerBlob
+
+
+def tokenizers_blob(spec: dict[str, Any], special: Collection[int]) -> TokenizerBlob:
+    """The blob of a parsed tokenizer.json; `special` are the ids of its special tokens.
+
+    Taken off: whatever changes the text (Unicode normal forms, lower case, a space put before it),
+    and whatever is not needed to encode (decoder, post-processor, truncation). Special tokens stay,
+    since ids of added tokens follow from their order; workers do not look for them in text.
+    """
+    renamed = _hidden_names(spec["model"], special)
+    blob = {
+        "version": spec.get("version", "1.0"),
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [_added_token(token, special, renamed) for token in spec.get("added_tokens") or []],
+        "normalizer": _sequence("normalizers", _normalizers(spec)),
+        "pre_tokenizer": _sequence("pretokenizers", _pre_tokenizers(spec)),
+        "post_processor": None,
+        "decoder": None,
+        "model": _model(spec["model"], renamed),
+    }
+    return TokenizerBlob("tokenizers", json.dumps(blob, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def _added_token(token: dict[str, Any], special: Collection[int], renamed: dict[str, str]) -> dict[str, Any]:
+    content = renamed.get(token["content"], token["content"])
+    is_special = bool(token["special"]) or token["id"] in special
+    # A token that swallows the spaces around it would not be the bytes that it was found in.
+    return {**token, "content": content, "special": is_special, "lstrip": False, "rstrip": False}
+
+
+def _normalizers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """Keeps what only writes a space in another way, or bytes in the byte alphabet."""
+    return [
+        part
+        for part in components(spec.get("normalizer"))
+        if part["type"] == "ByteLevel" or (part["type"] == "Replace" and part["pattern"].get("String") == " ")
+    ]
+
+
+def _pre_tokenizers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    parts = components(spec.get("pre_tokenizer"))
+    if any(part["type"] == "Metaspace" for part in parts):
+        # Metaspace splits at spaces itself; WhitespaceSplit before it would lose all but one of them.
+        parts = [part for part in parts if part["type"] != "WhitespaceSplit"]
+    return [_without_prefix(part) for part in parts]
+
+
+def _without_prefix(part: dict[str, Any]) -> dict[str, Any]:
+    if part["type"] == "Metaspace":
+        kept = {key: value for key, value in part.items() if key != "add_prefix_space"}
+        return {**kept, "prepend_scheme": "never", "split": part.get("split", True)}
+    if part["type"] == "ByteLevel":
+        return {**part, "add_prefix_space": False}
+    return part
+
+
+def _sequence(key: str, parts: list[dict[str, Any]]) -> dict[str, Any] | None:
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return {"type": "Sequence", key: parts}
+
+
+def _hidden_names(model: dict[str, Any], special: Collection[int]) -> dict[str, str]:
+    """New names for special pieces of a Unigram model, which would find them in text; no text has these."""
+    if not isinstance(model["vocab"], list):
+        return {}
+    return {
+        piece: f"\ue000special {token}\uf8ff"
+        for token, (piece, _) in enumerate(model["vocab"])
+        if token in special
+    }
+
+
+def _model(model: dict[str, Any], renamed: dict[str, str]) -> dict[str, Any]:
+    model = {**model}
+    if "dropout" in model:
+        model["dropout"] = None
+    if renamed:
+        model["vocab"] = [[renamed.get(piece, piece), score] for piece, score in model["vocab"]]
+    return model

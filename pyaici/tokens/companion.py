@@ -1,0 +1,74 @@
+"""What the files beside a tokenizer say about its tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aicirt.errors import VocabularyError
+
+_ROLES = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
+
+
+@dataclass
+class Companion:
+    """Facts about a tokenizer that are not in the tokenizer itself."""
+
+    #: added tokens: id -> (text, special)
+    added: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    #: role ("eos", ...) -> text of the token
+    roles: dict[str, str] = field(default_factory=dict)
+    #: texts of further special tokens
+    special: set[str] = field(default_factory=set)
+    #: ids that end a text, from the generation configuration
+    eos: tuple[int, ...] = ()
+    #: width of the logits, from the model configuration
+    vocab_size: int | None = None
+
+
+def token_ids(value: int | Iterable[int] | None) -> tuple[int, ...]:
+    """A configuration's one id, list of ids or nothing, as a tuple."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(dict.fromkeys(int(token) for token in value))
+
+
+def read_companion(folder: Path) -> Companion:
+    """Reads tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json,
+    as far as they are there. Raises VocabularyError for one that is not JSON."""
+    found = Companion()
+    settings = {**_read(folder / "special_tokens_map.json"), **_read(folder / "tokenizer_config.json")}
+    for role in _ROLES:
+        if text := _text(settings.get(f"{role}_token")):
+            found.roles[role] = text
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        extra = settings.get(key) or []
+        found.special.update(filter(None, map(_text, extra.values() if isinstance(extra, dict) else extra)))
+    for token, entry in (settings.get("added_tokens_decoder") or {}).items():
+        found.added[int(token)] = (entry["content"], bool(entry.get("special")))
+    config = _read(folder / "config.json")
+    text_config = config.get("text_config") or {}
+    found.vocab_size = config.get("vocab_size") or text_config.get("vocab_size")
+    for source in (_read(folder / "generation_config.json"), config, text_config):
+        if ids := token_ids(source.get("eos_token_id")):
+            found.eos = ids
+            break
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise VocabularyError(f"{path} is not JSON: {error}") from error
+    return content
+
+
+def _text(token: Any) -> str | None:
+    """A token in a configuration is its text, or an object with the text."""
+    return token.get("content") if isinstance(token, dict) else token

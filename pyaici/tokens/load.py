@@ -1,0 +1,127 @@
+"""Vocabularies from whatever a user has: an object, a file or a model's folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aicirt.errors import VocabularyError
+from pyaici.tokens.companion import Companion, read_companion, token_ids
+from pyaici.tokens.rwkv import vocabulary_from_rwkv
+from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
+from pyaici.tokens.tekken import is_tekken, vocabulary_from_tekken
+from pyaici.tokens.tiktoken_ranks import read_rank_file, vocabulary_from_encoding, vocabulary_from_ranks
+from pyaici.tokens.tokenizer_json import vocabulary_from_json
+from pyaici.tokens.transformers_tokenizer import is_transformers_tokenizer, vocabulary_from_transformers
+from pyaici.tokens.vocabulary import Vocabulary
+
+#: files that hold a tokenizer, in the order in which a folder is searched
+_TOKENIZER_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
+
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+_RWKV_LINE = re.compile(rb"\d+ b?['\"]")
+
+
+def load_vocabulary(
+    source: object,
+    *,
+    name: str | None = None,
+    vocab_size: int | None = None,
+    eos: int | Iterable[int] | None = None,
+) -> Vocabulary:
+    """The byte-exact vocabulary of a tokenizer.
+
+    `source` is a tokenizer of Transformers, `tokenizers` or tiktoken, the path of a tokenizer.json,
+    tekken.json, .tiktoken, SentencePiece .model or RWKV World file, or of a model's folder. Files of
+    the model beside it (generation_config.json, config.json, ...) are read too. `vocab_size` (the
+    width of the logits) and `eos` (as in a generation configuration: an id or several) go before
+    what these files say.
+
+    A .tiktoken file alone says neither how text is split into words nor what its special tokens are:
+    `vocabulary_from_ranks` takes both.
+
+    Raises VocabularyError if the file is none of these or the bytes of its tokens are unknown.
+    """
+    companion = Companion(vocab_size=vocab_size)
+    if isinstance(source, (str, Path)):
+        vocabulary = _from_path(Path(source), vocab_size)
+    elif is_transformers_tokenizer(source):
+        vocabulary = vocabulary_from_transformers(
+            source, lambda path: _from_file(path, companion), vocab_size
+        )
+    elif hasattr(source, "to_str") and hasattr(source, "get_vocab_size"):
+        vocabulary = vocabulary_from_json(json.loads(source.to_str()), companion, "tokenizers")
+    elif hasattr(source, "_mergeable_ranks") and hasattr(source, "_pat_str"):
+        vocabulary = vocabulary_from_encoding(source)
+    else:
+        raise VocabularyError(
+            f"{type(source).__name__} is no tokenizer: give one of Transformers, tokenizers or tiktoken, "
+            "or a path"
+        )
+    if vocab_size is not None and vocabulary.vocab_size != vocab_size:
+        vocabulary = vocabulary.cut(vocab_size)
+    if eos is not None:
+        vocabulary = replace(vocabulary, eos=token_ids(eos))
+    return vocabulary if name is None else replace(vocabulary, name=name)
+
+
+def _from_path(path: Path, vocab_size: int | None) -> Vocabulary:
+    if path.is_file():
+        companion = read_companion(path.parent)
+        companion.vocab_size = vocab_size or companion.vocab_size
+        return _from_file(path, companion)
+    if not path.is_dir():
+        raise VocabularyError(f"there is no file or folder {path}")
+    for file in _TOKENIZER_FILES:
+        if (path / file).is_file():
+            return replace(_from_path(path / file, vocab_size), name=path.name)
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise VocabularyError(
+            f"{path} has none of {', '.join(_TOKENIZER_FILES)}; other tokenizers need Transformers: "
+            'pip install "aici[hf]"'
+        ) from error
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise VocabularyError(f"{path} has no tokenizer that Transformers can load: {error}") from error
+    companion = Companion(vocab_size=vocab_size)
+    return vocabulary_from_transformers(tokenizer, lambda file: _from_file(file, companion), vocab_size)
+
+
+def _from_file(path: Path, companion: Companion) -> Vocabulary:
+    """Tells the kind of file by its content."""
+    data = path.read_bytes()
+    name = path.name
+    if data.lstrip()[:1] == b"{":
+        spec = _parse(data, path)
+        if is_tekken(spec):
+            return _configured(vocabulary_from_tekken(spec, name), companion)
+        return vocabulary_from_json(spec, companion, name)
+    if _RANK_LINE.match(data):
+        return _configured(vocabulary_from_ranks(read_rank_file(path), name=name), companion)
+    if _RWKV_LINE.match(data):
+        return _configured(vocabulary_from_rwkv(path, name), companion)
+    spec, roles = tokenizer_json_from_model(data)
+    companion.roles = {**roles, **companion.roles}
+    return vocabulary_from_json(spec, companion, name)
+
+
+def _parse(data: bytes, path: Path) -> dict[str, Any]:
+    try:
+        spec: dict[str, Any] = json.loads(data)
+    except ValueError as error:
+        raise VocabularyError(f"{path} is not JSON: {error}") from error
+    return spec
+
+
+def _configured(vocabulary: Vocabulary, companion: Companion) -> Vocabulary:
+    """With the width and the end tokens that the model's configuration gives."""
+    if companion.vocab_size:
+        vocabulary = vocabulary.cut(companion.vocab_size)
+    return replace(vocabulary, eos=companion.eos) if companion.eos else vocabulary

@@ -1,0 +1,76 @@
+"""Patterns of tiktoken encodings, in the dialect of the `tokenizers` package."""
+
+from __future__ import annotations
+
+import re
+
+from aicirt.errors import VocabularyError
+
+_COUNT = re.compile(r"\{\d+(?:,\d*)?\}")
+_FLAGS = re.compile(r"\(\?(?!i:)[a-zA-Z-]+[:)]")
+
+
+def oniguruma_pattern(pattern: str) -> str:
+    r"""The same pattern for Oniguruma, which differs from tiktoken's `fancy_regex` in three places.
+
+    There `$` and `^` are ends of lines (here: of the text), and in `\p{N}{1,3}+` the plus repeats
+    (here: makes it possessive, for which Oniguruma has the atomic group `(?>\p{N}{1,3})`).
+
+    Raises VocabularyError for inline flags other than `(?i:`, whose letters mean other things there.
+    """
+    if flags := _FLAGS.search(pattern):
+        raise VocabularyError(
+            f"the pattern of the encoding has flags {flags[0]!r} at {flags.start()}: only (?i: is known"
+        )
+    out: list[str] = []
+    starts: list[int] = []  # where open groups begin in `out`
+    atom = 0  # where the last atom begins in `out`
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "(":
+            starts.append(len(out))
+            out.append(char)
+        elif char == ")":
+            atom = starts.pop()
+            out.append(char)
+        elif char in "|*+?":
+            out.append(char)
+        elif count := _COUNT.match(pattern, at):
+            out.append(count[0])
+            at = count.end()
+            if pattern[at : at + 1] == "+":
+                out[atom:] = ["(?>", *out[atom:], ")"]
+                at += 1
+            continue
+        else:
+            atom = len(out)
+            end = _atom_end(pattern, at)
+            text = pattern[at:end]
+            out.append({"$": r"\z", "^": r"\A"}.get(text, text))
+            at = end
+            continue
+        at += 1
+    return "".join(out)
+
+
+def _atom_end(pattern: str, at: int) -> int:
+    """Where the character, escape or class that begins at `at` ends."""
+    if pattern[at] == "\\":
+        if pattern[at + 1 : at + 2] in ("p", "P", "x") and pattern[at + 2 : at + 3] == "{":
+            return pattern.index("}", at) + 1
+        return at + 2
+    if pattern[at] != "[":
+        return at + 1
+    depth = 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            at += 1
+        elif pattern[at] == "[":
+            depth += 1
+        elif pattern[at] == "]":
+            depth -= 1
+            if not depth:
+                return at + 1
+        at += 1
+    raise VocabularyError("the pattern of the encoding has a class without an end")

@@ -1,0 +1,48 @@
+"""Vocabularies from the text files of RWKV World."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from aicirt.errors import VocabularyError
+from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary
+
+#: RWKV World files begin with id 1; 0 ends a text
+_END = 0
+
+
+def vocabulary_from_rwkv(path: Path, name: str, vocab_size: int | None = None) -> Vocabulary:
+    """Each line is an id, a Python string or bytes literal, and its number of bytes.
+
+    The tokenizer of these models is longest match. `vocab_size` is the width of the logits
+    (65536 in the published models). Raises VocabularyError with the line number.
+    """
+    found: dict[int, bytes] = {}
+    for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            token, rest = line.split(" ", 1)
+            literal, length = rest.rsplit(" ", 1)
+            value = ast.literal_eval(literal)
+            piece = value.encode() if isinstance(value, str) else bytes(value)
+            if len(piece) != int(length):
+                raise ValueError(f"{len(piece)} bytes, the line says {length}")
+            found[int(token)] = piece
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise VocabularyError(
+                f"{path}, line {number}: not an id, a literal and a length ({error})"
+            ) from error
+    if not found or min(found) <= _END:
+        raise VocabularyError(f"{path}: ids must begin at {_END + 1}")
+    tokens = [found.get(token, b"") for token in range(max(found) + 1)]
+    vocabulary = Vocabulary(
+        tokens=tokens,
+        special_names={_END: "<|endoftext|>"},
+        eos=(_END,),
+        vocab_size=max(len(tokens), vocab_size or 0),
+        name=name,
+        tokenizer=TokenizerBlob("longest"),
+    )
+    return vocabulary.cut(vocab_size) if vocab_size else vocabulary

@@ -1,0 +1,168 @@
+"""Vocabularies from SentencePiece .model files, read without the sentencepiece package."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from aicirt.errors import VocabularyError
+
+#: piece types of the format
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+_UNIGRAM, _BPE = 1, 2
+_SPACE = "\u2581"
+
+
+@dataclass
+class _Piece:
+    text: str
+    score: float = 0.0
+    kind: int = _NORMAL
+
+
+@dataclass
+class _Model:
+    pieces: list[_Piece]
+    algorithm: int = _UNIGRAM
+    unk: int = 0
+    bos: int = 1
+    eos: int = 2
+    pad: int = -1
+
+
+def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
+    """The same tokenizer as a parsed tokenizer.json, and the texts of its bos, eos, pad and unk tokens.
+
+    Raises VocabularyError if the bytes are no SentencePiece model, or of an algorithm other than
+    BPE and Unigram.
+    """
+    try:
+        model = _read_model(data)
+    except (ValueError, IndexError, struct.error, UnicodeDecodeError) as error:
+        raise VocabularyError(f"this is no SentencePiece model: {error}") from error
+    if model.algorithm not in (_UNIGRAM, _BPE):
+        raise VocabularyError(f"SentencePiece model type {model.algorithm}: only Unigram (1) and BPE (2)")
+    spec = {
+        "version": "1.0",
+        "added_tokens": list(_added_tokens(model)),
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
+        "pre_tokenizer": None,
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+            ],
+        },
+        "model": _bpe(model) if model.algorithm == _BPE else _unigram(model),
+    }
+    named = {"unk": model.unk, "bos": model.bos, "eos": model.eos, "pad": model.pad}
+    size = len(model.pieces)
+    roles = {role: model.pieces[token].text for role, token in named.items() if 0 <= token < size}
+    return spec, roles
+
+
+def _added_tokens(model: _Model) -> Iterator[dict[str, Any]]:
+    for token, piece in enumerate(model.pieces):
+        if piece.kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
+            special = piece.kind != _USER_DEFINED
+            flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": not special}
+            yield {"id": token, "content": piece.text, "special": special, **flags}
+
+
+def _unigram(model: _Model) -> dict[str, Any]:
+    return {
+        "type": "Unigram",
+        "unk_id": model.unk,
+        "vocab": [[piece.text, piece.score] for piece in model.pieces],
+        "byte_fallback": any(piece.kind == _BYTE for piece in model.pieces),
+    }
+
+
+def _bpe(model: _Model) -> dict[str, Any]:
+    """Adjacent symbols merge if their text is a piece, those with the highest score first."""
+    scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (_NORMAL, _USER_DEFINED)}
+    merges = []
+    for text, score in scores.items():
+        for cut in range(1, len(text)):
+            left, right = text[:cut], text[cut:]
+            if left in scores and right in scores:
+                merges.append((-score, -cut, left, right))
+    merges.sort()
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": model.pieces[model.unk].text,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": True,
+        "byte_fallback": any(piece.kind == _BYTE for piece in model.pieces),
+        "ignore_merges": False,
+        "vocab": {piece.text: token for token, piece in enumerate(model.pieces)},
+        "merges": [[left, right] for _, _, left, right in merges],
+    }
+
+
+def _read_model(data: bytes) -> _Model:
+    """ModelProto: 1 = pieces, 2 = trainer_spec (3 = model_type, 40-43 = unk, bos, eos, pad)."""
+    model = _Model([])
+    for field, value in _fields(data):
+        if field == 1 and isinstance(value, bytes):
+            model.pieces.append(_read_piece(value))
+        elif field == 2 and isinstance(value, bytes):
+            trainer = dict(_fields(value))
+            number = {key: _signed(entry) for key, entry in trainer.items() if isinstance(entry, int)}
+            model.algorithm = number.get(3, _UNIGRAM)
+            model.unk, model.bos = number.get(40, 0), number.get(41, 1)
+            model.eos, model.pad = number.get(42, 2), number.get(43, -1)
+    if not model.pieces or not 0 <= model.unk < len(model.pieces):
+        raise ValueError("no pieces, or no piece for unknown text")
+    return model
+
+
+def _read_piece(data: bytes) -> _Piece:
+    """SentencePiece: 1 = piece, 2 = score, 3 = type."""
+    entry = dict(_fields(data))
+    text, score = entry[1], entry.get(2, b"\0\0\0\0")
+    if not isinstance(text, bytes) or not isinstance(score, bytes):
+        raise ValueError("a piece without text")
+    return _Piece(text.decode(), struct.unpack("<f", score)[0], int(entry.get(3, _NORMAL)))
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Fields of a protocol buffer: numbers for varints, raw bytes for anything else."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        field, wire = key >> 3, key & 7
+        if wire == 0:
+            number, at = _varint(data, at)
+            yield field, number
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"wire type {wire} at byte {at}")
+        if at + size > len(data):
+            raise ValueError(f"field {field} at byte {at} is cut off")
+        yield field, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,90 @@
+"""Vocabularies from tiktoken: encodings and rank files."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from aicirt.errors import VocabularyError
+from pyaici.tokens.pattern import oniguruma_pattern
+from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary
+
+
+def vocabulary_from_ranks(
+    ranks: Mapping[bytes, int],
+    *,
+    name: str,
+    pattern: str | None = None,
+    special: Mapping[str, int] | None = None,
+    eos: tuple[int, ...] = (),
+    bos: int | None = None,
+    pad: int | None = None,
+    unk: int | None = None,
+    vocab_size: int | None = None,
+) -> Vocabulary:
+    """The vocabulary of a byte pair encoding in which the token id is the rank of the merge.
+
+    `pattern` is the regular expression that splits text into words; without it the runtime
+    tokenizes by longest match. Raises VocabularyError for ranks that are not unique or names
+    that take the id of a rank.
+    """
+    if not ranks:
+        raise VocabularyError(f"{name}: no ranks")
+    first, end = min(ranks.values()), max(ranks.values()) + 1
+    if len(set(ranks.values())) != len(ranks) or first < 0:
+        raise VocabularyError(f"{name}: ranks must be unique and not negative")
+    special_names = {token: text for text, token in (special or {}).items()}
+    tokens = [b""] * max(end, *(token + 1 for token in special_names), 0)
+    for piece, token in ranks.items():
+        tokens[token] = piece
+    blob = TokenizerBlob()
+    if pattern is not None:
+        spec = {"pattern": oniguruma_pattern(pattern), "first": first, "end": end}
+        blob = TokenizerBlob("ranks", json.dumps(spec).encode())
+    vocabulary = Vocabulary(
+        tokens=tokens,
+        special_names=special_names,
+        eos=eos,
+        bos=bos,
+        pad=pad,
+        unk=unk,
+        vocab_size=max(len(tokens), vocab_size or 0),
+        name=name,
+        tokenizer=blob,
+    )
+    return vocabulary.cut(vocab_size) if vocab_size else vocabulary
+
+
+def vocabulary_from_encoding(encoding: Any) -> Vocabulary:
+    """The vocabulary of a `tiktoken.Encoding`; its `<|endoftext|>`, if there is one, ends a text."""
+    special = dict(encoding._special_tokens)
+    end = special.get("<|endoftext|>")
+    return vocabulary_from_ranks(
+        encoding._mergeable_ranks,
+        name=encoding.name,
+        pattern=encoding._pat_str,
+        special=special,
+        eos=() if end is None else (end,),
+        vocab_size=encoding.n_vocab,
+    )
+
+
+def read_rank_file(path: Path) -> dict[bytes, int]:
+    """Token bytes -> rank from a .tiktoken file: lines of base64, a space, the rank.
+
+    Raises VocabularyError with the line number for anything else.
+    """
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line:
+            continue
+        try:
+            piece, rank = line.split()
+            ranks[base64.b64decode(piece, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise VocabularyError(f"{path}, line {number}: not base64 and a rank ({error})") from error
+    return ranks

@@ -1,0 +1,94 @@
+"""Vocabularies from tokenizer.json, the format of the `tokenizers` package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aicirt.errors import VocabularyError
+from pyaici.tokens.blob import tokenizers_blob
+from pyaici.tokens.companion import Companion
+from pyaici.tokens.pieces import piece_rule
+from pyaici.tokens.vocabulary import Vocabulary
+
+
+def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) -> Vocabulary:
+    """The vocabulary of a parsed tokenizer.json and the files beside it.
+
+    Raises VocabularyError if the file is not a tokenizer.json or has an unknown kind of pieces.
+    """
+    model = _model(spec)
+    pieces, unk = _pieces(model)
+    rule = piece_rule(spec)
+    text = {token: rule(piece) for piece, token in pieces.items()}
+    special: dict[int, str] = {}
+    ids = dict(pieces)
+    for token, content, is_special in _added(spec, companion):
+        ids[content] = token
+        if is_special:
+            special[token] = content
+        elif pieces.get(content) != token:
+            # Not a piece of the model: it is found in text as it stands.
+            text[token] = content.encode()
+    if unk is not None:
+        special.setdefault(unk[0], unk[1])
+    for content in {*companion.roles.values(), *companion.special}:
+        if content in ids:
+            special[ids[content]] = content
+
+    if not text:
+        raise VocabularyError("tokenizer.json has an empty vocabulary")
+    size = max((*text, *special)) + 1
+    tokens = [text.get(token, b"") if token not in special else b"" for token in range(size)]
+    roles = {role: ids.get(content) for role, content in companion.roles.items()}
+    vocabulary = Vocabulary(
+        tokens=tokens,
+        special_names=special,
+        eos=eos_tokens(companion.eos, roles.get("eos")),
+        bos=roles.get("bos"),
+        pad=roles.get("pad"),
+        unk=roles.get("unk", unk[0] if unk else None),
+        vocab_size=max(size, companion.vocab_size or 0),
+        name=name,
+        tokenizer=tokenizers_blob(spec, special),
+    )
+    return vocabulary.cut(companion.vocab_size) if companion.vocab_size else vocabulary
+
+
+def eos_tokens(configured: tuple[int, ...], own: int | None) -> tuple[int, ...]:
+    """The tokens that end a text: those of the generation configuration, the tokenizer's own first."""
+    if not configured:
+        return () if own is None else (own,)
+    return tuple(sorted(configured, key=lambda token: token != own))
+
+
+def _model(spec: dict[str, Any]) -> dict[str, Any]:
+    model = spec.get("model")
+    if not isinstance(model, dict) or "vocab" not in model:
+        raise VocabularyError("this is no tokenizer.json: it has no model with a vocabulary")
+    if "type" not in model:  # files of early versions
+        mapped = "BPE" if "merges" in model else "WordPiece"
+        model["type"] = "Unigram" if isinstance(model["vocab"], list) else mapped
+    return model
+
+
+def _pieces(model: dict[str, Any]) -> tuple[dict[str, int], tuple[int, str] | None]:
+    """Piece -> id, and the token for unknown text (id, piece)."""
+    kind, vocab = model["type"], model["vocab"]
+    if kind == "Unigram":
+        unk_id = model.get("unk_id")
+        pieces = {piece: token for token, (piece, _) in enumerate(vocab)}
+        return pieces, None if unk_id is None else (unk_id, vocab[unk_id][0])
+    if kind in ("BPE", "WordPiece"):
+        unk = model.get("unk_token")
+        return vocab, None if unk not in vocab else (vocab[unk], str(unk))
+    raise VocabularyError(f"unknown model {kind} in tokenizer.json: BPE, Unigram or WordPiece")
+
+
+def _added(spec: dict[str, Any], companion: Companion) -> list[tuple[int, str, bool]]:
+    """Added tokens as (id, text, special); the files beside tokenizer.json may add to them."""
+    listed = spec.get("added_tokens") or []
+    found = {token["id"]: (token["content"], bool(token["special"])) for token in listed}
+    for token, (content, special) in companion.added.items():
+        known = found.get(token)
+        found[token] = (content, special or (known is not None and known[1]))
+    return [(token, content, special) for token, (content, special) in sorted(found.items())]

@@ -1,0 +1,123 @@
+"""Vocabularies from tokenizer objects of the Transformers library, fast and slow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aicirt.errors import VocabularyError
+from pyaici.tokens.companion import Companion, read_companion
+from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
+from pyaici.tokens.tiktoken_ranks import vocabulary_from_ranks
+from pyaici.tokens.tokenizer_json import eos_tokens, vocabulary_from_json
+from pyaici.tokens.vocabulary import Vocabulary
+
+
+def is_transformers_tokenizer(source: object) -> bool:
+    """Whether it looks like one; the library is not imported for that."""
+    members = ("convert_ids_to_tokens", "all_special_tokens", "name_or_path")
+    return all(hasattr(source, name) for name in members)
+
+
+def vocabulary_from_transformers(
+    source: Any, load_file: Callable[[Path], Vocabulary], vocab_size: int | None = None
+) -> Vocabulary:
+    """The vocabulary of a Transformers tokenizer.
+
+    `load_file` reads the file behind a tokenizer that only wraps one (mistral-common). The files
+    in the tokenizer's folder, if it came from one, tell the tokens that end a text and the width of
+    the logits. Raises VocabularyError, naming the class, if nothing tells the bytes of its tokens.
+    """
+    if wrapped := getattr(getattr(source, "tokenizer", None), "instruct_tokenizer", None):
+        return load_file(Path(wrapped.tokenizer.file_path))
+    name = str(source.name_or_path)
+    companion = _companion(source)
+    companion.vocab_size = vocab_size or companion.vocab_size
+    if backend := getattr(source, "backend_tokenizer", None):
+        return vocabulary_from_json(json.loads(backend.to_str()), companion, name)
+    if encoding := _tiktoken_encoding(source):
+        return _from_encoding(encoding, source, companion, name)
+    if model := getattr(source, "sp_model", None):
+        spec, _ = tokenizer_json_from_model(model.serialized_model_proto())
+        return vocabulary_from_json(_renumbered(spec, source), companion, name)
+    return vocabulary_from_json(_converted(source), companion, name)
+
+
+def _companion(source: Any) -> Companion:
+    """What the object knows about its special tokens, and what its folder knows about the model."""
+    folder = Path(source.name_or_path)
+    found = read_companion(folder) if source.name_or_path and folder.is_dir() else Companion()
+    roles = {role: getattr(source, f"{role}_token", None) for role in ("bos", "eos", "pad", "unk")}
+    found.roles = {role: str(text) for role, text in roles.items() if text is not None}
+    found.special = set(map(str, source.all_special_tokens))
+    found.added = {
+        int(token): (str(entry), bool(getattr(entry, "special", False)))
+        for token, entry in source.added_tokens_decoder.items()
+    }
+    return found
+
+
+def _tiktoken_encoding(source: Any) -> Any:
+    """The `tiktoken.Encoding` that a tokenizer written around one keeps in an attribute."""
+    wanted = ("_mergeable_ranks", "_pat_str", "_special_tokens")
+    values = vars(source).values()
+    return next((value for value in values if all(hasattr(value, name) for name in wanted)), None)
+
+
+def _from_encoding(encoding: Any, source: Any, companion: Companion, name: str) -> Vocabulary:
+    special = {**encoding._special_tokens}
+    special.update((text, token) for token, (text, is_special) in companion.added.items() if is_special)
+    ids = {role: special.get(text) for role, text in companion.roles.items()}
+    return vocabulary_from_ranks(
+        encoding._mergeable_ranks,
+        name=name,
+        pattern=encoding._pat_str,
+        special=special,
+        eos=eos_tokens(companion.eos, ids.get("eos")),
+        bos=ids.get("bos"),
+        pad=ids.get("pad"),
+        unk=ids.get("unk"),
+        vocab_size=companion.vocab_size,
+    )
+
+
+def _renumbered(spec: dict[str, Any], source: Any) -> dict[str, Any]:
+    """Gives the pieces of a SentencePiece model the ids of the tokenizer that wraps it.
+
+    Some put tokens of their own before the pieces of the model (fairseq).
+    """
+    model = spec["model"]
+    if not isinstance(model["vocab"], dict):
+        scores = dict(model["vocab"])
+        lowest = min(scores.values())
+        unk = model["vocab"][model["unk_id"]][0]
+        own = [str(source.convert_ids_to_tokens(token)) for token in range(source.vocab_size)]
+        model["vocab"] = [[piece, scores.get(piece, lowest)] for piece in own]
+        model["unk_id"] = own.index(unk) if unk in own else source.unk_token_id
+        numbers = {piece: token for token, piece in enumerate(own)}
+    else:
+        numbers = {str(source.convert_ids_to_tokens(token)): token for token in range(source.vocab_size)}
+        model["vocab"] = numbers
+        model["merges"] = [pair for pair in model["merges"] if {*pair, "".join(pair)} <= numbers.keys()]
+    spec["added_tokens"] = [
+        {**token, "id": numbers[token["content"]]}
+        for token in spec["added_tokens"]
+        if token["content"] in numbers
+    ]
+    return spec
+
+
+def _converted(source: Any) -> dict[str, Any]:
+    """The tokenizer.json of any other slow tokenizer, if the library can make one."""
+    try:
+        from transformers.convert_slow_tokenizer import convert_slow_tokenizer
+
+        spec: dict[str, Any] = json.loads(convert_slow_tokenizer(source).to_str())
+    except Exception as error:  # the converters raise whatever they meet
+        raise VocabularyError(
+            f"the bytes of the tokens of {type(source).__name__} are unknown: it has no tokenizers backend, "
+            f"tiktoken encoding or SentencePiece model, and it cannot be converted ({error})"
+        ) from error
+    return spec

@@ -1,0 +1,134 @@
+"""A vocabulary: for every token id the exact bytes that it stands for."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from aicirt.errors import VocabularyError
+
+
+@dataclass(frozen=True)
+class TokenizerBlob:
+    """The tokenizer as workers load it; kinds and data are described in `aicirt.vocab.tokenizer`."""
+
+    kind: str = "greedy"
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the runtime knows about a model's tokens.
+
+    Token bytes are those that a token adds in the middle of a text. Tokenizers that put a space
+    before a text (SentencePiece) or take it off again when they decode make no difference here:
+    the bytes of `▁the` are b" the", also at the start.
+
+    Raises VocabularyError if the parts contradict each other.
+    """
+
+    #: the bytes of each token, by id; b"" for special and unused ones
+    tokens: list[bytes]
+    #: special tokens and their names; they are never text
+    special_names: dict[int, str] = field(default_factory=dict)
+    #: the tokens that end a text; the first is the tokenizer's own, if it is one of them
+    eos: tuple[int, ...] = ()
+    bos: int | None = None
+    pad: int | None = None
+    unk: int | None = None
+    #: width of the logits, at least ``len(tokens)``; ids beyond `tokens` are unused
+    vocab_size: int = 0
+    name: str = ""
+    tokenizer: TokenizerBlob = field(default_factory=TokenizerBlob)
+
+    def __post_init__(self) -> None:
+        if not self.vocab_size:
+            object.__setattr__(self, "vocab_size", len(self.tokens))
+        size = self.vocab_size
+        if size < max(1, len(self.tokens)):
+            raise VocabularyError(
+                f"{len(self.tokens)} tokens in logits of width {size}; use Vocabulary.cut to drop the rest"
+            )
+        for token, label in self.special_names.items():
+            if not 0 <= token < size:
+                raise VocabularyError(f"special token {label!r} has id {token}, not below {size}")
+            if token < len(self.tokens) and self.tokens[token]:
+                raise VocabularyError(f"special token {label!r} ({token}) also has bytes; it must have none")
+        named = {"bos": (self.bos,), "pad": (self.pad,), "unk": (self.unk,), "eos": self.eos}
+        for role, ids in named.items():
+            for number in ids:
+                if number is not None and not 0 <= number < size:
+                    raise VocabularyError(
+                        f"the {role} token is {number}, not below the vocabulary size {size}"
+                    )
+
+    @property
+    def special(self) -> frozenset[int]:
+        """Ids of the special tokens."""
+        return frozenset(self.special_names)
+
+    @property
+    def tokenizer_json(self) -> str | None:
+        """The tokenizer.json that workers load, if the tokenizer is of that kind."""
+        return self.tokenizer.data.decode() if self.tokenizer.kind == "tokenizers" else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of everything but the name: equal for equal vocabularies on any machine."""
+        digest = hashlib.sha256(b"aici vocabulary 1\0")
+
+        def add(*parts: bytes) -> None:
+            digest.update(struct.pack(f"<I{len(parts)}I", len(parts), *map(len, parts)))
+            digest.update(b"".join(parts))
+
+        add(*self.tokens)
+        add(*(f"{token} {label}".encode() for token, label in sorted(self.special_names.items())))
+        add(repr((self.vocab_size, self.eos, self.bos, self.pad, self.unk)).encode())
+        add(self.tokenizer.kind.encode(), self.tokenizer.data)
+        return digest.hexdigest()
+
+    def decode(self, tokens: Iterable[int]) -> bytes:
+        """The concatenated bytes. Raises IndexError for ids beyond the vocabulary size."""
+        known = len(self.tokens)
+        out = []
+        for token in tokens:
+            if not 0 <= token < self.vocab_size:
+                raise IndexError(f"token {token} is not below the vocabulary size {self.vocab_size}")
+            out.append(self.tokens[token] if token < known else b"")
+        return b"".join(out)
+
+    def cut(self, vocab_size: int) -> Vocabulary:
+        """The same for logits of this width: padded if it is larger; tokens beyond it, which the
+        model can never produce, are dropped if it is smaller."""
+
+        def keep(token: int | None) -> int | None:
+            return token if token is not None and token < vocab_size else None
+
+        return replace(
+            self,
+            tokens=self.tokens[:vocab_size],
+            special_names={token: label for token, label in self.special_names.items() if token < vocab_size},
+            eos=tuple(token for token in self.eos if token < vocab_size),
+            bos=keep(self.bos),
+            pad=keep(self.pad),
+            unk=keep(self.unk),
+            vocab_size=vocab_size,
+        )
+
+    def registration(self) -> dict[str, Any]:
+        """What the runtime is told, msgpack-able."""
+        return {
+            "tokens": self.tokens,
+            "special": sorted(self.special_names),
+            "eos": list(self.eos),
+            "bos": self.bos,
+            "pad": self.pad,
+            "unk": self.unk,
+            "vocab_size": self.vocab_size,
+            "tokenizer_kind": self.tokenizer.kind,
+            "tokenizer_data": self.tokenizer.data,
+        }

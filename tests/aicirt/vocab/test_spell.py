@@ -1,0 +1,62 @@
+"""Longest match over token bytes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aicirt.errors import VocabularyError
+from aicirt.vocab.spell import Speller
+
+
+def test_longest_match_wins() -> None:
+    spell = Speller([b"a", b"ab", b"abc", b"b", b"c", b"d"])
+    assert spell(b"abcdab") == [2, 5, 1]
+    assert spell(b"") == []
+
+
+def test_turns_back_from_a_dead_end() -> None:
+    # "ab" first leaves "c", which no token begins with
+    spell = Speller([b"ab", b"a", b"bc"])
+    assert spell(b"abc") == [1, 2]
+    assert spell(b"ababc") == [0, 1, 2]
+
+
+def test_highest_id_of_equal_tokens() -> None:
+    assert Speller([b"x", b"", b"y", b"x"])(b"xy") == [3, 2]
+
+
+def test_unspellable_names_the_offset() -> None:
+    with pytest.raises(VocabularyError, match="byte 0x21 at offset 2") as caught:
+        Speller([b"a", b"ab", b"b"])(b"ab!a")
+    assert caught.value.detail["offset"] == 2
+
+
+def test_empty_tokens_are_never_used() -> None:
+    with pytest.raises(VocabularyError):
+        Speller([b"", b""])(b"a")
+
+
+@given(st.sets(st.binary(min_size=1, max_size=3), min_size=1, max_size=8), st.data())
+def test_spells_whatever_can_be_spelled(pieces: set[bytes], data: st.DataObject) -> None:
+    tokens = sorted(pieces)
+    text = b"".join(data.draw(st.lists(st.sampled_from(tokens), max_size=12)))
+    assert b"".join(tokens[token] for token in Speller(tokens)(text)) == text
+
+
+def test_agrees_with_exhaustive_search() -> None:
+    """All texts of up to 5 letters, for a vocabulary in which many have dead ends."""
+    tokens = [b"aa", b"aab", b"b", b"ba", b"bab"]
+    spellable = {b"".join(parts) for count in range(6) for parts in product(tokens, repeat=count)}
+    spell = Speller(tokens)
+    for size in range(6):
+        for letters in product(b"ab", repeat=size):
+            text = bytes(letters)
+            if text in spellable:
+                assert b"".join(tokens[token] for token in spell(text)) == text
+            else:
+                with pytest.raises(VocabularyError):
+                    spell(text)
