@@ -19,7 +19,7 @@ from aicirt.wasm.rewrite import REWRITER_VERSION
 
 
 def default_directory() -> Path:
-    """``$XDG_CACHE_HOME/aici/store``, or ``~/.cache/aici/store``: private, as what lies beside it need not be."""
+    """``$XDG_CACHE_HOME/aici/store``, or in ``~/.cache``: private, as what lies beside it need not be."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"
 
 
