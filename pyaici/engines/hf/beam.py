@@ -1,0 +1,142 @@
+"""Beam search: keeps the k most probable continuations of one prompt.
+
+The rules are those of the library's default (Wu et al. 2016, arXiv:1609.08144, section 7, with the
+length penalty ``length ** p``): the best continuations of all beams compete by the sum of
+their log-probabilities; one that ends among the first k becomes a result with that sum divided by
+``length ** p``; the search is over when k results are at least as good as the best beam is now.
+
+With controllers each beam has its own. Masked tokens cannot be chosen, biases count; a beam whose
+controller spliced or is late competes unchanged with the score it has (forced tokens add nothing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from pyaici.engines.hf.request import FinishReason, Origin
+from pyaici.engines.hf.sampler import empty_mask_error
+from pyaici.masks import apply_masks
+from pyaici.step import StepInput
+
+if TYPE_CHECKING:
+    from pyaici.engines.hf.pool import SequencePool
+    from pyaici.engines.hf.request import Request
+    from pyaici.engines.hf.sequence import Sequence
+    from pyaici.step import Row
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """One way to go on: a beam with one more token, or unchanged if there is no `report`."""
+
+    score: float
+    seq: Sequence
+    #: how it ends with that token
+    end: FinishReason | None = None
+    #: what the beam's controller is told of the token
+    report: StepInput | None = None
+    #: what the token adds to the score
+    gain: float = 0.0
+
+
+@dataclass(slots=True)
+class BeamSearch:
+    """The search of one request."""
+
+    request_id: int
+    request: Request
+    #: scores of its best results, best first, at most `beams`
+    results: list[float] = field(default_factory=list)
+
+    def advance(
+        self,
+        pool: SequencePool,
+        sampling: list[tuple[Sequence, Row | None]],
+        ended: list[Sequence],
+        vocab_size: int,
+    ) -> None:
+        """One step: `sampling` beams have logits, `ended` ones came to their end by a splice; others wait."""
+        for seq in ended:
+            self._add_result(seq)
+        if sampling:
+            busy = {seq.id for seq, _ in sampling}
+            waiting = [seq for seq in self._beams(pool) if seq.id not in busy]
+            candidates = self._expand(pool, sampling, vocab_size)
+            candidates += [_Candidate(seq.score, seq) for seq in waiting]
+            self._apply(pool, self._select(candidates))
+        self._stop(pool)
+
+    def _beams(self, pool: SequencePool) -> list[Sequence]:
+        return [seq for seq in pool.live.values() if seq.request_id == self.request_id]
+
+    @torch.no_grad()
+    def _expand(
+        self, pool: SequencePool, sampling: list[tuple[Sequence, Row | None]], vocab_size: int
+    ) -> list[_Candidate]:
+        """The best one-token continuations of all beams, enough that k of them do not end."""
+        logits = torch.stack([seq.last_logits for seq, _ in sampling])
+        logits[:, vocab_size:] = float("-inf")
+        plain = torch.log_softmax(logits, dim=1)
+        masked = plain.clone()
+        apply_masks(masked, [row for _, row in sampling])
+        allowed = masked > float("-inf")
+        masses = torch.where(allowed, plain.exp(), 0.0).sum(dim=1).clamp_(max=1.0).tolist()
+        possible = allowed.any(dim=1).tolist()
+        for (seq, _), some in zip(sampling, possible, strict=True):
+            if not some:
+                pool.finish(seq, FinishReason.ERROR, empty_mask_error())
+        scores = masked + torch.tensor([[seq.score] for seq, _ in sampling], device=logits.device)
+        count = min(scores.numel(), max(2, 1 + pool.num_eos) * self.request.beams)
+        best, places = scores.flatten().topk(count)
+        found = []
+        for score, place in zip(best.tolist(), places.tolist(), strict=True):
+            if score > float("-inf"):
+                beam, token = divmod(place, logits.shape[1])
+                seq = sampling[beam][0]
+                report = StepInput(-1, [token], sampled=True, logprob=plain[beam, token].item())
+                report.allowed_mass = masses[beam]
+                found.append(
+                    _Candidate(score, seq, pool.is_end(seq, token), report, masked[beam, token].item())
+                )
+        return found
+
+    def _select(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        """Those that end among the first k, and the first k that do not end; best first."""
+        width = self.request.beams
+        ranked = sorted(candidates, key=lambda candidate: -candidate.score)
+        ending = [candidate for candidate in ranked[:width] if candidate.end is not None]
+        going = [candidate for candidate in ranked if candidate.end is None][:width]
+        return ending + going
+
+    def _apply(self, pool: SequencePool, kept: list[_Candidate]) -> None:
+        """Copies beams that go on in several ways, cuts those that go on in none, appends the tokens."""
+        ways: dict[int, list[_Candidate]] = {}
+        for candidate in kept:
+            ways.setdefault(candidate.seq.id, []).append(candidate)
+        for seq in self._beams(pool):
+            if seq.id not in ways:
+                pool.finish(seq, FinishReason.CUT)
+                continue
+            copies = pool.clone(seq, len(ways[seq.id]) - 1)
+            # where the runtime refuses a clone, a way is lost
+            for candidate, target in zip(ways[seq.id], (seq, *copies), strict=False):
+                if candidate.report is not None:
+                    target.report = candidate.report
+                    pool.append(target, candidate.report.tokens, Origin.SAMPLED, candidate.gain)
+                    if target.reason is not None:
+                        self._add_result(target)
+
+    def _add_result(self, seq: Sequence) -> None:
+        self.results = sorted([*self.results, seq.final_score], reverse=True)[: self.request.beams]
+
+    def _stop(self, pool: SequencePool) -> None:
+        """Cuts what is left if no beam can become better than the results."""
+        beams = self._beams(pool)
+        if not beams or len(self.results) < self.request.beams:
+            return
+        if max(seq.final_score for seq in beams) <= self.results[-1]:
+            for seq in beams:
+                pool.finish(seq, FinishReason.CUT)

@@ -1,0 +1,227 @@
+"""A key-value cache with one slot per sequence, each of its own length.
+
+The library's dynamic cache has one length for the whole batch. Here every layer keeps
+``keys`` and ``values`` of shape [slots, heads, capacity, head_dim]; token p of a sequence
+lies at position p of its slot, so taking tokens back is a smaller length and a fork is a copy
+of one slot. The live slots are kept dense (freeing one moves the last into the hole) so that a
+batch is, most of the time, a plain slice and attention reads the cache where it lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Room for a first short conversation; both sides double when they are too small.
+FIRST_SLOTS = 4
+FIRST_TOKENS = 256
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """Where one sequence lies. `index` changes when the cache moves it; `length` is its valid tokens."""
+
+    index: int
+    length: int = 0
+    #: positions that may hold anything but zeros
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the rows of one forward pass lie in the cache, in the order of the batch.
+
+    The pass has queries [B, Q]; row b's real ones are the last `counts[b]`.
+    """
+
+    #: a slice if the slots are neighbours, else their indices, int64 [B]
+    slots: slice | torch.Tensor
+    #: keys that attention sees: the largest length after the pass
+    num_keys: int
+    #: (first position, number of queries) if it is the same for every row
+    common: tuple[int, int] | None
+    #: else for each new token its batch row, query, slot and position, int64 [N] each
+    scatter: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None
+
+
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ignore]
+    """Keys and values of one layer; tensors are made at its first use."""
+
+    is_sliding = False
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def __init__(self, cache: SlotCache) -> None:
+        super().__init__()  # type: ignore[no-untyped-call,unused-ignore]
+        self._cache = cache
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Makes the tensors, with the heads, head size, dtype and device of these states."""
+        self.keys = _room(key_states, self._cache.num_slots, self._cache.capacity)
+        self.values = _room(value_states, self._cache.num_slots, self._cache.capacity)
+        self.is_initialized = True
+
+    def resize(self, slots: int, capacity: int) -> None:
+        """Moves what there is into larger tensors."""
+        for name in ("keys", "values"):
+            old = getattr(self, name)
+            new = _room(old, slots, capacity)
+            new[: old.shape[0], :, : old.shape[2]] = old
+            setattr(self, name, new)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Stores states [B, heads, Q, head_dim] as the placement says.
+
+        Returns all keys and values of these rows, [B, heads, num_keys, head_dim].
+        """
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        place = self._cache.placement
+        assert place is not None, "set SlotCache.placement before a forward pass"
+        for store, states in ((self.keys, key_states), (self.values, value_states)):
+            if place.common is not None:
+                first, count = place.common
+                store[place.slots, :, first : first + count] = states
+            else:
+                assert place.scatter is not None
+                row, query, slot, position = place.scatter
+                store[slot, :, position] = states[row, :, query]
+        return self.keys[place.slots, :, : place.num_keys], self.values[place.slots, :, : place.num_keys]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """(keys, offset) of a mask; the engine passes masks of its own, so only the size is real."""
+        place = self._cache.placement
+        return (query_length if place is None else place.num_keys), 0
+
+    def get_seq_length(self) -> int:
+        """The longest sequence."""
+        return max((slot.length for slot in self._cache.slots), default=0)
+
+    def get_max_length(self) -> int:
+        """No limit: it grows."""
+        return -1
+
+
+def _room(like: torch.Tensor, slots: int, capacity: int) -> torch.Tensor:
+    """Zeros, not garbage: attention multiplies what it does not see by 0, and 0 times NaN is NaN."""
+    return like.new_zeros((slots, like.shape[1], capacity, like.shape[3]))
+
+
+class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
+    """The cache of all live sequences of one engine."""
+
+    layers: list[SlotLayer]  # type: ignore[assignment,unused-ignore]
+
+    def __init__(self, num_layers: int, num_slots: int = FIRST_SLOTS, capacity: int = FIRST_TOKENS) -> None:
+        self.num_slots = num_slots
+        self.capacity = capacity
+        #: live slots; ``slots[i].index == i``
+        self.slots: list[Slot] = []
+        #: set before each forward pass
+        self.placement: Placement | None = None
+        super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
+
+    def new_slot(self) -> Slot:
+        """An empty slot."""
+        self._reserve(len(self.slots) + 1, 0)
+        slot = Slot(len(self.slots))
+        self.slots.append(slot)
+        return slot
+
+    def free(self, slot: Slot) -> None:
+        """Gives the slot back; the last slot moves into the hole."""
+        last = self.slots[-1]
+        if last is not slot:
+            self._swap(slot, last)
+        self.slots.pop()
+        for layer in self._ready_layers():
+            # a sequence that overflowed must not leave infinities to the next one
+            layer.keys[slot.index, :, : slot.used] = 0
+            layer.values[slot.index, :, : slot.used] = 0
+        slot.index = -1
+        slot.length = slot.used = 0
+
+    def fork(self, slot: Slot) -> Slot:
+        """A new slot with the same contents."""
+        copy = self.new_slot()
+        self.copy(slot, copy)
+        return copy
+
+    def copy(self, source: Slot, target: Slot) -> None:
+        """Makes `target`, which holds the beginning of `source`, equal to it; copies what is missing."""
+        self._reserve(0, source.length)
+        start, end = target.length, source.length
+        if end > start:
+            for layer in self._ready_layers():
+                for store in (layer.keys, layer.values):
+                    store[target.index, :, start:end] = store[source.index, :, start:end]
+        target.length = end
+        target.used = max(target.used, end)
+
+    def place(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
+        """Reserves room for `counts[b]` more tokens in ``slots[b]`` and says where a pass shall put them.
+
+        The pass pads its queries on the left. Lengths are for the caller to change, once it has succeeded.
+        """
+        ends = [slot.length + count for slot, count in zip(slots, counts, strict=True)]
+        self._reserve(0, max(ends))
+        for slot, end in zip(slots, ends, strict=True):
+            slot.used = max(slot.used, end)
+        indices = [slot.index for slot in slots]
+        start = indices[0]
+        together = indices == list(range(start, start + len(indices)))
+        where = slice(start, start + len(indices)) if together else torch.tensor(indices, device=device)
+        same = len({slot.length for slot in slots}) == 1 and len(set(counts)) == 1
+        if same and together:
+            return Placement(where, max(ends), (slots[0].length, counts[0]), None)
+        width = max(counts)
+        entries = [
+            (row, width - count + i, slot.index, slot.length + i)
+            for row, (slot, count) in enumerate(zip(slots, counts, strict=True))
+            for i in range(count)
+        ]
+        scatter = torch.tensor(entries, device=device).unbind(1)
+        return Placement(where, max(ends), None, (scatter[0], scatter[1], scatter[2], scatter[3]))
+
+    def gather(self, slots: Sequence[Slot]) -> None:
+        """Makes these slots neighbours, so that a batch of them is a slice; moves to the front if need be."""
+        indices = sorted(slot.index for slot in slots)
+        if indices[-1] - indices[0] + 1 == len(indices):
+            return
+        chosen = set(map(id, slots))
+        misplaced = [slot for slot in self.slots[: len(slots)] if id(slot) not in chosen]
+        strays = [slot for slot in self.slots[len(slots) :] if id(slot) in chosen]
+        for outsider, stray in zip(misplaced, strays, strict=True):
+            self._swap(outsider, stray)
+
+    def _swap(self, a: Slot, b: Slot) -> None:
+        used = max(a.used, b.used)
+        for layer in self._ready_layers():
+            for store in (layer.keys, layer.values):
+                kept = store[a.index, :, :used].clone()
+                store[a.index, :, :used] = store[b.index, :, :used]
+                store[b.index, :, :used] = kept
+        a.index, b.index = b.index, a.index
+        self.slots[a.index], self.slots[b.index] = a, b
+
+    def _ready_layers(self) -> list[SlotLayer]:
+        return [layer for layer in self.layers if layer.is_initialized]
+
+    def _reserve(self, slots: int, tokens: int) -> None:
+        if slots <= self.num_slots and tokens <= self.capacity:
+            return
+        while self.num_slots < slots:
+            self.num_slots *= 2
+        while self.capacity < tokens:
+            self.capacity *= 2
+        for layer in self._ready_layers():
+            layer.resize(self.num_slots, self.capacity)

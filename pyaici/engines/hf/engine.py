@@ -1,0 +1,300 @@
+"""The engine: own generation loop on a causal language model of the Transformers library.
+
+One step: post what happened, hear pre_process, run the model while mid_process works, hear
+mid_process, splice or sample. Many sequences go through each forward pass, every one with its own
+length and its own controller, or none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from pyaici.capabilities import Capabilities
+from pyaici.engines.hf.beam import BeamSearch
+from pyaici.engines.hf.events import Event
+from pyaici.engines.hf.pool import SequencePool, begin_token
+from pyaici.engines.hf.probe import check_model
+from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Prompt, Request
+from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
+from pyaici.engines.hf.sampler import Choice, choose, empty_mask_error, mask
+from pyaici.engines.hf.sequence import Sequence
+from pyaici.engines.hf.stats import Phase, StepStats
+from pyaici.engines.hf.steering import Turn
+from pyaici.step import Row, StepInput
+from pyaici.tokens import load_vocabulary
+
+if TYPE_CHECKING:
+    from pyaici.runtime import Runtime
+    from pyaici.tokens import Vocabulary
+
+#: Tokens that a splice may bring into a step without waiting for its turn, as a long prompt does.
+SHORT_FEED = 64
+
+
+class HfEngine:
+    """Generates text with a Transformers model under the control of a runtime's controllers.
+
+    Use from one thread. With a runtime it registers the model's vocabulary there; the
+    runtime stays the caller's to close.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        runtime: Runtime | None = None,
+        *,
+        vocabulary: Vocabulary | None = None,
+    ) -> None:
+        """`model`: a causal language model of Transformers, on any device. `tokenizer`: its tokenizer.
+
+        `vocabulary` goes before the one that is read from the tokenizer; with it and prompts of
+        token ids, no tokenizer is needed. Raises ValueError for a model that cannot be run
+        (see `ModelRunner`), VocabularyError for a tokenizer whose bytes are unknown.
+        """
+        self._runner = ModelRunner(model)
+        check_model(model, self._runner)
+        self._tokenizer = tokenizer
+        self._runtime = runtime
+        width = self._runner.num_logits
+        eos = getattr(model.generation_config, "eos_token_id", None)
+        if vocabulary is None:
+            vocabulary = load_vocabulary(tokenizer, vocab_size=width, eos=eos)
+        self.vocabulary = vocabulary.cut(width)
+        if runtime is not None:
+            runtime.register(self.vocabulary)
+        # ids without bytes or a name stand for nothing
+        known = [len(self.vocabulary.tokens), *(token + 1 for token in self.vocabulary.special_names)]
+        self._vocab_size = max(known)
+        self._pool = SequencePool(self._runner.cache, self.vocabulary, runtime, self._runner.max_tokens)
+        self._request_ids = itertools.count()
+        self._searches: dict[int, BeamSearch] = {}
+        #: first sequences of requests with n > 1, to be copied when their prompt is in the cache
+        self._to_copy: dict[int, Sequence] = {}
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def add(self, request: Request) -> int:
+        """Takes a request and returns its number; it begins with the next step.
+
+        Raises ValueError for a prompt that the model cannot take, and what `Runtime.instantiate`
+        raises, e.g. ArgumentError if the controller refuses its argument.
+        """
+        tokens = self.encode(request.prompt) or [begin_token(self.vocabulary)]
+        if len(tokens) >= self._runner.max_tokens:
+            raise ValueError(
+                f"the prompt has {len(tokens)} tokens; the model takes {self._runner.max_tokens}, "
+                "the answer included"
+            )
+        seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
+        control = None
+        if request.module is not None:
+            if self._runtime is None:
+                raise ValueError("a request with a controller needs an engine with a runtime")
+            control = self._runtime.instantiate(
+                request.module,
+                request.arg,
+                tokens,
+                capabilities=_capabilities(request),
+                seed=seed & (2**63 - 1),
+            )
+        request_id = next(self._request_ids)
+        seq = self._pool.start(request_id, request, tokens, seed, control)
+        if request.beams > 1:
+            self._searches[request_id] = BeamSearch(request_id, request)
+        elif request.n > 1:
+            self._to_copy[seq.id] = seq
+        return request_id
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt; chats go through the tokenizer's chat template.
+
+        Raises ValueError for ids that the model does not have, or a text without a tokenizer.
+        """
+        parts = prompt if isinstance(prompt, str) else list(prompt)
+        if not parts:
+            return []
+        if isinstance(parts, str) or isinstance(parts[0], Mapping):
+            if self._tokenizer is None:
+                raise ValueError("a prompt of text needs an engine with a tokenizer")
+            if isinstance(parts, str):
+                return list(self._tokenizer.encode(parts))
+            return list(
+                self._tokenizer.apply_chat_template(
+                    parts, add_generation_prompt=True, tokenize=True, return_dict=False
+                )
+            )
+        tokens = [int(cast("int", token)) for token in parts]
+        limit = self._runner.num_tokens
+        for token in tokens:
+            if not 0 <= token < limit:
+                raise ValueError(f"the prompt has token {token}; the model's are below {limit}")
+        return tokens
+
+    def cancel(self, request_id: int) -> None:
+        """Ends what is left of a request."""
+        for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
+            self._pool.finish(seq, FinishReason.CANCELLED)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self._pool.live or self._pool.closing)
+
+    @property
+    def stats(self) -> StepStats:
+        """Times and counts since the engine was made."""
+        return self._pool.stats
+
+    def run(
+        self, requests: Iterable[Request] = (), on_event: Callable[[Event], None] | None = None
+    ) -> list[GenerationResult]:
+        """Adds these requests and steps until there is nothing left to do.
+
+        Returns the results of these requests, in their order; each request's in the order of
+        its sequences, beams best first.
+        """
+        numbers = [self.add(request) for request in requests]
+        while self.busy:
+            for event in self.step():
+                if on_event is not None:
+                    on_event(event)
+        return [result for number in numbers for result in self.results(number)]
+
+    def results(self, request_id: int) -> list[GenerationResult]:
+        """The results of a request that has ended; they can be fetched once.
+
+        Raises ValueError before its end.
+        """
+        if (left := self._pool.unfinished(request_id)) > 0:
+            raise ValueError(f"request {request_id} still has {left} sequences to finish")
+        self._searches.pop(request_id, None)
+        return self._pool.take_results(request_id)
+
+    def close(self) -> None:
+        """Ends all sequences and their controllers."""
+        for seq in list(self._pool.live.values()):
+            self._pool.finish(seq, FinishReason.CANCELLED)
+        self._pool.complete(self._pool.closing)
+        self._pool.closing = []
+
+    def __enter__(self) -> HfEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- the step -------------------------------------------------------------------------------
+
+    def step(self) -> list[Event]:
+        """Brings every sequence one token, or one splice, further. Returns what happened, oldest first."""
+        stats = self._pool.stats
+        stats.steps += 1
+        ready, filling = self._schedule()
+        with stats.phase(Phase.POST):
+            turn = Turn(self._pool, self._runtime, ready, self._runner.num_tokens)
+        with stats.phase(Phase.PRE):
+            active = turn.before()
+        with stats.phase(Phase.FORWARD):
+            self._forward(active, filling)
+        with stats.phase(Phase.MID):
+            answers = turn.hear()
+        with stats.phase(Phase.MASK):
+            sampling = turn.act(active, answers)
+        self._search(active, sampling)
+        self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
+        return self._pool.drain()
+
+    def _schedule(self) -> tuple[list[Sequence], list[Feed]]:
+        """Sequences whose turn it is, and pieces of long prompts to be fed beside them.
+
+        A step feeds at most `CHUNK_TOKENS` of prompts, so that one long prompt does not stop the others.
+        """
+        ready: list[Sequence] = []
+        filling: list[Feed] = []
+        budget = CHUNK_TOKENS
+        for seq in list(self._pool.live.values()):
+            pending = len(seq.pending)
+            if pending <= SHORT_FEED:
+                ready.append(seq)
+            elif pending <= budget:
+                budget -= pending
+                ready.append(seq)
+            elif budget > 0:
+                filling.append(Feed(seq.slot, seq.pending[:budget]))
+                budget = 0
+        for seq in list(ready):
+            if self._to_copy.pop(seq.id, None) is not None:
+                ready += self._pool.clone(seq, seq.request.n - 1)
+        return ready, filling
+
+    def _forward(self, active: list[Sequence], filling: list[Feed]) -> None:
+        """Brings the logits of every active sequence up to date; twins share one row of the batch."""
+        twins: dict[int, list[Sequence]] = {}
+        for seq in active:
+            if seq.logits is None:
+                twins.setdefault(id(seq.twins), []).append(seq)
+        groups = list(twins.values())
+        feeds = [Feed(group[0].slot, group[0].pending) for group in groups]
+        rows = self._runner.run(feeds + filling)
+        for group, logits in zip(groups, rows, strict=False):
+            for seq in group:
+                self._runner.cache.copy(group[0].slot, seq.slot)
+                seq.logits = logits
+
+    def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
+        for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:
+            beams = [(seq, row) for seq, row in sampling if seq.request_id == request_id]
+            ended = [seq for seq in active if seq.request_id == request_id and seq.reason in _NATURAL_ENDS]
+            with self._pool.stats.phase(Phase.SAMPLE):
+                self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
+
+    def _sample(self, sampling: list[tuple[Sequence, Row | None]]) -> None:
+        """One token for each sequence, under its row."""
+        if not sampling:
+            return
+        stats = self._pool.stats
+        choices = [_choice(seq, row) for seq, row in sampling]
+        with stats.phase(Phase.MASK):
+            logits = torch.stack([seq.last_logits for seq, _ in sampling])
+            plain = mask(logits, choices, self._vocab_size)
+        with stats.phase(Phase.SAMPLE):
+            chosen = choose(logits, plain, choices)
+            for (seq, _), pick in zip(sampling, chosen, strict=True):
+                if pick.token < 0:
+                    self._pool.finish(seq, FinishReason.ERROR, empty_mask_error())
+                    continue
+                seq.report = StepInput(-1, [pick.token], 0, True, pick.logprob, pick.allowed_mass, pick.top)
+                self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob)
+
+
+_NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
+
+
+def _capabilities(request: Request) -> Capabilities:
+    """Beam search makes and drops copies itself, and its beams go in step."""
+    return Capabilities(fork=False, suspend=False) if request.beams > 1 else Capabilities()
+
+
+def _choice(seq: Sequence, row: Row | None) -> Choice:
+    sampling = seq.request.sampling
+    temperature = sampling.temperature
+    if row is not None and row.temperature is not None:
+        temperature = row.temperature
+    return Choice(
+        temperature=temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        generator=seq.generator if temperature > 0 else None,
+        row=row,
+        measure=seq.control is not None,
+        list_top=0 if row is None else row.top_k,
+    )

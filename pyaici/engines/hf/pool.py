@@ -1,0 +1,229 @@
+"""The live sequences of an engine: how they begin, grow, fork and end, and the events of that."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aicirt.errors import AiciError
+from pyaici.engines.hf.events import BackTracked, Event, Finished, Forked, Log, Started, TokensAppended
+from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request
+from pyaici.engines.hf.sequence import NAN, Sequence
+from pyaici.engines.hf.stats import StepStats
+from pyaici.engines.hf.text import TextTrail
+from pyaici.step import StepInput
+
+if TYPE_CHECKING:
+    from pyaici.engines.hf.cache import SlotCache
+    from pyaici.runtime import Runtime
+    from pyaici.tokens import Vocabulary
+
+#: ended by the engine: the controller is told the last tokens before it goes
+_TOLD = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
+
+
+@dataclass(slots=True)
+class _Family:
+    """The sequences of one request."""
+
+    request: Request
+    unfinished: int = 0
+    ended: list[Sequence] = field(default_factory=list)
+
+
+class SequencePool:
+    """Owns the sequences, their cache slots and their controllers."""
+
+    def __init__(
+        self, cache: SlotCache, vocabulary: Vocabulary, runtime: Runtime | None, max_context: int
+    ) -> None:
+        self._cache = cache
+        self._vocabulary = vocabulary
+        self._runtime = runtime
+        self._max_context = max_context
+        self._eos = frozenset(vocabulary.eos)
+        self._numbers = itertools.count()
+        self._families: dict[int, _Family] = {}
+        self._events: list[Event] = []
+        #: by number, oldest first
+        self.live: dict[int, Sequence] = {}
+        #: ended, but their controllers have not been told the last tokens yet
+        self.closing: list[Sequence] = []
+        self.stats = StepStats()
+
+    @property
+    def num_eos(self) -> int:
+        """How many tokens end a sequence."""
+        return len(self._eos)
+
+    # -- beginning ------------------------------------------------------------------------------
+
+    def start(
+        self, request_id: int, request: Request, tokens: list[int], seed: int, control: int | None
+    ) -> Sequence:
+        """The first sequence of a request."""
+        seq = Sequence(
+            id=next(self._numbers),
+            request_id=request_id,
+            request=request,
+            seed=seed,
+            slot=self._cache.new_slot(),
+            trail=TextTrail(self._token_bytes),
+            control=control,
+        )
+        text = seq.append(tokens, Origin.PROMPT)
+        self._families[request_id] = _Family(request)
+        self._enter(seq)
+        self._events.append(Started(request_id, seq.id, tokens.copy(), text))
+        return seq
+
+    def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
+        """Copies of a sequence, one for each controller number."""
+        children = [
+            seq.fork(next(self._numbers), self._cache.fork(seq.slot), control) for control in controls
+        ]
+        for child in children:
+            self._enter(child)
+        self.stats.forks += len(children)
+        self._events.append(Forked(seq.request_id, seq.id, [child.id for child in children], by_engine))
+        return children
+
+    def clone(self, seq: Sequence, count: int) -> list[Sequence]:
+        """`count` copies made by the engine itself, with clones of the controller.
+
+        Where the runtime refuses a clone, that copy ends with the runtime's error and is left out.
+        """
+        if count == 0:
+            return []
+        controls: list[int | None] = []
+        refused: list[AiciError] = []
+        for _ in range(count):
+            try:
+                controls.append(None if seq.control is None else self._require_runtime().clone(seq.control))
+            except AiciError as error:
+                refused.append(error)
+        children = self.fork(seq, controls, by_engine=True) if controls else []
+        for problem in refused:
+            self.finish(self.fork(seq, [None], by_engine=True)[0], FinishReason.ERROR, problem)
+        return children
+
+    def _enter(self, seq: Sequence) -> None:
+        self.live[seq.id] = seq
+        self._families[seq.request_id].unfinished += 1
+
+    # -- growing ----------------------------------------------------------------------------------
+
+    def append(self, seq: Sequence, tokens: list[int], origin: Origin, logprob: float = NAN) -> None:
+        """Appends tokens and tells of it; ends the sequence if that was its end."""
+        text = seq.append(tokens, origin, logprob)
+        seq.suspended = False
+        if origin is Origin.SAMPLED:
+            self.stats.sampled += len(tokens)
+        else:
+            self.stats.forced += len(tokens)
+        if tokens:
+            self._events.append(TokensAppended(seq.request_id, seq.id, tokens, text, origin))
+        if tokens and tokens[-1] in self._eos:
+            self.finish(seq, FinishReason.EOS)
+        elif (reason := seq.limit(self._max_context)) is not None:
+            self.finish(seq, reason)
+
+    def splice(self, seq: Sequence, backtrack: int, tokens: list[int]) -> None:
+        """Takes back and appends what a controller wants, as far as the limits allow.
+
+        An empty sequence has no next token, so one that loses everything is given the
+        vocabulary's begin token. The controller's next report says what was really done.
+        """
+        if backtrack:
+            text = seq.backtrack(backtrack)
+            self.stats.backtracked += backtrack
+            self._events.append(BackTracked(seq.request_id, seq.id, backtrack, text))
+        tokens = tokens[: seq.room(self._max_context)]
+        if not tokens and not seq.tokens:
+            tokens = [begin_token(self._vocabulary)]
+        seq.work += not tokens
+        seq.report = StepInput(_control(seq), tokens=tokens, backtrack=backtrack)
+        self.append(seq, tokens, Origin.FORCED)
+
+    def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
+        """How the sequence would end if this token was appended; None if it would not."""
+        if token in self._eos:
+            return FinishReason.EOS
+        return FinishReason.LENGTH if seq.room(self._max_context) <= 1 else None
+
+    def log(self, seq: Sequence, text: str) -> None:
+        """The controller has printed something."""
+        seq.log.append(text)
+        self._events.append(Log(seq.request_id, seq.id, text))
+
+    def tell(self, event: Event) -> None:
+        """Adds an event."""
+        self._events.append(event)
+
+    # -- ending -----------------------------------------------------------------------------------
+
+    def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
+        """The sequence ends: its slot is free at once, its controller when it knows the last tokens."""
+        seq.reason, seq.error = reason, error
+        seq.logits = None
+        del self.live[seq.id]
+        self._cache.free(seq.slot)
+        if seq.control is not None and reason in _TOLD:
+            self.closing.append(seq)
+        else:
+            self.complete([seq])
+
+    def complete(self, seqs: list[Sequence]) -> None:
+        """Ended sequences have nothing more to say."""
+        self.free_controls([seq.control for seq in seqs if seq.control is not None])
+        for seq in seqs:
+            assert seq.reason is not None
+            seq.end()
+            family = self._families[seq.request_id]
+            family.unfinished -= 1
+            family.ended.append(seq)
+            self._events.append(Finished(seq.request_id, seq.id, seq.reason, seq.error))
+
+    def free_controls(self, controls: list[int]) -> None:
+        """Ends controllers at the runtime."""
+        if controls:
+            self._require_runtime().free(controls)
+
+    def unfinished(self, request_id: int) -> int:
+        """How many sequences of a request go on, or have not said everything."""
+        return self._families[request_id].unfinished
+
+    def take_results(self, request_id: int) -> list[GenerationResult]:
+        """The results of a request that has ended, by number or best beams first; it is then forgotten."""
+        family = self._families.pop(request_id)
+        results = [seq.result() for seq in family.ended]
+        if family.request.beams == 1:
+            return sorted(results, key=lambda result: result.seq)
+        kept = [result for result in results if result.reason is not FinishReason.CUT]
+        kept.sort(key=lambda result: (result.error is None, result.score or 0.0), reverse=True)
+        return kept[: family.request.n]
+
+    def drain(self) -> list[Event]:
+        """The events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def _token_bytes(self, token: int) -> bytes:
+        known = self._vocabulary.tokens
+        return known[token] if token < len(known) else b""
+
+    def _require_runtime(self) -> Runtime:
+        assert self._runtime is not None
+        return self._runtime
+
+
+def begin_token(vocabulary: Vocabulary) -> int:
+    """What a sequence without tokens begins with: the begin token, or where there is none an end token."""
+    if vocabulary.bos is not None:
+        return vocabulary.bos
+    return vocabulary.eos[0] if vocabulary.eos else 0
+
+
+def _control(seq: Sequence) -> int:
+    return -1 if seq.control is None else seq.control

@@ -1,0 +1,188 @@
+"""Chooses the next token of every sequence of a batch from its logits and its controller's row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from aicirt.errors import EmptyMaskError
+from pyaici.masks import apply_masks
+from pyaici.step import Row, RowKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Most likely tokens that top-p looks at first: sorting a whole vocabulary takes milliseconds on a
+#: CPU, and the most likely few hundred nearly always have the probability asked for.
+TOP_P_FIRST = 256
+#: Temperatures below count as 0.
+GREEDY_BELOW = 1e-6
+
+
+@dataclass(slots=True)
+class Choice:
+    """How one sequence's token is to be chosen."""
+
+    temperature: float
+    top_p: float
+    top_k: int
+    #: used when the temperature is above 0; one number is drawn
+    generator: torch.Generator | None
+    row: Row | None = None
+    #: also find log-probability and allowed mass
+    measure: bool = False
+    #: how many most likely tokens to list
+    list_top: int = 0
+
+    @property
+    def greedy(self) -> bool:
+        """Below this, float32 cannot tell the quotients from infinity, and the best token has it all."""
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def measured(self) -> bool:
+        return self.measure or self.list_top > 0
+
+
+@dataclass(slots=True)
+class Chosen:
+    """`token` is -1 if no token may be chosen. The rest is of the distribution before masking, at the
+    temperature of the choice (1 when it is 0): nan and None unless asked for."""
+
+    token: int
+    logprob: float = float("nan")
+    allowed_mass: float = float("nan")
+    top: list[tuple[int, float]] | None = None
+
+
+@torch.no_grad()
+def mask(logits: torch.Tensor, choices: Sequence[Choice], vocab_size: int) -> torch.Tensor | None:
+    """Applies the rows of `choices` to `logits`, float32 [B, N], in place.
+
+    Ids from `vocab_size` on are no tokens. Returns the lines to be measured as they were before,
+    in their order, or None if there are none.
+    """
+    if vocab_size < logits.shape[1]:
+        logits[:, vocab_size:] = float("-inf")
+    rows = [choice.row for choice in choices]
+    measured = [i for i, choice in enumerate(choices) if choice.measured]
+    plain: torch.Tensor | None = None
+    if measured:
+        plain = logits.clone() if len(measured) == len(choices) else logits[measured]
+    apply_masks(logits, rows)
+    return plain
+
+
+@torch.no_grad()
+def choose(masked: torch.Tensor, plain: torch.Tensor | None, choices: Sequence[Choice]) -> list[Chosen]:
+    """Picks one token for each line of the masked logits; `plain` is what `mask` returned.
+
+    Temperature comes after masks and biases, then top-k, then top-p. Line i depends on
+    ``choices[i]`` and its own logits only.
+    """
+    chosen = [Chosen(token) for token in _pick(masked, choices)]
+    if plain is not None:
+        _measure(plain, masked, choices, chosen)
+    return chosen
+
+
+def empty_mask_error() -> EmptyMaskError:
+    """For a sequence that was given no token."""
+    return EmptyMaskError(
+        "no token can be sampled: the row forbids every token that the model has "
+        "(or the model's logits are not numbers)"
+    )
+
+
+def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
+    """One token for each line of the masked logits; -1 where every one is forbidden."""
+    best, greedy = logits.max(dim=1)
+    tokens = [
+        token if value > float("-inf") else -1
+        for token, value in zip(greedy.tolist(), best.tolist(), strict=True)
+    ]
+    drawn = [i for i, choice in enumerate(choices) if not choice.greedy and tokens[i] >= 0]
+    if not drawn:
+        return tokens
+    scale = torch.tensor([choices[i].temperature for i in drawn], device=logits.device)[:, None]
+    scaled = (logits[drawn] if len(drawn) < len(choices) else logits) / scale
+    uniform = torch.tensor(
+        [torch.rand((), generator=choices[i].generator, dtype=torch.float64).item() for i in drawn],
+        dtype=torch.float64,
+        device=logits.device,
+    )
+    filtered = [at for at, i in enumerate(drawn) if choices[i].top_p < 1 or choices[i].top_k > 0]
+    free = [at for at in range(len(drawn)) if at not in set(filtered)]
+    if free:
+        probabilities = torch.softmax(scaled[free], dim=1)
+        for at, token in zip(free, _draw(probabilities, uniform[free]).tolist(), strict=True):
+            tokens[drawn[at]] = token
+    if filtered:
+        picked = _draw_filtered(scaled[filtered], [choices[drawn[at]] for at in filtered], uniform[filtered])
+        for at, token in zip(filtered, picked.tolist(), strict=True):
+            tokens[drawn[at]] = token
+    return tokens
+
+
+def _draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Column where the cumulated probability passes `uniform` in [0, 1), for each line; never one of 0."""
+    cumulated = probabilities.cumsum(dim=1, dtype=torch.float64)
+    total = cumulated[:, -1:]
+    # rounding may lift the product to the total, which no column passes
+    target = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulated, target, right=True).squeeze(1)
+
+
+def _draw_filtered(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Tensor) -> torch.Tensor:
+    """Draws under top-k and top-p. Both keep at least one token."""
+    size = scaled.shape[1]
+    width = min(size, max(TOP_P_FIRST, *(choice.top_k for choice in choices)))
+    total = scaled.logsumexp(dim=1, keepdim=True)
+    values, ids = scaled.topk(width, dim=1)
+    probabilities = (values - total).exp()
+    short = [
+        choice.top_k == 0 and choice.top_p > covered
+        for choice, covered in zip(choices, probabilities.sum(dim=1).tolist(), strict=True)
+    ]
+    if any(short) and width < size:
+        values, ids = scaled.sort(dim=1, descending=True)
+        probabilities = (values - total).exp()
+    limit = torch.tensor([choice.top_k or size for choice in choices], device=scaled.device)
+    rank = torch.arange(probabilities.shape[1], device=scaled.device)
+    probabilities = probabilities * (rank < limit[:, None])
+    top_p = torch.tensor([choice.top_p for choice in choices], device=scaled.device)[:, None]
+    before = probabilities.cumsum(dim=1) - probabilities
+    keep = (before < top_p * probabilities.sum(dim=1, keepdim=True)) | (rank == 0)
+    column = _draw(probabilities * keep, uniform)
+    return ids.gather(1, column[:, None]).squeeze(1)
+
+
+def _measure(
+    plain: torch.Tensor, masked: torch.Tensor, choices: Sequence[Choice], chosen: list[Chosen]
+) -> None:
+    """Fills in log-probability, allowed mass and most likely tokens of the measured lines."""
+    lines = [i for i, choice in enumerate(choices) if choice.measured]
+    scaled = plain
+    if not all(choices[i].greedy for i in lines):
+        scale = [1.0 if choices[i].greedy else choices[i].temperature for i in lines]
+        scaled = plain / torch.tensor(scale, device=plain.device)[:, None]
+    probabilities = torch.softmax(scaled, dim=1)
+    # the log of the sum, from the softmax that is needed anyway
+    norm = scaled.amax(dim=1) - probabilities.amax(dim=1).log()
+    ids = torch.tensor([max(0, chosen[i].token) for i in lines], device=plain.device)
+    logprobs = (scaled.gather(1, ids[:, None]).squeeze(1) - norm).tolist()
+    allowed = masked[lines] if len(lines) < len(masked) else masked
+    masses = torch.where(allowed > float("-inf"), probabilities, 0.0).sum(dim=1).clamp_(max=1.0).tolist()
+    for at, i in enumerate(lines):
+        if chosen[i].token >= 0:
+            row = choices[i].row
+            chosen[i].logprob = logprobs[at]
+            chosen[i].allowed_mass = 1.0 if row is None or row.kind == RowKind.ALL else masses[at]
+    width = min(max(choices[i].list_top for i in lines), scaled.shape[1])
+    if width:
+        values, tokens = (scaled - norm[:, None]).topk(width, dim=1)
+        for i, best, ids_of_best in zip(lines, values.tolist(), tokens.tolist(), strict=True):
+            count = choices[i].list_top
+            chosen[i].top = list(zip(ids_of_best[:count], best[:count], strict=True)) if count else None

@@ -1,0 +1,142 @@
+"""The engine's side of a step with controllers: what it posts, and what their answers do to sequences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aicirt.errors import AiciError, ProtocolError, ResultError
+from pyaici.engines.hf.events import Suspended
+from pyaici.engines.hf.request import FinishReason
+from pyaici.step import MidResult, Row, StepInput, Verb
+
+if TYPE_CHECKING:
+    from pyaici.engines.hf.pool import SequencePool
+    from pyaici.engines.hf.sequence import Sequence
+    from pyaici.runtime import Runtime
+    from pyaici.steps import Step
+
+
+class Turn:
+    """One step of the controllers: made before the forward pass, heard before and after it.
+
+    If the runtime itself fails, every sequence of the turn that has a controller ends with
+    its error; those without go on.
+    """
+
+    def __init__(
+        self, pool: SequencePool, runtime: Runtime | None, seqs: list[Sequence], num_tokens: int
+    ) -> None:
+        """Posts what happened to `seqs`, and to those that ended in the last step, and returns at once."""
+        self._pool = pool
+        self._num_tokens = num_tokens
+        self._seqs = seqs
+        self._closing, pool.closing = pool.closing, []
+        self._by_control = {seq.control: seq for seq in (*seqs, *self._closing) if seq.control is not None}
+        self._step: Step | None = None
+        inputs = []
+        for control, seq in self._by_control.items():
+            seq.report.seq = control
+            inputs.append(seq.report)
+            seq.report = StepInput(control)
+        if inputs:
+            assert runtime is not None
+            try:
+                self._step = runtime.begin_step(inputs)
+            except AiciError as error:
+                self._fail(error)
+
+    def before(self) -> list[Sequence]:
+        """Waits for post_process and pre_process.
+
+        Returns the sequences that take part in the forward pass, children of forks included.
+        """
+        active = {seq.id: seq for seq in self._seqs if seq.reason is None}
+        if self._step is None:
+            return list(active.values())
+        try:
+            answers = self._step.wait_pre()
+        except AiciError as error:
+            self._fail(error)
+            self._step = None
+            return [seq for seq in active.values() if seq.reason is None]
+        for control, answer in answers.items():
+            seq = self._by_control[control]
+            if seq.reason is not None:  # it has ended; only its log counts
+                self._pool.free_controls(answer.children)
+            elif answer.verb == Verb.SUSPEND:
+                del active[seq.id]
+                if not seq.suspended:
+                    seq.suspended = True
+                    self._pool.tell(Suspended(seq.request_id, seq.id))
+            elif answer.verb == Verb.FORK:
+                for child in self._pool.fork(seq, list(answer.children), by_engine=False):
+                    assert child.control is not None
+                    self._by_control[child.control] = child
+                    active[child.id] = child
+            elif answer.verb in (Verb.STOP, Verb.ERROR):
+                del active[seq.id]
+                reason = FinishReason.STOP if answer.verb == Verb.STOP else FinishReason.ERROR
+                self._pool.finish(seq, reason, answer.error)
+        return list(active.values())
+
+    def hear(self) -> dict[int, MidResult]:
+        """Waits for mid_process: the answers by controller number."""
+        answers: dict[int, MidResult] = {}
+        if self._step is not None:
+            try:
+                result = self._step.wait()
+            except AiciError as error:
+                self._fail(error)
+            else:
+                answers = result.mid
+                for control, text in result.logs.items():
+                    if text and (seq := self._by_control.get(control)) is not None:
+                        self._pool.log(seq, text)
+        self._pool.complete(self._closing)
+        return answers
+
+    def act(self, active: list[Sequence], answers: dict[int, MidResult]) -> list[tuple[Sequence, Row | None]]:
+        """Splices what is to be spliced, ends what has ended; returns those that shall sample, with rows."""
+        sampling: list[tuple[Sequence, Row | None]] = []
+        for seq in active:
+            if seq.reason is not None:
+                continue
+            if seq.control is None:
+                sampling.append((seq, None))
+            elif (answer := answers.get(seq.control)) is None:
+                error = ProtocolError(f"the runtime gave no answer for sequence {seq.control}")
+                self._pool.finish(seq, FinishReason.ERROR, error)
+            else:
+                self._act(seq, answer, sampling)
+        return sampling
+
+    def _act(self, seq: Sequence, answer: MidResult, sampling: list[tuple[Sequence, Row | None]]) -> None:
+        if answer.verb == Verb.SAMPLE:
+            sampling.append((seq, answer.row))
+        elif answer.verb == Verb.SPLICE:
+            problem = self._problem(seq, answer)
+            if problem is not None:
+                self._pool.finish(seq, FinishReason.ERROR, ResultError(problem))
+            else:
+                self._pool.splice(seq, answer.backtrack, answer.ff_tokens)
+        elif answer.verb == Verb.LATE:
+            # a copy, so that the logits of the whole batch need not be kept
+            seq.logits = None if seq.logits is None else seq.logits.clone()
+        elif answer.verb == Verb.STOP:
+            self._pool.finish(seq, FinishReason.STOP)
+        else:
+            self._pool.finish(seq, FinishReason.ERROR, answer.error)
+
+    def _problem(self, seq: Sequence, answer: MidResult) -> str | None:
+        """What is wrong with a splice; the model must never be fed an id that it does not have."""
+        if not 0 <= answer.backtrack <= len(seq.tokens):
+            return f"a splice takes back {answer.backtrack} tokens of a sequence of {len(seq.tokens)}"
+        for token in answer.ff_tokens:
+            if not 0 <= token < self._num_tokens:
+                return f"a splice appends token {token}; tokens are below {self._num_tokens}"
+        return None
+
+    def _fail(self, error: AiciError) -> None:
+        for seq in self._by_control.values():
+            if seq.reason is None:
+                self._pool.finish(seq, FinishReason.ERROR, error)

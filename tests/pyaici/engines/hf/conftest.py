@@ -1,0 +1,59 @@
+"""The tiny model, its vocabulary, an engine on it, and what the library itself generates with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the hf extra is not installed")
+transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
+
+from pyaici.engines.hf import HfEngine  # noqa: E402
+from pyaici.tokens import Vocabulary  # noqa: E402
+from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH, make_model  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> Vocabulary:
+    """Every byte is a token; two special tokens; the rest of the logits stands for nothing."""
+    names = {BOS: "<s>", EOS: "</s>"}
+    return Vocabulary(
+        [bytes([i]) for i in range(256)] + [b"", b""], names, eos=(EOS,), bos=BOS, vocab_size=WIDTH
+    )
+
+
+@pytest.fixture(scope="session")
+def model() -> Any:
+    return make_model()
+
+
+@pytest.fixture
+def engine(model: Any, vocabulary: Vocabulary) -> HfEngine:
+    """Without controllers."""
+    return HfEngine(model, vocabulary=vocabulary)
+
+
+@pytest.fixture(scope="session")
+def generate(model: Any) -> Callable[..., list[int]]:
+    """What the library itself generates greedily for one prompt, ids that stand for nothing left out."""
+
+    def run(prompt: list[int], max_tokens: int, eos: int | None = EOS) -> list[int]:
+        out = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            do_sample=False,
+            max_new_tokens=max_tokens,
+            eos_token_id=eos,
+            pad_token_id=0,
+            suppress_tokens=list(range(258, WIDTH)),
+        )
+        return list(out[0, len(prompt) :].tolist())
+
+    return run
