@@ -1,0 +1,1 @@
+"""The command `aici`: one module per subcommand, each with `add` (its arguments) and `run` (its work)."""

@@ -1,0 +1,70 @@
+"""`aici`: the entry point of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from typing import Any
+
+from aicirt.errors import AiciError
+from pyaici.build import BuildError
+from pyaici.cli import build, check, listing, new, runtime
+
+_DESCRIPTION = (
+    "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."
+)
+_EPILOG = """\
+a controller of your own, in four steps:
+  aici new my_ctrl                                     a folder with a program that works
+  aici build my_ctrl                                   my_ctrl.wasm
+  aici check my_ctrl.wasm                              what the runtime thinks of it
+  aici run my_ctrl.wasm --prompt "Tell me a story"     the model writes under its control
+
+`aici COMMAND --help` explains each command with examples.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    top = argparse.ArgumentParser(
+        prog="aici",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"aici {_version()}")
+    commands: Any = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (new, build, check, listing, runtime):
+        module.add(commands)
+    return top
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("aici")
+    except importlib.metadata.PackageNotFoundError:
+        return "(a source tree that is not installed)"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit status: 0, 1 (error), 2 (wrong command line) or 130 (Ctrl-C)."""
+    arguments = parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except (AiciError, BuildError) as error:
+        print(f"aici: error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # the reader (head, less) has gone; Python would complain again when it flushes at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""`aici check`: what the runtime thinks of a Wasm file."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import AiciError, ModuleError
+from pyaici.bundled import bundled_controllers
+from pyaici.cli.command import add_command
+
+if TYPE_CHECKING:
+    from aicirt.wasm.check import ModuleReport
+    from aicirt.wasm.limits import Limits
+
+_MORE = """
+Lists what a controller imports and exports, its size, ABI version and limits, and every reason for which the
+runtime would refuse it. Exit status: 0 accepted, 1 refused.
+"""
+_EXAMPLES = """\
+  aici check my_ctrl.wasm
+  aici check regex                        a bundled controller
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    parser = add_command(
+        commands, "check", run, "tell what a controller is and if it is taken", more=_MORE, examples=_EXAMPLES
+    )
+    parser.add_argument("file", metavar="FILE.wasm")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the whole report."""
+    path = Path(arguments.file)
+    return print_check(path if path.exists() else bundled_controllers().get(arguments.file, path))
+
+
+def print_check(path: Path, *, brief: bool = False) -> int:
+    """Prints what is known of the file; `brief` leaves out what is as it should be. Returns the exit status.
+
+    Raises:
+        AiciError: the file cannot be read.
+    """
+    from aicirt.wasm.check import check  # wasmtime takes time to import
+    from aicirt.wasm.limits import Limits
+
+    try:
+        wasm = path.read_bytes()
+    except OSError as error:
+        raise AiciError(f"cannot read {path}: {error.strerror}") from error
+    limits = Limits()
+    report = check(wasm, limits)
+    reasons = report.reasons or _compile(path)
+    verdict = "refused" if reasons else f"accepted, ABI version {report.abi_version}"
+    print(f"{path}: {verdict}, {report.size / 1000:.1f} kB")
+    if not brief:
+        if report.exports or report.imports:
+            _print_facts(report)
+        _print_limits(limits)
+    for reason in reasons:
+        print(f"  refused: {reason}")
+    return 1 if reasons else 0
+
+
+def _compile(path: Path) -> list[str]:
+    """Why the code of a module that looks right is not; with the limits that an upload has."""
+    from aicirt.modules import compile_in_child
+
+    with tempfile.TemporaryDirectory(prefix="aici-check-") as folder:
+        try:
+            compile_in_child(path, Path(folder, "compiled"))
+        except ModuleError as error:
+            return [str(reason) for reason in error.detail.get("reasons", [error.message])]
+    return []
+
+
+def _print_facts(report: ModuleReport) -> None:
+    print(f"  memory   {report.initial_memory / 1024:.0f} KiB at the start")
+    functions = [export.name for export in report.exports if export.kind == "function"]
+    print(f"  exports  {', '.join(functions) or 'nothing'}")
+    by_module: dict[str, list[str]] = {}
+    for item in report.imports:
+        by_module.setdefault(item.module, []).append(item.name)
+    for module, names in sorted(by_module.items()):
+        print(f"  imports  {module}: {', '.join(sorted(names))}")
+    if not report.imports:
+        print("  imports  nothing")
+    if report.has_pre or report.has_post:
+        present = [name for name, has in (("pre", report.has_pre), ("post", report.has_post)) if has]
+        print(f"  steps    {' and '.join(present)} run between two forward passes, mid beside one")
+    else:
+        print("  steps    no pre or post: all its work runs beside the forward pass")
+
+
+def _print_limits(limits: Limits) -> None:
+    times = (
+        f"init {limits.init_ms:g} ms, pre {limits.pre_ms:g}, mid {limits.mid_ms:g}, post {limits.post_ms:g}"
+    )
+    print(f"  limits   memory {limits.memory_bytes >> 20} MiB, file {limits.module_bytes >> 20} MiB")
+    print(f"           CPU time: {times}")

@@ -1,0 +1,67 @@
+"""`aici new`: a starter project."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from pyaici.build import BuildError, find_sdk
+from pyaici.build.flags import CXX, TARGET, C
+from pyaici.cli.command import add_command
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+#: folder of templates/ per language
+LANGUAGES = ("c++", "c", "zig")
+
+_MORE = """
+Makes the folder NAME with a source that works, a README and settings for editors. C++ has the whole SDK
+(token masks, recognizers, regular expressions); C and Zig have the binary interface, aici.h.
+"""
+_EXAMPLES = """\
+  aici new my_ctrl
+  aici new my_ctrl --lang zig
+  aici build my_ctrl && aici run my_ctrl.wasm --prompt "Tell me a story"
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    parser = add_command(commands, "new", run, "make a starter controller", more=_MORE, examples=_EXAMPLES)
+    parser.add_argument("name", metavar="NAME", help="of the controller and of the folder that is made")
+    parser.add_argument("--lang", choices=LANGUAGES, default=LANGUAGES[0], help="default: %(default)s")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Makes the folder and says how to go on."""
+    folder = Path(arguments.name)
+    create(folder, arguments.lang)
+    print(f"made {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
+    print(f'next: aici build {folder} && aici run {folder.name}.wasm --prompt "Tell me a story"')
+    return 0
+
+
+def create(folder: Path, language: str) -> None:
+    """Writes the starter project of `language` into `folder`.
+
+    Raises:
+        BuildError: the name is not one, or the folder exists and is not empty.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", folder.name):
+        raise BuildError(
+            f"{folder.name!r} is no name for a controller: letters, digits, _ and -, a letter first"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BuildError(f"{folder} exists already; choose another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    for template in (*(TEMPLATES / language).iterdir(), TEMPLATES / "README.md"):
+        text = template.read_text().replace("NAME", folder.name)
+        (folder / template.name).write_text(text)
+    (folder / ".gitignore").write_text("*.wasm\n")
+    if language != "zig":
+        flags = CXX if language == "c++" else C
+        # clangd reads this, so that editors find aici.h and know the target
+        editor = [flag for flag in flags if flag not in TARGET]
+        lines = ["--target=wasm32-wasi", *editor, f"-I{find_sdk().include}"]
+        (folder / "compile_flags.txt").write_text("\n".join(lines) + "\n")

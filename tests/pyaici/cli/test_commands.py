@@ -1,0 +1,174 @@
+"""`aici new`, `build`, `check` and `list`, as a user calls them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aicirt.modules import ModuleStore
+from pyaici.bundled import bundled_controllers
+from pyaici.cli.__main__ import main
+from pyaici.cli.new import LANGUAGES
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in the repository, and no daemon."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AICI_SOCKET", raising=False)
+
+
+def aici(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pyaici.cli", *arguments]
+    root = Path(__file__).resolve().parents[3]
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_from_nothing_to_a_module(language: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "my_ctrl", "--lang", language]) == 0
+    said = capsys.readouterr().out
+    assert "aici build my_ctrl && aici run my_ctrl.wasm" in said
+    assert main(["build", "my_ctrl"]) == 0
+    assert re.fullmatch(r"my_ctrl\.wasm: accepted, ABI version 1, \d+\.\d kB\n", capsys.readouterr().out)
+    assert main(["check", "my_ctrl.wasm"]) == 0
+    report = capsys.readouterr().out
+    assert "aici_mid_process" in report
+    assert "limits   memory 64 MiB" in report
+    assert Path("my_ctrl.wasm").stat().st_size < 40_000
+
+
+def test_new_files_say_the_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "deep/words-2"]) == 0
+    folder = Path("deep/words-2")
+    for name in ("main.cpp", "README.md"):
+        assert "words-2" in (folder / name).read_text()
+        assert "NAME" not in (folder / name).read_text()
+    include = next(f for f in (folder / "compile_flags.txt").read_text().split("\n") if f.startswith("-I"))
+    assert Path(include[2:], "aici.h").is_file()
+
+
+def test_new_spoils_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine").mkdir()
+    Path("mine/notes").write_text("keep")
+    assert main(["new", "mine"]) == 1
+    assert "mine exists already" in capsys.readouterr().err
+    assert [p.name for p in Path("mine").iterdir()] == ["notes"]
+    Path("file").touch()
+    assert main(["new", "file"]) == 1
+    for bad in ("", "9lives", "a b", "..", "-x/"):
+        assert main(["new", "--", bad]) == 1
+        assert "is no name for a controller" in capsys.readouterr().err
+
+
+def test_build_says_what_the_compiler_says(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["new", "broken"])
+    Path("broken/main.cpp").write_text("int x = undefined_thing;\n")
+    assert main(["build", "broken"]) == 1
+    errors = capsys.readouterr().err
+    assert "main.cpp:1:9: error:" in errors
+    assert "undefined_thing" in errors
+    assert not Path("broken.wasm").exists()
+
+
+def test_build_of_this_folder_and_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["new", "here", "--lang", "zig"])
+    monkeypatch.chdir("here")
+    assert main(["build"]) == 0
+    assert Path("here.wasm").is_file()
+    assert main(["build", ".", "-o", "out/other.wasm"]) == 0
+    assert Path("out/other.wasm").read_bytes() == Path("here.wasm").read_bytes()
+
+
+def test_build_tells_at_once_what_the_runtime_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("half").mkdir()
+    Path("half/main.c").write_text('#include "aici.h"\nAICI_CONTROLLER\n')
+    assert main(["build", "half"]) == 1
+    said = capsys.readouterr().out
+    assert "half.wasm: refused" in said
+    assert "aici_mid_process" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"text", "not WebAssembly"),
+        (b"\0asm", "truncated"),
+        (b"\0asm\x01\0\0\0", "aici_abi_v1"),
+        # a body that pops from an empty stack: only the compiler sees it
+        (None, "type mismatch"),
+    ],
+)
+def test_check_says_why_it_refuses(
+    content: bytes | None, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is None:
+        main(["new", "good", "--lang", "zig"])
+        main(["build", "good"])
+        content = invalid_code(Path("good.wasm").read_bytes())
+        capsys.readouterr()
+    Path("bad.wasm").write_bytes(content)
+    assert main(["check", "bad.wasm"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("bad.wasm: refused")
+    assert reason in said
+
+
+def invalid_code(wasm: bytes) -> bytes:
+    """The module with its last function's body made `drop` with nothing on the stack."""
+    from aicirt.wasm.inspect import inspect
+
+    start, end = inspect(wasm).bodies[-1]
+    body = b"\0\x1a" + b"\x01" * (end - start - 3) + b"\x0b"  # no locals, drop, nop..., end
+    return wasm[:start] + body + wasm[end:]
+
+
+def test_check_of_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "gone.wasm"]) == 1
+    assert capsys.readouterr().err == "aici: error: cannot read gone.wasm: No such file or directory\n"
+
+
+def test_list_shows_bundled_and_uploaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ModuleStore(tmp_path / "store")
+    assert main(["list", "--store", str(tmp_path / "store")]) == 0
+    assert "uploaded: nothing" in capsys.readouterr().out
+    main(["new", "mine", "--lang", "zig"])
+    main(["build", "mine"])
+    info = store.add(Path("mine.wasm").read_bytes())
+    store.tags.set("mine-latest", info.id)
+    capsys.readouterr()
+    assert main(["list", "--store", str(tmp_path / "store")]) == 0
+    listed = capsys.readouterr().out
+    assert re.search(rf"^  {info.id[:16]} .* mine-latest$", listed, re.MULTILINE)
+    for name in bundled_controllers():
+        assert re.search(rf"^  {name} +\d", listed, re.MULTILINE)
+
+
+def test_help_teaches_by_examples() -> None:
+    top = aici("--help")
+    assert top.returncode == 0
+    assert "aici new my_ctrl" in top.stdout
+    for command in re.findall(r"^    (\w+) ", top.stdout, re.MULTILINE):
+        help_text = aici(command, "--help").stdout
+        assert f"examples:\n  aici {command}" in help_text or f"examples:\n  {command}" in help_text, command
+
+
+def test_wrong_command_lines() -> None:
+    assert aici().returncode == 2
+    assert "invalid choice: 'bild'" in aici("bild").stderr
+    assert "unrecognized arguments" in aici("list", "--all").stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m pyaici.cli list | true; exit ${{PIPESTATUS[0]}}"
+    root = Path(__file__).resolve().parents[3]
+    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=env)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr

@@ -1,0 +1,160 @@
+"""The distribution: what a wheel holds, that every way to build gives the same, that it works installed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import controller_folders
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, (
+        f"{command} ended with status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git tracks or would add: nothing that a build left behind."""
+    copy = tmp_path_factory.mktemp("checkout") / "aici"
+    listing = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
+    for name in filter(None, listing.split("\0")):
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def distributions(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """The wheel of the checkout, its sdist, and the wheel of the sdist."""
+    direct, through = tmp_path_factory.mktemp("direct"), tmp_path_factory.mktemp("through")
+    build = [sys.executable, "-m", "build", "--no-isolation"]
+    run(*build, "--wheel", "--outdir", direct, checkout, cwd=checkout)
+    run(*build, "--outdir", through, checkout, cwd=checkout)  # the sdist, and a wheel from it
+    (wheel,) = direct.glob("*.whl")
+    (sdist,) = through.glob("*.tar.gz")
+    (again,) = through.glob("*.whl")
+    return wheel, sdist, again
+
+
+def contents(wheel: Path) -> dict[str, str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+
+
+def test_sdist_builds_the_same_wheel(distributions: tuple[Path, Path, Path]) -> None:
+    wheel, _, again = distributions
+    assert contents(wheel) == contents(again)
+    assert wheel.name == again.name
+
+
+def test_wheel_holds_packages_controllers_and_sdk(
+    checkout: Path, distributions: tuple[Path, Path, Path]
+) -> None:
+    names = set(contents(distributions[0]))
+    for folder in ("aicirt", "pyaici"):
+        for source in (checkout / folder).rglob("*"):
+            if source.is_file() and source.suffix not in {".pyc", ".wasm"}:
+                assert str(source.relative_to(checkout)) in names
+    built = {name for name in names if name.endswith(".wasm")}
+    assert built == {f"pyaici/_wasm/{folder.name}.wasm" for folder in controller_folders(checkout)}
+    for part in ("include", "src", "zig"):
+        for source in (checkout / "controllers" / "sdk" / part).rglob("*"):
+            if source.is_file():
+                assert f"pyaici/_sdk/{source.relative_to(checkout / 'controllers' / 'sdk')}" in names
+    assert {name.split("/")[0] for name in names} == {"aicirt", "pyaici", "aici-0.1.0.dist-info"}
+
+
+def test_sdist_holds_no_built_file(distributions: tuple[Path, Path, Path]) -> None:
+    with tarfile.open(distributions[1]) as archive:
+        names = archive.getnames()
+    assert not [name for name in names if name.endswith((".wasm", ".o", ".a", ".so", ".pyc"))]
+    assert [name for name in names if name.endswith("controllers/sdk/include/aici.h")]
+
+
+def test_metadata(distributions: tuple[Path, Path, Path]) -> None:
+    with zipfile.ZipFile(distributions[0]) as archive:
+        metadata = archive.read("aici-0.1.0.dist-info/METADATA").decode().partition("\n\n")[0]
+    required = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
+    assert sorted(required) == ["msgpack", "numpy", "posix-ipc", "wasmtime"]
+    assert set(re.findall(r"^Provides-Extra: (.+)$", metadata, re.MULTILINE)) == {
+        "hf",
+        "vllm",
+        "server",
+        "sdk",
+        "dev",
+    }
+    assert "License-Expression: MIT" in metadata
+    assert re.findall(r"^Classifier: Operating System :: (.+)$", metadata, re.MULTILINE) == ["POSIX :: Linux"]
+
+
+def test_installed_wheel_works_outside_the_repository(
+    distributions: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """A new environment that pip alone fills; then the path from `aici new` to a module that is taken."""
+    run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
+    binaries = tmp_path / "env" / "bin"
+    run(binaries / "python", "-m", "pip", "install", "-qq", f"{distributions[0]}[sdk]", cwd=tmp_path)
+    env = {"PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": ""}
+    place = run(binaries / "python", "-c", "import pyaici; print(pyaici.__file__)", cwd=tmp_path, env=env)
+    assert place.startswith(str(tmp_path))
+    listed = run("aici", "list", cwd=tmp_path, env=env)
+    assert all(re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(ROOT))
+    for language in ("c++", "c", "zig"):
+        name = f"my_{language.rstrip('+')}"
+        run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)
+        assert "accepted" in run("aici", "build", name, cwd=tmp_path, env=env)
+        assert "aici_mid_process" in run("aici", "check", f"{name}.wasm", cwd=tmp_path, env=env)
+
+
+def test_editable_hook_removes_what_is_no_controller_any_more(checkout: Path, tmp_path: Path) -> None:
+    """An editable install builds into the tree, where a module of a removed folder must not stay."""
+    stale = checkout / "pyaici" / "_wasm" / "gone.wasm"
+    stale.parent.mkdir(exist_ok=True)
+    stale.touch()
+    program = "import sys, hatchling.build; print(hatchling.build.build_editable(sys.argv[1]))"
+    run(sys.executable, "-c", program, tmp_path, cwd=checkout)
+    assert {path.stem for path in stale.parent.iterdir()} == {f.name for f in controller_folders(checkout)}
+    (wheel,) = tmp_path.glob("*.whl")
+    assert not [name for name in contents(wheel) if name.endswith((".wasm", ".h"))]
+
+
+def test_elsewhere_than_linux() -> None:
+    """The import says so, before anything that cannot work is tried."""
+    program = "import sys; sys.platform = 'darwin'\nimport {}"
+    for package in ("aicirt", "pyaici", "pyaici.runtime"):
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(package)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.strip().splitlines()[-1] == (
+            "ImportError: aici runs on Linux only, not on darwin: use Linux, a container or WSL 2"
+        )
+
+
+def test_build_requirement_and_sdk_extra_name_the_same_compiler() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (ziglang,) = project["project"]["optional-dependencies"]["sdk"]
+    assert ziglang in project["build-system"]["requires"]
