@@ -20,7 +20,8 @@ def private_directory(path: Path) -> Path:
     open to others, is a link, or lies in a directory where others may rename it.
     """
     path = path.absolute()
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise RuntimeFailure(f"{path} must be a directory of its own, not a link or file")

@@ -43,7 +43,8 @@ class ModuleStore:
 
         Raises `RuntimeFailure` if the directory is not private.
         """
-        root = private_directory(directory or default_directory())
+        root = directory or default_directory()
+        # also looks at the directories above: nobody else may put another in their place
         self._compiled = private_directory(root / "compiled")
         self._modules = modules or root / "modules"
         self._modules.mkdir(parents=True, exist_ok=True)

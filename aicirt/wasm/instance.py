@@ -86,7 +86,8 @@ class Instance:
         self.callback = ""
         self.limit_ns = 0
         self.used_ns = 0
-        self.base_image: Image | None = base.image if base else None
+        #: what the memory is a private copy of; None = the module's own data
+        self.base_image: Image | None = None
         self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
         self.shared_bytes = sum(m.pages * WASM_PAGE for m in self.mappings)
         self._handles = [0] * len(Export)

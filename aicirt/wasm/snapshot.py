@@ -7,7 +7,6 @@ instance made from its parent's base, plus the pages that the parent changed sin
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 from dataclasses import dataclass
@@ -16,13 +15,16 @@ from typing import TYPE_CHECKING
 from aicirt.errors import MemoryLimitError
 from aicirt.wasm.limits import WASM_PAGE
 from aicirt.wasm.memfd import check_sealed, sealed
-from aicirt.wasm.pages import PAGE, map_private, nonzero
+from aicirt.wasm.pages import PAGE, copy_runs, map_private, nonzero
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
     from aicirt.wasm.program import Program
 
 Runs = list[tuple[int, int]]
+
+#: below this, copying what changed (0.7 us per KiB) costs less than a new base (60 us and more)
+_REBASE_BYTES = 256 << 10
 
 
 class Descriptor:
@@ -76,17 +78,22 @@ class Snapshot:
     @property
     def nbytes(self) -> int:
         """Memory that the snapshot alone takes, for a cache with a limit."""
-        return sum(length for _, length in self.image.runs) if self.image else 0
+        return _nbytes(self.image.runs) if self.image else 0
 
     def restore(self, guest: Instance) -> None:
         """Give a new instance this memory and these globals."""
         if self.size > guest.size:
             guest.grow((self.size - guest.size) // WASM_PAGE)
+        self.map_into(guest)
+        guest.set_globals(self.globals)
+
+    def map_into(self, guest: Instance) -> None:
+        """Put this memory in place of the guest's own, which must be as large."""
         if self.image:
             map_private(guest.base, self.image.nbytes, self.image.file.fd)
         for mapping in self.mappings:
             map_private(guest.base + mapping.address, _whole_pages(mapping.nbytes), mapping.file.fd)
-        guest.set_globals(self.globals)
+        guest.base_image = self.image
 
 
 def _whole_pages(nbytes: int) -> int:
@@ -97,9 +104,12 @@ def take(guest: Instance) -> Snapshot:
     """A snapshot of `guest`, which goes on unchanged. Raises `OSError` if there is no memory."""
     guest.check_idle()
     guest.refresh()
-    inherited = guest.base_image.runs if guest.base_image else _initial_runs(guest)
-    changed = [(address - guest.base, length) for address, length in _changed(guest)]
-    runs = _union(inherited, changed)
+    return _take(guest, _changed(guest))
+
+
+def _take(guest: Instance, changed: Runs) -> Snapshot:
+    own = [(address - guest.base, length) for address, length in changed]
+    runs = _union(_base_runs(guest), own)
     image = None
     if runs:
         size = runs[-1][0] + runs[-1][1]
@@ -109,19 +119,27 @@ def take(guest: Instance) -> Snapshot:
 
 
 def fork(parent: Instance, count: int) -> list[Instance]:
-    """`count` new guests in the state of `parent`."""
+    """`count` new guests in the state of `parent`.
+
+    When more has changed than not since its base, the parent gets a new base, which costs about
+    as much as two forks; so forking again and again stays cheap, and copies are shared.
+    """
     parent.check_idle()
     parent.refresh()
-    state = Snapshot(parent.program, parent.base_image, parent.size, parent.globals(), parent.mappings)
     changed = _changed(parent)
+    nbytes = _nbytes(changed)
+    if nbytes > _REBASE_BYTES and nbytes > _nbytes(_base_runs(parent)):
+        state = _take(parent, changed)
+        state.map_into(parent)
+        changed = []
+    else:
+        state = Snapshot(parent.program, parent.base_image, parent.size, parent.globals(), parent.mappings)
     children: list[Instance] = []
     try:
         for _ in range(count):
             child = type(parent)(parent.program, base=state)
             children.append(child)
-            offset = child.base - parent.base
-            for address, length in changed:
-                ctypes.memmove(address + offset, address, length)
+            copy_runs(changed, child.base - parent.base)
             parent.forks += 1
             child.seed = _child_seed(parent.seed, parent.forks)
             child.owner, child.log, child.clock_ns = parent.owner, parent.log, parent.clock_ns
@@ -148,8 +166,10 @@ def _changed(guest: Instance) -> Runs:
     return runs + guest.engine.changes.changed(start, guest.base + guest.size)
 
 
-def _initial_runs(guest: Instance) -> Runs:
-    """Pages (offset, bytes) of a fresh memory that are not zero."""
+def _base_runs(guest: Instance) -> Runs:
+    """Pages (offset, bytes) that are not zero in the memory that the guest started from."""
+    if guest.base_image:
+        return guest.base_image.runs
     program = guest.program
     if program.initial_runs is None:
         fresh = type(guest)(program)
@@ -159,6 +179,10 @@ def _initial_runs(guest: Instance) -> Runs:
         finally:
             fresh.close()
     return program.initial_runs
+
+
+def _nbytes(runs: Runs) -> int:
+    return sum(length for _, length in runs)
 
 
 def _union(first: Runs, second: Runs) -> Runs:

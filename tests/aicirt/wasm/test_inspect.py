@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wasmtime import wat2wasm
+
+from aicirt.errors import ModuleError
+from aicirt.wasm.check import check
+from aicirt.wasm.code import scan
+from aicirt.wasm.inspect import inspect
+from aicirt.wasm.reader import Extent, FuncType, GlobalType
+from aicirt.wasm.rewrite import rewrite
+
+from .conftest import IMPORTS, controller
+
+RICH = controller(
+    """(table 5 10 funcref) (global $a (mut i64) (i64.const -1)) (global f32 (f32.const 1.5))
+    (global (mut v128) (v128.const i64x2 1 2))
+    (tag $t (param i32)) (start $s) (func $s (memory.grow (i32.const 1)) drop)
+    (func (export "_initialize") (local i32 i64 v128) (block $c (result i32)
+      (try_table (catch $t $c) (throw $t (i32.const 1))) (i32.const 1)) drop)
+    (elem (i32.const 0) $s) (elem declare func $s) (data (i32.const 8) "abc") (data "passive")
+    """,
+    imports=IMPORTS,
+)
+
+
+def test_all_parts_of_a_module_are_found() -> None:
+    shape = inspect(RICH)
+    assert shape.size == len(RICH)
+    read = shape.imports[0]
+    assert (read.module, read.name, read.kind) == ("aici", "read", "function")
+    assert read.type == FuncType(("i32",) * 4, ("i32",))
+    assert shape.imported_functions == 5
+    assert shape.memories == [Extent(1, None)]
+    assert shape.tables == [Extent(5, 10, element="funcref")]
+    assert shape.globals == [GlobalType("i64", True), GlobalType("f32", False), GlobalType("v128", True)]
+    assert shape.start is not None and shape.functions[shape.start] == FuncType((), ())
+    exported = {e.name: e for e in shape.exports}
+    assert shape.functions[exported["aici_arg"].index] == FuncType((), ("i32",))
+    assert exported["memory"].kind == "memory"
+    assert len(shape.bodies) == len(shape.functions) - 5
+    assert all(RICH[end - 1] == 0x0B for _, end in shape.bodies)
+
+
+@pytest.mark.parametrize(
+    ("wasm", "message", "offset"),
+    [
+        (b"", "not WebAssembly", 0),
+        (b"#!/bin/sh\n", "not WebAssembly", 0),
+        (b"  (module)", "wat2wasm", 0),
+        (b"\0asm", "truncated", 4),
+        (b"\0asm\x0d\0\1\0", "component", 4),
+        (b"\0asm\2\0\0\0", "unknown WebAssembly version 2", 4),
+        (b"\0asm\1\0\0\0\x20\0", "unknown section 32", 8),
+        (b"\0asm\1\0\0\0\x01\x05\x01", "truncated", 10),
+        (b"\0asm\1\0\0\0\x01\x01\x00\x01\x01\x00", "second type section", 11),
+        (b"\0asm\1\0\0\0\x01\x02\x00\x00", "left over", 11),
+        (b"\0asm\1\0\0\0\x01\x02\x01\x5f", "garbage-collected", 11),
+        (b"\0asm\1\0\0\0\x01\x06\xff\xff\xff\xff\xff\x01", "does not fit in 32 bits", 10),
+        (b"\0asm\1\0\0\0\x01\x05\xff\xff\xff\xff\x0f", "do not fit in the section", 10),
+        (b"\0asm\1\0\0\0\x02\x05\x01\x02\xff\xfe\x00", "not UTF-8", 11),
+        (b"\0asm\1\0\0\0\x03\x02\x01\x00", "type 0 does not exist", 11),
+    ],
+)
+def test_malformed_modules_name_the_byte(wasm: bytes, message: str, offset: int) -> None:
+    with pytest.raises(ModuleError, match=message) as caught:
+        inspect(wasm)
+    assert caught.value.detail["offset"] == offset
+
+
+def test_every_truncation_is_refused() -> None:
+    # what is left of the file up to the code section, or to a section after it, is a whole module
+    whole = {section.end for section in inspect(RICH).sections if section.id in (10, 11)}
+    for length in set(range(len(RICH))) - whole:
+        cut = RICH[:length]
+        report = check(cut)
+        assert report.reasons, f"cut at {length}"
+        try:
+            rewrite(cut)
+        except ModuleError:
+            pass
+
+
+def test_indices_out_of_range_are_refused() -> None:
+    good = wat2wasm('(module (func (export "f")))')
+    assert inspect(good).exports[0].index == 0
+    with pytest.raises(ModuleError, match="function 9 does not exist"):
+        inspect(good.replace(b"\x01f\x00\x00", b"\x01f\x00\x09"))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(RICH) - 1),
+            st.integers(0, 4),
+            st.binary(max_size=6)
+            | st.sampled_from([b"\xff" * 5, b"\x80\x80\x80\x80\x00", b"\xfc\x0e", b"\x00"]),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_only_module_errors_come_out_of_damaged_modules(edits: list[tuple[int, int, bytes]]) -> None:
+    wasm = bytearray(RICH)
+    for at, removed, inserted in edits:
+        wasm[at : at + removed] = inserted
+    damaged = bytes(wasm)
+    report = check(damaged)
+    assert report.size == len(damaged)
+    try:
+        shape = inspect(damaged)
+        list(scan(damaged, shape))
+        inspect(rewrite(damaged))
+    except ModuleError as error:
+        assert report.reasons or "malformed" not in error.message
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_sections_are_refused_or_read(tail: bytes) -> None:
+    wasm = b"\0asm\1\0\0\0" + tail
+    assert check(wasm).reasons
+    try:
+        inspect(rewrite(wasm))
+    except ModuleError:
+        pass

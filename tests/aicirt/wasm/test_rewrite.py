@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import wasmtime
+
+from aicirt.errors import MemoryLimitError, ModuleError, TrapError
+from aicirt.wasm import Export, Instance
+from aicirt.wasm.inspect import inspect
+from aicirt.wasm.rewrite import RESERVED, leb, rewrite
+
+from .conftest import controller
+
+GROW = '(func (export "aici_pre_process") (result i32) {})'
+Make = Callable[..., Instance]
+
+
+def _reserved(wasm: bytes) -> dict[str, tuple[str, int]]:
+    found = inspect(wasm).exports
+    return {e.name.removeprefix(RESERVED): (e.kind, e.index) for e in found if e.name.startswith(RESERVED)}
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"), [(0, b"\0"), (127, b"\x7f"), (128, b"\x80\x01"), (624485, b"\xe5\x8e\x26")]
+)
+def test_numbers_are_encoded_as_leb128(value: int, encoded: bytes) -> None:
+    assert leb(value) == encoded
+
+
+def test_mutable_state_and_start_are_exported() -> None:
+    wasm = controller(
+        """(table 3 funcref) (table 1 externref) (global i32 (i32.const 1)) (global (mut i64) (i64.const 2))
+        (global (mut f32) (f32.const 3)) (func $s) (start $s)"""
+    )
+    out = rewrite(wasm)
+    start = inspect(wasm).start
+    assert start is not None
+    assert _reserved(out) == {
+        "memory0": ("memory", 0),
+        "table0": ("table", 0),
+        "table1": ("table", 1),
+        "global1": ("global", 1),
+        "global2": ("global", 2),
+        "start": ("function", start),
+    }
+    assert inspect(out).start is None
+    assert [e.name for e in inspect(out).exports if not e.name.startswith(RESERVED)] == [
+        e.name for e in inspect(wasm).exports
+    ]
+    wasmtime.Module.validate(wasmtime.Engine(), out)
+
+
+def test_a_module_without_exports_or_globals_gets_the_sections() -> None:
+    wasm = bytes(wasmtime.wat2wasm("(module (memory 1) (func (drop (memory.grow (i32.const 1)))))"))
+    assert inspect(wasm).section(7) is None and inspect(wasm).section(6) is None
+    out = rewrite(wasm)
+    wasmtime.Module.validate(wasmtime.Engine(), out)
+    assert _reserved(out) == {"memory0": ("memory", 0), "global0": ("global", 0), "refused": ("global", 0)}
+
+
+def test_an_empty_module_stays_valid() -> None:
+    wasmtime.Module.validate(wasmtime.Engine(), rewrite(b"\0asm\1\0\0\0"))
+
+
+def test_custom_sections_and_tags_keep_their_place() -> None:
+    wasm = bytes(
+        wasmtime.wat2wasm(
+            """(module (memory 1) (tag $t) (func $f (drop (memory.grow (i32.const 1))) (throw $t))
+            (@custom "first" (before first) "1") (@custom "mid" (after func) "2")
+            (@custom "last" (after last) "3"))"""
+        )
+    )
+    out = rewrite(wasm)
+    wasmtime.Module.validate(wasmtime.Engine(), out)
+    names = [bytes(out[s.start + 1 : s.start + 1 + out[s.start]]) for s in inspect(out).sections if s.id == 0]
+    assert names[0] == b"first" and b"mid" in names and b"last" in names
+
+
+def test_reserved_names_are_refused() -> None:
+    with pytest.raises(ModuleError, match="reserved"):
+        rewrite(controller(f'(func (export "{RESERVED}x"))'))
+    with pytest.raises(ModuleError, match="reserved"):
+        rewrite(rewrite(controller()))
+
+
+def test_growing_behaves_as_before() -> None:
+    """The rewritten module gives the same answers, in functions of every size, with grows anywhere."""
+    padding = "(local.set 1 (i32.add (local.get 1) (i32.const 123456)))" * 60
+    body = f"""(func $small (result i32) (memory.grow (i32.const 1)))
+      (func (export "run") (param i32) (result i32) (local i32) {padding}
+        (drop (memory.grow (local.get 0))) {padding} (drop (call $small))
+        (i32.add (i32.mul (memory.size) (i32.const 100000)) (i32.mul (i32.const 1000)
+          (i32.add (memory.grow (i32.const 2)) (memory.grow (local.get 0))))))
+      (func (export "last") (result i32) (memory.grow (i32.const 0)))"""
+    wasm = controller(body, required='(memory (export "memory") 1 40)')
+    engine = wasmtime.Engine()
+    answers = []
+    for variant in (wasm, rewrite(wasm)):
+        store = wasmtime.Store(engine)
+        exports: Any = wasmtime.Instance(store, wasmtime.Module(engine, variant), []).exports(store)
+        answers.append([exports["run"](store, n) for n in (1, 0, 7, 30, 5)] + [exports["last"](store)])
+    assert answers[0] == answers[1]
+
+
+def test_a_trap_after_a_refused_growth_is_a_memory_error(make: Make) -> None:
+    guest = make(
+        GROW.format("(drop (memory.grow (i32.const 2))) (drop (memory.grow (i32.const 5000))) unreachable")
+    )
+    with pytest.raises(MemoryLimitError) as caught:
+        guest.call(Export.PRE)
+    detail = caught.value.detail
+    assert detail["asked"] == 5000 * 65536 and detail["size"] == 3 * 65536 and detail["limit"] == 64 << 20
+    assert "unreachable" in caught.value.message
+
+
+def test_a_trap_after_a_refusal_that_the_guest_survived_is_a_trap(make: Make) -> None:
+    survived = "(drop (memory.grow (i32.const 5000))) (drop (memory.grow (i32.const 1)))"
+    with pytest.raises(TrapError):
+        make(GROW.format(survived + " unreachable")).call(Export.PRE)
+
+
+def test_a_refused_growth_alone_is_no_error(make: Make) -> None:
+    guest = make(GROW.format("(memory.grow (i32.const 5000))"))
+    assert guest.call(Export.PRE) == 0xFFFFFFFF
+    assert guest.call(Export.MID) == 0
