@@ -119,7 +119,7 @@ def test_installed_wheel_works_outside_the_repository(
     listed = run("aici", "list", cwd=tmp_path, env=env)
     assert all(re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(ROOT))
     for language in ("c++", "c", "zig"):
-        name = f"my_{language.rstrip('+')}"
+        name = "my_" + language.replace("+", "x")
         run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)
         assert "accepted" in run("aici", "build", name, cwd=tmp_path, env=env)
         assert "aici_mid_process" in run("aici", "check", f"{name}.wasm", cwd=tmp_path, env=env)
