@@ -96,6 +96,13 @@ Signature loop_signature(F& f, typename F::State state) {
   else
     return 0;
 }
+template <class R>
+Signature loop_signature(R& r) {
+  if constexpr (StackLoopSignature<R>)
+    return r.loop_signature();
+  else
+    return 0;
+}
 
 }  // namespace detail
 
@@ -176,14 +183,8 @@ void compute_bias(R& r, TokenSet& out) {
   std::uint32_t* const bits = out.data();
   const TokenId* const order = vocab.order();
   Signature free[detail::kMaxDepth + 1];
-  const auto signature = [&r]() -> Signature {
-    if constexpr (StackLoopSignature<R>)
-      return r.loop_signature();
-    else
-      return 0;
-  };
 
-  free[0] = signature();
+  free[0] = detail::loop_signature(r);
   Signature kinds = 0;
   if constexpr (StackLoopSignature<R>) {
     Signature after[sizeof detail::kSamples] = {};
@@ -223,7 +224,7 @@ void compute_bias(R& r, TokenSet& out) {
     const TokenId token = node->token();
     if (token != TrieNode::kNoToken) bits[token >> 5] |= 1u << (token & 31);
     if (size > 1) {
-      free[depth] = signature();
+      free[depth] = detail::loop_signature(r);
       if constexpr (StackLoopSignature<R>) start.descend(*node, depth);
     }
     node++;

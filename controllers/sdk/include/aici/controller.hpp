@@ -1,0 +1,219 @@
+// controller.hpp - the controller interface.
+//
+//   class Shout : public aici::Controller {
+//    public:
+//     explicit Shout(std::string_view arg);                                   // the controller argument
+//     void init_prompt(std::span<const aici::TokenId> prompt);                // optional, about 1000 ms
+//     aici::PreResult pre_process();                                          // optional, about 1 ms
+//     aici::MidResult mid_process(std::span<const aici::SeqId> fork_group);   // about 20 ms
+//     aici::PostResult post_process(std::span<const aici::TokenId> tokens);   // optional, about 1 ms
+//   };
+//   AICI_REGISTER(Shout, init_prompt, pre_process, post_process)
+//
+// One object lives for each sequence; a fork copies it. The constructor sees no prompt: its result may serve
+// many requests with the same argument. A bad argument is refused with `aici::fail`.
+//
+// In each step the host calls post_process with the tokens that were appended, pre_process, and then, while
+// the model computes, mid_process. The engine waits for the first two: leave them out if you can. A controller
+// without them costs no time between tokens; it finds the tokens in `aici::step().tokens()`.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aici.h"
+#include "aici/host.hpp"
+#include "aici/step.hpp"
+#include "aici/token_set.hpp"
+#include "aici/types.hpp"
+
+namespace aici {
+
+class PreResult {
+ public:
+  static PreResult stop() { return {AICI_STOP, 0}; }
+  static PreResult go_on() { return {AICI_CONTINUE, 1}; }
+  /// Skips this round: the sequence gets no token.
+  static PreResult suspend() { return {AICI_SUSPEND, 0}; }
+  /// Goes on as `count` sequences: 0 is stop, 1 is go_on. All see the same fork group in mid_process.
+  static PreResult fork(std::uint32_t count) { return {AICI_FORK, count}; }
+
+  aici_pre_result raw() const { return raw_; }
+
+ private:
+  PreResult(std::uint32_t verb, std::uint32_t forks)
+      : raw_{.size = sizeof(aici_pre_result), .verb = verb, .num_forks = forks} {}
+  aici_pre_result raw_;
+};
+
+class PostResult {
+ public:
+  static PostResult stop() { return PostResult(AICI_STOP); }
+  static PostResult go_on() { return PostResult(AICI_CONTINUE); }
+
+  aici_post_result raw() const { return raw_; }
+
+ private:
+  explicit PostResult(std::uint32_t verb) : raw_{.size = sizeof(aici_post_result), .verb = verb} {}
+  aici_post_result raw_;
+};
+
+/// Added to the logit of one token; -infinity forbids it.
+using Bias = aici_bias;
+
+inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+/// What is to come: a token sampled under a row, tokens given (a splice), or the end.
+///
+/// Sets and biases given by reference are read by the host after `mid_process` returns, so they must
+/// belong to the controller; those that are moved in are kept until the next step.
+class MidResult {
+ public:
+  static constexpr MidResult stop() { return MidResult(AICI_STOP); }
+
+  /// Samples one of these tokens.
+  static MidResult sample(const TokenSet& allowed) { return bits(allowed.data(), allowed.size_in_words()); }
+  static MidResult sample(TokenSet&& allowed);
+  /// The same for a mask of the vocabulary's `mask_words()`.
+  static MidResult bits(const std::uint32_t* mask, std::uint32_t words);
+  /// Samples any token.
+  static MidResult sample_any() { return row(AICI_ROW_ALL, 0, 0); }
+  /// Samples under the row of this sequence's last sample; cheaper for the host than the same set again.
+  static MidResult sample_same() { return row(AICI_ROW_SAME, 0, 0); }
+  /// "Samples" this token.
+  static MidResult force(TokenId token) { return row(AICI_ROW_TOKEN, token, 0); }
+  /// Adds these biases to the logits of these tokens, and `others` (0 or kForbidden) to all others.
+  static MidResult biases(std::vector<Bias> biases, float others = 0);
+  /// Adds `biases[t]` to the logit of token t, for every token of the vocabulary.
+  static MidResult dense(std::vector<float> biases);
+
+  /// Takes back `backtrack` tokens, then appends `tokens`; samples nothing.
+  static MidResult splice(std::uint32_t backtrack, std::vector<TokenId> tokens);
+
+  /// Samples this token at another temperature; AICI_GREEDY: the most likely one.
+  MidResult&& with_temperature(float temperature) && {
+    raw_.temperature = temperature;
+    return std::move(*this);
+  }
+  /// Asks for the `count` most likely tokens: the next step's `top()`.
+  MidResult&& with_top(std::uint32_t count) && {
+    raw_.top_k = count;
+    return std::move(*this);
+  }
+
+  bool is_stop() const { return raw_.verb == AICI_STOP; }
+  const aici_mid_result& raw() const { return raw_; }
+
+ private:
+  explicit constexpr MidResult(std::uint32_t verb) { raw_.verb = verb; }
+  static MidResult row(std::uint32_t kind, std::uint32_t row, std::uint32_t length);
+
+  aici_mid_result raw_ = {.size = sizeof(aici_mid_result)};
+  /// What `raw_` points to, if it was moved in; its address does not change when this is moved.
+  std::vector<std::uint32_t> kept_;
+};
+
+/// Base of all controllers. The callbacks are found by name, there is nothing virtual about them.
+class Controller {};
+
+namespace detail {
+
+template <class C>
+concept HasInitPrompt = requires(C& c, std::span<const TokenId> prompt) { c.init_prompt(prompt); };
+template <class C>
+concept HasPreProcess = requires(C& c) {
+  { c.pre_process() } -> std::same_as<PreResult>;
+};
+template <class C>
+concept HasPostProcess = requires(C& c, std::span<const TokenId> tokens) {
+  { c.post_process(tokens) } -> std::same_as<PostResult>;
+};
+template <class C>
+concept HasMidProcess = requires(C& c, std::span<const SeqId> group) {
+  { c.mid_process(group) } -> std::same_as<MidResult>;
+};
+
+// One bit for each optional callback, by the name in AICI_REGISTER.
+inline constexpr unsigned kOptional_init_prompt = 1, kOptional_pre_process = 2, kOptional_post_process = 4;
+template <class C>
+inline constexpr unsigned kDeclared = (HasInitPrompt<C> ? kOptional_init_prompt : 0) |
+                                      (HasPreProcess<C> ? kOptional_pre_process : 0) |
+                                      (HasPostProcess<C> ? kOptional_post_process : 0);
+
+Step& present_step();
+std::string read_argument(std::uint32_t size);
+std::vector<TokenId> read_prompt(std::uint32_t count);
+const aici_pre_result* keep(const PreResult& result);
+const aici_post_result* keep(const PostResult& result);
+const aici_mid_result* keep(MidResult&& result);
+
+/// The one controller of this instance. Never destroyed: an instance ends by being dropped.
+template <class C>
+class Only {
+ public:
+  static void make(std::uint32_t argument_size) {
+    const std::string argument = read_argument(argument_size);
+    if constexpr (std::constructible_from<C, std::string_view>) {
+      new (place_) C(std::string_view(argument));
+    } else {
+      static_assert(std::default_initializable<C>, "a controller is made from a std::string_view, or from nothing");
+      if (!argument.empty()) fail("this controller takes no argument");
+      new (place_) C();
+    }
+  }
+  static C& get() { return *std::launder(reinterpret_cast<C*>(place_)); }
+
+ private:
+  alignas(C) static inline unsigned char place_[sizeof(C)];
+};
+
+}  // namespace detail
+}  // namespace aici
+
+#define AICI_REGISTER_init_prompt(C)                                                       \
+  extern "C" AICI_EXPORT(aici_init_prompt) int aici_init_prompt(std::uint32_t count) {     \
+    aici::detail::Only<C>::get().init_prompt(aici::detail::read_prompt(count));            \
+    return 0;                                                                              \
+  }
+#define AICI_REGISTER_pre_process(C)                                                       \
+  extern "C" AICI_EXPORT(aici_pre_process) const aici_pre_result* aici_pre_process(void) {       \
+    return aici::detail::keep(aici::detail::Only<C>::get().pre_process());                 \
+  }
+#define AICI_REGISTER_post_process(C)                                                      \
+  extern "C" AICI_EXPORT(aici_post_process) const aici_post_result* aici_post_process(void) {    \
+    return aici::detail::keep(aici::detail::Only<C>::get().post_process(aici::step().tokens())); \
+  }
+
+#define AICI_DETAIL_BITS_1(name, ...) aici::detail::kOptional_##name __VA_OPT__(| AICI_DETAIL_BITS_2(__VA_ARGS__))
+#define AICI_DETAIL_BITS_2(name, ...) aici::detail::kOptional_##name __VA_OPT__(| AICI_DETAIL_BITS_3(__VA_ARGS__))
+#define AICI_DETAIL_BITS_3(name) aici::detail::kOptional_##name
+#define AICI_DETAIL_EACH_1(C, name, ...) AICI_REGISTER_##name(C) __VA_OPT__(AICI_DETAIL_EACH_2(C, __VA_ARGS__))
+#define AICI_DETAIL_EACH_2(C, name, ...) AICI_REGISTER_##name(C) __VA_OPT__(AICI_DETAIL_EACH_3(C, __VA_ARGS__))
+#define AICI_DETAIL_EACH_3(C, name) AICI_REGISTER_##name(C)
+
+/// Put once in a controller's source: exports it. The class is followed by the names of those of the
+/// optional callbacks that it has; the host does not call what is not named.
+#define AICI_REGISTER(C, ...)                                                                               \
+  static_assert(aici::detail::HasMidProcess<C>, "a controller needs MidResult mid_process(fork_group)");    \
+  static_assert(aici::detail::kDeclared<C> == (0u __VA_OPT__(| AICI_DETAIL_BITS_1(__VA_ARGS__))),           \
+                "AICI_REGISTER must name init_prompt, pre_process and post_process exactly where they exist"); \
+  extern "C" {                                                                                              \
+  AICI_CONTROLLER                                                                                           \
+  AICI_EXPORT(aici_arg) aici_step_arg* aici_arg(void) { return aici::detail::present_step().arg(); }        \
+  AICI_EXPORT(aici_init) int aici_init(std::uint32_t size) {                                                \
+    aici::detail::Only<C>::make(size);                                                                      \
+    return 0;                                                                                               \
+  }                                                                                                         \
+  AICI_EXPORT(aici_mid_process) const aici_mid_result* aici_mid_process(void) {                                   \
+    return aici::detail::keep(aici::detail::Only<C>::get().mid_process(aici::step().fork_group()));         \
+  }                                                                                                         \
+  }                                                                                                         \
+  __VA_OPT__(AICI_DETAIL_EACH_1(C, __VA_ARGS__))                                                            \
+  static_assert(true)

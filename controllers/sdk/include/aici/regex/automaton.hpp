@@ -1,0 +1,127 @@
+// automaton.hpp - the deterministic automaton over bytes, made state by state as it is asked.
+//
+// A state between two characters is a set of states of the Nfa and has a row in `table_`. Its number is the
+// place of the row. A row has a header and then, for each kind of character that has an ASCII member, the
+// next state. So a step by an ASCII byte is one load: table_[state + slot_[byte]].
+//
+// A state inside a multi-byte character is not stored: its number packs the state before the character with
+// the decoder's node. Where such a character ends, the state before it says by its kind where to go. Kinds
+// without an ASCII member are kept as runs of kinds with the same next state.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "aici/regex/alphabet.hpp"
+#include "aici/regex/hash_index.hpp"
+#include "aici/regex/kind_sets.hpp"
+#include "aici/regex/limits.hpp"
+#include "aici/regex/nfa.hpp"
+#include "aici/signature.hpp"
+
+namespace aici::regex {
+
+class SubsetStepper;
+
+/// A pattern that has been compiled: what the automaton is made from.
+struct Program {
+  explicit Program(std::size_t words) : sets(words) {}
+
+  Alphabet alphabet;
+  KindSets sets;
+  Nfa nfa;
+};
+
+class Automaton {
+ public:
+  using State = std::uint32_t;
+  static constexpr State kDead = 0;
+
+  Automaton(std::unique_ptr<Program> program, const Limits& limits);
+  ~Automaton();
+
+  State initial() const { return initial_; }
+  /// The next state, kDead if no match can be reached. kDead stays dead.
+  State append(State state, std::uint8_t byte) {
+    if (state < kInside) [[likely]] {
+      const State next = table_[state + slot_[byte]];
+      if (next != kUnknown) [[likely]] return next;
+    }
+    return append_slowly(state, byte);
+  }
+  bool accepting(State state) const { return state < kInside && table_[state + kFlags] & kAccepting; }
+  Signature loop_signature(State state);
+  bool forced_byte(State state, std::uint8_t* byte);
+  void set_byte_classes(ByteClasses classes);
+
+  bool exhausted() const { return exhausted_; }
+  bool compact(State* state);
+  std::size_t bytes() const;
+  std::uint32_t num_states() const { return static_cast<std::uint32_t>(rows_.size()); }
+
+ private:
+  /// States from here on are inside a character: kInside | row number << 14 | decoder node.
+  static constexpr State kInside = 0x80000000;
+  static constexpr std::uint32_t kMostRows = 1 << 17;
+  static constexpr State kUnknown = 0xffffffff;
+  /// The words of a row's header; the entries of kinds follow.
+  enum Header : std::uint32_t {
+    kBeyondAscii,  ///< kUnknown, where slot_ sends bytes from 0x80 on; 0 in the dead row
+    kFlags,        ///< kAccepting, kHasLoop; the row's number
+    kSet,          ///< where in arena_ the set of nondeterministic states is: its size, then the states
+    kRuns,         ///< where in runs_ the kinds without ASCII are
+    kLoop,         ///< the loop signature, if kHasLoop
+    kHeaderWords
+  };
+  static constexpr std::uint32_t kAccepting = 1u << 31, kHasLoop = 1u << 30, kRowMask = kMostRows - 1;
+  /// In runs_: kinds from `kind` to that of the next run lead to `target`. The last one has kLastKind.
+  static constexpr std::uint32_t kLastKind = 0xffff;
+  struct Run {
+    std::uint32_t kind;
+    State target;
+  };
+
+  State append_slowly(State state, std::uint8_t byte);
+  State inside(State row, Alphabet::Step step);
+  State next_by_kind(State row, std::uint32_t kind) const;
+  bool can_take_any(State row, std::span<const Kind> kinds) const;
+  bool built(State row) const { return table_[row + kHeaderWords] != kUnknown; }
+  void build(State row);
+  State intern(std::span<const NfaId> set);
+  State add_row(std::span<const NfaId> set, std::uint32_t hash);
+  std::span<const NfaId> set_of(State row) const {
+    const NfaId* at = arena_.data() + table_[row + kSet];
+    return {at + 1, *at};
+  }
+  void start_over();
+
+  // loop.cpp
+  template <class Visit>
+  void each_transition(State row, Visit visit);
+  Signature allowed_bits(State row);
+  Signature find_closed(State row, std::size_t most_states);
+  std::uint32_t weight(Signature bits) const;
+
+  std::unique_ptr<Program> program_;
+  Limits limits_;
+  std::unique_ptr<SubsetStepper> stepper_;
+  State initial_ = kDead;
+  std::uint32_t stride_;
+  std::uint8_t slot_[256];
+  std::vector<State> table_;
+  std::vector<State> rows_;  ///< by row number
+  std::vector<NfaId> arena_;
+  std::vector<Run> runs_;
+  HashIndex ids_;
+  bool exhausted_ = false;
+  std::vector<State> group_target_;  ///< scratch of build()
+
+  std::vector<Signature> kind_bits_;  ///< per kind with ASCII: the signature bits of its characters
+  std::uint8_t bit_weight_[32] = {};
+  Signature known_bits_ = 0;
+};
+
+}  // namespace aici::regex

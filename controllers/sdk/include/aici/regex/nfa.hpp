@@ -1,0 +1,70 @@
+// nfa.hpp - the nondeterministic automaton over kinds of characters.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "aici/regex/ast.hpp"
+#include "aici/regex/kind_sets.hpp"
+
+namespace aici::regex {
+
+using NfaId = std::uint16_t;
+
+struct NfaState {
+  enum class Op : std::uint8_t {
+    kMatch,   ///< the text may end here
+    kKinds,   ///< a character of the set `kinds`, then `out`
+    kSplit,   ///< `out` or `alt`
+    kAssert,  ///< `assertion` holds here, then `out`
+  };
+  Op op;
+  Assertion assertion = Assertion::kTextStart;
+  KindSetId kinds = kNoKinds;
+  NfaId out = 0, alt = 0;
+  bool operator==(const NfaState&) const = default;
+};
+
+/// State 0 is the only kMatch. After `trim` a state is live if a match can be reached from it, so a set of
+/// states can reach a match exactly if it holds a live one.
+struct Nfa {
+  static constexpr NfaId kMatch = 0;
+
+  std::vector<NfaState> states;
+  std::vector<bool> live;
+  NfaId start = 0;
+
+  /// Finds the live states. Kind sets that are empty lead nowhere.
+  void trim();
+};
+
+/// Makes states from the end of the text to its start; equal states are made once, so common ends are shared.
+class NfaStates {
+ public:
+  NfaStates(KindSets* sets, std::uint32_t most);
+
+  NfaId kinds(KindSetId set, NfaId next);
+  NfaId split(NfaId a, NfaId b);
+  NfaId assertion(Assertion assertion, NfaId next);
+  /// A state to be filled in later, for loops.
+  NfaId open();
+  void fill(NfaId state, NfaId target) { states_[state] = {.op = NfaState::Op::kSplit, .out = target, .alt = target}; }
+
+  const NfaState& operator[](NfaId id) const { return states_[id]; }
+  /// There were to be more than `most`; what has been made is useless.
+  bool overflow() const { return overflow_; }
+  Nfa finish(NfaId start);
+
+ private:
+  NfaId add(const NfaState& state);
+  bool joins(NfaId a, NfaId b) const;
+
+  KindSets* sets_;
+  std::uint32_t most_;
+  std::vector<NfaState> states_;
+  HashIndex ids_;
+  bool overflow_ = false;
+};
+
+}  // namespace aici::regex

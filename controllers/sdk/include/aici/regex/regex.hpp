@@ -1,0 +1,64 @@
+// regex.hpp - a regular expression as a functional recognizer.
+//
+//   aici::regex::Error error;
+//   auto regex = aici::regex::Regex::compile("[a-z]+@[a-z]+", &error);    // optional
+//   State s = regex->initial();
+//   s = regex->append(s, 'a');
+//
+// The text must match from its first to its last byte. docs/regex.md describes the syntax.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "aici/functional.hpp"
+#include "aici/regex/automaton.hpp"
+#include "aici/regex/error.hpp"
+#include "aici/regex/limits.hpp"
+#include "aici/signature.hpp"
+
+namespace aici::regex {
+
+/// Small and cheap to move: the automaton is on the heap.
+class Regex {
+ public:
+  /// A state of the automaton. 0 is dead; equal numbers mean equal states, until `compact` drops them all.
+  using State = Automaton::State;
+
+  /// Nothing, and `error` filled in if the pattern is refused: it is malformed, beyond a limit, or matches no text.
+  static std::optional<Regex> compile(std::string_view pattern, Error* error, const Limits& limits = {});
+
+  /// Lets `loop_signature` answer: without the classes of the vocabulary it says 0.
+  void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
+
+  State initial() const { return automaton_->initial(); }
+  State append(State state, std::uint8_t byte) const { return automaton_->append(state, byte); }
+  bool byte_allowed(State state, std::uint8_t byte) const { return append(state, byte) != Automaton::kDead; }
+  bool special_allowed(State state, SpecialToken token) const {
+    return token == SpecialToken::eos && automaton_->accepting(state);
+  }
+  bool dead(State state) const { return state == Automaton::kDead; }
+  bool accepting(State state) const { return automaton_->accepting(state); }
+  Signature loop_signature(State state) const { return automaton_->loop_signature(state); }
+  bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
+
+  /// The automaton has met Limits::automaton_bytes: answers since then are too strict and must not be used.
+  bool exhausted() const { return automaton_->exhausted(); }
+  /// To be called between masks. If the states take too much memory, drops them all but *state, which gets
+  /// a new number, and says true: what is remembered under old numbers is void.
+  bool compact(State* state) { return automaton_->compact(state); }
+  /// Memory and number of the states that have been made.
+  std::size_t bytes() const { return automaton_->bytes(); }
+  std::uint32_t num_states() const { return automaton_->num_states(); }
+
+ private:
+  explicit Regex(std::unique_ptr<Automaton> automaton) : automaton_(std::move(automaton)) {}
+
+  std::unique_ptr<Automaton> automaton_;
+};
+
+static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasLoopSignature<Regex> && HasForcedByte<Regex>);
+
+}  // namespace aici::regex

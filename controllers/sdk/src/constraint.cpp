@@ -1,0 +1,22 @@
+#include "aici/constraint.hpp"
+
+namespace aici::detail {
+
+void fail_forbidden(TokenId token) {
+  std::string message = "the token \"";
+  message.append(vocabulary().token(token));
+  fail(message + "\" was appended, but the constraint does not allow it here");
+}
+
+void fail_stuck() {
+  fail("the constraint allows no token here: its text cannot end, and no token of the vocabulary continues it");
+}
+
+bool may_force() { return capability(Capability::tokenizer) != 0; }
+
+MidResult forced(std::span<const TokenId> tokens) {
+  if (tokens.size() == 1 || capability(Capability::ff_tokens) == 0) return MidResult::force(tokens[0]);
+  return MidResult::splice(0, {tokens.begin(), tokens.end()});
+}
+
+}  // namespace aici::detail

@@ -1,0 +1,124 @@
+#include "aici/controller.hpp"
+
+#include <cstring>
+
+namespace aici {
+
+namespace {
+
+constinit Step the_step;
+
+/// Reads all of a list whose first entries may lie in the argument already.
+template <class T>
+std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count, std::uint32_t count,
+                              std::uint32_t source, std::vector<T>* buffer) {
+  if (count <= inline_count) return {inline_items, count};
+  buffer->resize(count);
+  aici_read(source, 0, buffer->data(), static_cast<std::uint32_t>(count * sizeof(T)));
+  return *buffer;
+}
+
+// An instance ends by being dropped, so nothing is ever destroyed.
+[[clang::no_destroy]] constinit std::vector<TokenId> long_tokens;
+[[clang::no_destroy]] constinit std::vector<SeqId> long_group;
+[[clang::no_destroy]] constinit std::vector<Top> tops;
+[[clang::no_destroy]] constinit MidResult last_result = MidResult::stop();
+
+std::uint32_t address(const void* p) { return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(p)); }
+
+}  // namespace
+
+const Step& step() { return the_step; }
+
+std::span<const TokenId> Step::tokens() const {
+  return whole_list(arg_.tokens, AICI_INLINE_TOKENS, arg_.num_tokens, AICI_TOKENS, &long_tokens);
+}
+
+std::span<const SeqId> Step::fork_group() const {
+  return whole_list(arg_.group, AICI_INLINE_GROUP, arg_.num_group, AICI_GROUP, &long_group);
+}
+
+std::span<const Top> Step::top() const {
+  return whole_list<Top>(nullptr, 0, arg_.num_top, AICI_TOP, &tops);
+}
+
+MidResult MidResult::row(std::uint32_t kind, std::uint32_t row, std::uint32_t length) {
+  MidResult result(AICI_SAMPLE);
+  result.raw_.row_kind = kind;
+  result.raw_.row = row;
+  result.raw_.row_len = length;
+  return result;
+}
+
+MidResult MidResult::bits(const std::uint32_t* mask, std::uint32_t words) {
+  return row(AICI_ROW_BITMASK, address(mask), words);
+}
+
+MidResult MidResult::sample(TokenSet&& allowed) {
+  std::vector<std::uint32_t> words(allowed.words().begin(), allowed.words().end());
+  MidResult result = bits(words.data(), static_cast<std::uint32_t>(words.size()));
+  result.kept_ = std::move(words);
+  return result;
+}
+
+MidResult MidResult::biases(std::vector<Bias> biases, float others) {
+  std::vector<std::uint32_t> words(biases.size() * 2);
+  std::memcpy(words.data(), biases.data(), biases.size() * sizeof(Bias));
+  MidResult result = row(AICI_ROW_SPARSE, address(words.data()), static_cast<std::uint32_t>(biases.size()));
+  result.raw_.row_default = others;
+  result.kept_ = std::move(words);
+  return result;
+}
+
+MidResult MidResult::dense(std::vector<float> biases) {
+  std::vector<std::uint32_t> words(biases.size());
+  std::memcpy(words.data(), biases.data(), biases.size() * sizeof(float));
+  MidResult result = row(AICI_ROW_DENSE, address(words.data()), static_cast<std::uint32_t>(words.size()));
+  result.kept_ = std::move(words);
+  return result;
+}
+
+MidResult MidResult::splice(std::uint32_t backtrack, std::vector<TokenId> tokens) {
+  MidResult result(AICI_SPLICE);
+  result.raw_.backtrack = backtrack;
+  result.raw_.ff_tokens = address(tokens.data());
+  result.raw_.num_ff_tokens = static_cast<std::uint32_t>(tokens.size());
+  result.kept_ = std::move(tokens);
+  return result;
+}
+
+namespace detail {
+
+Step& present_step() { return the_step; }
+
+std::string read_argument(std::uint32_t size) {
+  std::string argument(size, '\0');
+  aici_read(AICI_ARG, 0, argument.data(), size);
+  return argument;
+}
+
+std::vector<TokenId> read_prompt(std::uint32_t count) {
+  std::vector<TokenId> prompt(count);
+  aici_read(AICI_PROMPT, 0, prompt.data(), static_cast<std::uint32_t>(count * sizeof(TokenId)));
+  return prompt;
+}
+
+const aici_pre_result* keep(const PreResult& result) {
+  static constinit aici_pre_result kept = {};
+  kept = result.raw();
+  return &kept;
+}
+
+const aici_post_result* keep(const PostResult& result) {
+  static constinit aici_post_result kept = {};
+  kept = result.raw();
+  return &kept;
+}
+
+const aici_mid_result* keep(MidResult&& result) {
+  last_result = std::move(result);
+  return &last_result.raw();
+}
+
+}  // namespace detail
+}  // namespace aici

@@ -1,0 +1,29 @@
+// What the C++ library does when it cannot go on. Its own versions print by way of printf, which is
+// half of a small controller; these end the sequence with the message as its error.
+#include <__verbose_abort>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "aici.h"
+
+namespace {
+[[noreturn]] void fail(const char* message) { aici_fail(message, static_cast<std::uint32_t>(std::strlen(message))); }
+}  // namespace
+
+_LIBCPP_BEGIN_NAMESPACE_STD
+void __libcpp_verbose_abort(const char* format, ...) noexcept { fail(format); }
+_LIBCPP_END_NAMESPACE_STD
+
+extern "C" void __cxa_pure_virtual() { fail("a pure virtual function was called"); }
+
+void* operator new(std::size_t size) {
+  void* block = std::malloc(size != 0 ? size : 1);
+  if (block == nullptr) fail("out of memory: the controller has reached its memory limit");
+  return block;
+}
+void* operator new[](std::size_t size) { return operator new(size); }
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, std::size_t) noexcept { std::free(block); }
+void operator delete[](void* block) noexcept { std::free(block); }
+void operator delete[](void* block, std::size_t) noexcept { std::free(block); }
