@@ -32,6 +32,8 @@ class Turn:
         self._seqs = seqs
         self._closing, pool.closing = pool.closing, []
         self._by_control = {seq.control: seq for seq in (*seqs, *self._closing) if seq.control is not None}
+        #: children of sequences that have ended: freed after the step
+        self._unwanted: list[int] = []
         self._step: Step | None = None
         inputs = []
         for control, seq in self._by_control.items():
@@ -62,7 +64,7 @@ class Turn:
         for control, answer in answers.items():
             seq = self._by_control[control]
             if seq.reason is not None:  # it has ended; only its log counts
-                self._pool.free_controls(answer.children)
+                self._unwanted += answer.children
             elif answer.verb == Verb.SUSPEND:
                 del active[seq.id]
                 if not seq.suspended:
@@ -92,6 +94,7 @@ class Turn:
                 for control, text in result.logs.items():
                     if text and (seq := self._by_control.get(control)) is not None:
                         self._pool.log(seq, text)
+        self._pool.free_controls(self._unwanted)
         self._pool.complete(self._closing)
         return answers
 

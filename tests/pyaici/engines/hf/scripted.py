@@ -1,0 +1,182 @@
+"""A double of `pyaici.runtime.Runtime` whose controllers are Python objects of the test.
+
+It answers in the same process and at once; what the real runtime does in other processes is
+tested with the real one.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from aicirt.errors import AiciError
+from pyaici.capabilities import Capabilities
+from pyaici.step import MidResult, PreResult, Row, RowKind, StepInput, StepResult, Verb
+
+WORDS = 9  # mask words for 288 logits
+
+
+def allow(*tokens: int) -> MidResult:
+    """Sample one of these."""
+    bits = np.zeros(WORDS, dtype=np.uint32)
+    for token in tokens:
+        bits[token >> 5] |= np.uint32(1 << (token & 31))
+    return MidResult(Verb.SAMPLE, Row(RowKind.BITMASK, bits=bits))
+
+
+def anything(**row: Any) -> MidResult:
+    """Sample any token."""
+    return MidResult(Verb.SAMPLE, Row(RowKind.ALL, **row))
+
+
+def splice(tokens: Sequence[int] | bytes, backtrack: int = 0) -> MidResult:
+    """Take back and append."""
+    return MidResult(Verb.SPLICE, backtrack=backtrack, ff_tokens=list(tokens))
+
+
+STOP = MidResult(Verb.STOP)
+LATE = MidResult(Verb.LATE)
+CONTINUE = PreResult(Verb.CONTINUE)
+SUSPEND = PreResult(Verb.SUSPEND)
+
+
+def fork(count: int) -> PreResult:
+    """Go on as `count` sequences; the runtime numbers the new ones."""
+    return PreResult(Verb.FORK, children=[-1] * (count - 1))
+
+
+class Script:
+    """A controller: plays `mids`, one answer per step, the last one again and again.
+
+    Subclasses override `pre` and `mid`. Copied when its sequence forks.
+    """
+
+    def __init__(self, *mids: MidResult, pres: Iterable[PreResult] = ()) -> None:
+        self.mids = list(mids)
+        self.pres = list(pres)
+        self.reports: list[StepInput] = []
+        self.says = ""
+        #: 0 in the parent, 1, 2, ... in children of its last fork
+        self.number = 0
+
+    def pre(self, report: StepInput) -> PreResult:
+        return self.pres.pop(0) if self.pres else CONTINUE
+
+    def mid(self, report: StepInput) -> MidResult:
+        return self.mids.pop(0) if len(self.mids) > 1 else self.mids[0]
+
+
+class ScriptedRuntime:
+    """Modules are functions from (arg, prompt) to a `Script`."""
+
+    def __init__(self, **modules: Callable[[str, list[int]], Script]) -> None:
+        self.modules = modules
+        self.live: dict[int, Script] = {}
+        #: every controller there ever was, by number
+        self.ever: dict[int, Script] = {}
+        self.freed: list[int] = []
+        self.steps = 0
+        self.capabilities: list[Capabilities] = []
+        #: raised by the next begin_step, wait_pre or wait
+        self.failure: tuple[str, AiciError] | None = None
+        self.refuse_clone: AiciError | None = None
+        self.order: list[str] = []
+        self._numbers = itertools.count(100)
+
+    def register(self, vocabulary: Any) -> None:
+        self.vocabulary = vocabulary
+
+    def instantiate(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        prompt: Sequence[int] = (),
+        *,
+        capabilities: Capabilities,
+        seed: int | None = None,
+    ) -> int:
+        self.capabilities.append(capabilities)
+        return self._enter(
+            self.modules[module](arg.decode() if isinstance(arg, bytes) else arg, list(prompt))
+        )
+
+    def clone(self, seq: int) -> int:
+        if self.refuse_clone is not None:
+            raise self.refuse_clone
+        return self._enter(copy.deepcopy(self.live[seq]))
+
+    def free(self, seqs: Iterable[int]) -> None:
+        for seq in seqs:
+            if self.live.pop(seq, None) is not None:
+                self.freed.append(seq)
+
+    def begin_step(self, inputs: Sequence[StepInput]) -> ScriptedStep:
+        self.fail_if("begin_step")
+        self.steps += 1
+        return ScriptedStep(self, list(inputs))
+
+    def fail_if(self, where: str) -> None:
+        self.order.append(where)
+        if self.failure is not None and self.failure[0] == where:
+            error, self.failure = self.failure[1], None
+            raise error
+
+    def _enter(self, script: Script) -> int:
+        number = next(self._numbers)
+        self.live[number] = self.ever[number] = script
+        return number
+
+    def adopt(self, parent: int) -> int:
+        child = copy.deepcopy(self.live[parent])
+        return self._enter(child)
+
+
+class ScriptedStep:
+    def __init__(self, runtime: ScriptedRuntime, inputs: list[StepInput]) -> None:
+        self.runtime = runtime
+        self.inputs = {item.seq: item for item in inputs}
+        assert len(self.inputs) == len(inputs), "a sequence was posted twice"
+        for item in inputs:
+            runtime.live[item.seq].reports.append(item)
+        self.waiting: list[int] = []
+        self.pre: dict[int, PreResult] | None = None
+
+    def wait_pre(self) -> dict[int, PreResult]:
+        self.runtime.fail_if("wait_pre")
+        if self.pre is not None:
+            return self.pre
+        self.pre = {}
+        for seq, item in self.inputs.items():
+            answer = self.runtime.live[seq].pre(item)
+            if answer.verb == Verb.CONTINUE:
+                self.waiting.append(seq)
+                continue
+            if answer.verb == Verb.FORK:
+                children = [self.runtime.adopt(seq) for _ in answer.children]
+                for number, child in enumerate(children, start=1):
+                    self.runtime.live[child].number = number
+                answer = PreResult(Verb.FORK, children=children)
+                self.waiting += [seq, *children]
+            elif answer.verb != Verb.SUSPEND:
+                del self.runtime.live[seq]
+            self.pre[seq] = answer
+        return self.pre
+
+    def wait(self) -> StepResult:
+        if self.pre is None:
+            self.wait_pre()
+        self.runtime.fail_if("wait")
+        result = StepResult({})
+        for seq in self.waiting:
+            script = self.runtime.live[seq]
+            answer = script.mid(self.inputs.get(seq, StepInput(seq)))
+            result.mid[seq] = answer
+            if script.says:
+                result.logs[seq], script.says = script.says, ""
+            if answer.verb in (Verb.STOP, Verb.ERROR):
+                del self.runtime.live[seq]
+        return result

@@ -1,0 +1,484 @@
+"""Every verb of a controller, and its edges, with scripted controllers on a real (tiny) model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from aicirt.errors import (
+    AiciError,
+    EmptyMaskError,
+    ForkLimitError,
+    ResultError,
+    TimeLimitError,
+    WorkerDiedError,
+)
+from pyaici.engines.hf import (
+    BackTracked,
+    Event,
+    Finished,
+    FinishReason,
+    Forked,
+    GenerationResult,
+    HfEngine,
+    Log,
+    Origin,
+    Request,
+    Sampling,
+    Suspended,
+    TokensAppended,
+)
+from pyaici.step import MidResult, PreResult, StepInput, Verb
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.scripted import (
+    LATE,
+    STOP,
+    SUSPEND,
+    Script,
+    ScriptedRuntime,
+    allow,
+    anything,
+    fork,
+    splice,
+)
+from tests.pyaici.engines.hf.support import BOS, EOS, CountingCalls
+
+Generate = Callable[..., list[int]]
+PROMPT = [BOS, 72, 101, 108]
+MATE = [BOS, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.fixture
+def play(model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[..., Any]:
+    """Runs one script beside a sequence without control, whose tokens must not change for it."""
+
+    def run(
+        make: Callable[[], Script],
+        prompt: list[int] = PROMPT,
+        events: list[Event] | None = None,
+        **request: Any,
+    ) -> tuple[list[GenerationResult], ScriptedRuntime]:
+        runtime = ScriptedRuntime(script=lambda arg, prompt: make())
+        engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+        mate = Request(MATE, max_tokens=20)
+        *results, free = engine.run(
+            [Request(prompt, module="script", **({"max_tokens": 8} | request)), mate],
+            None if events is None else events.append,
+        )
+        assert free.new_tokens == generate(MATE, 20)
+        assert not runtime.live, "every controller was freed"
+        return results, runtime
+
+    return run
+
+
+def test_a_step_overlaps_mid_process_with_the_forward_pass(model: Any, vocabulary: Vocabulary) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine.add(Request(PROMPT, module="script"))
+    handle = model.register_forward_pre_hook(lambda *_: runtime.order.append("forward"))
+    engine.step()
+    handle.remove()
+    assert runtime.order == ["begin_step", "wait_pre", "forward", "wait"]
+    assert runtime.vocabulary.fingerprint == vocabulary.fingerprint
+
+
+def test_the_controller_gets_argument_prompt_and_capabilities(model: Any, vocabulary: Vocabulary) -> None:
+    seen: list[Any] = []
+
+    def make(arg: str, prompt: list[int]) -> Script:
+        seen.append((arg, prompt))
+        return Script(STOP)
+
+    runtime = ScriptedRuntime(script=make)
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine.run([Request([], module="script", arg="hello"), Request(PROMPT, module="script", beams=2)])
+    assert seen == [("hello", [BOS]), ("", PROMPT)]
+    plain, beam = runtime.capabilities
+    assert (
+        plain.fork
+        and plain.suspend
+        and plain.backtrack
+        and plain.ff_tokens
+        and plain.logprobs
+        and plain.top_k
+    )
+    assert not beam.fork and not beam.suspend and beam.backtrack and beam.ff_tokens
+
+
+def test_masks_decide_what_is_sampled(play: Any) -> None:
+    for sampling in (
+        Sampling(),
+        Sampling(1.0, seed=1),
+        Sampling(2.0, top_p=0.5, seed=1),
+        Sampling(1, top_k=3),
+    ):
+        (result,), runtime = play(lambda: Script(allow(10, 20), allow(30), allow(40, EOS)), sampling=sampling)
+        assert result.new_tokens[0] in (10, 20) and result.new_tokens[1] == 30
+        assert set(result.new_tokens[2:]) <= {40, EOS}
+        reports = runtime.ever[100].reports
+        assert reports[0] == StepInput(100)
+        assert [r.tokens for r in reports[1:]] == [[t] for t in result.new_tokens]
+        assert all(r.sampled and r.backtrack == 0 for r in reports[1:])
+
+
+def test_a_row_that_allows_all_changes_nothing(play: Any, generate: Generate) -> None:
+    (result,), _ = play(lambda: Script(anything()))
+    assert result.new_tokens == generate(PROMPT, 8)
+
+
+def test_logprobs_allowed_mass_and_top(play: Any, model: Any) -> None:
+    """Against the distribution computed from scratch, padded ids left out."""
+    for temperature, expected in ((0.0, 1.0), (0.7, 0.7)):
+        (result,), runtime = play(
+            lambda: Script(allow(*range(100)), MidResult(Verb.SAMPLE, allow(5).row), anything(top_k=3)),
+            sampling=Sampling(temperature, seed=2),
+            max_tokens=3,
+        )
+        reports = runtime.ever[100].reports[1:]
+        for step, (report, allowed) in enumerate(zip(reports, (range(100), [5], range(258)), strict=True)):
+            ids = torch.tensor([result.tokens[: len(PROMPT) + step]])
+            logits = model(input_ids=ids, use_cache=False).logits[0, -1, :258].double()
+            logprobs = torch.log_softmax(logits / expected, 0)
+            assert report.logprob == pytest.approx(logprobs[report.tokens[0]].item(), abs=1e-4)
+            assert report.allowed_mass == pytest.approx(logprobs.exp()[list(allowed)].sum().item(), abs=1e-4)
+            assert result.logprobs[len(PROMPT) + step] == report.logprob
+        assert reports[0].top is None and reports[1].top is None
+        best = logprobs.topk(3)
+        assert reports[2].top is not None
+        assert [t for t, _ in reports[2].top] == best.indices.tolist()
+        assert [v for _, v in reports[2].top] == pytest.approx(best.values.tolist(), abs=1e-4)
+
+
+def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
+    (result,), _ = play(lambda: Script(anything(temperature=0.0)), sampling=Sampling(5.0, seed=1))
+    assert result.new_tokens == generate(PROMPT, 8)
+    (hot,), _ = play(lambda: Script(anything(temperature=5.0)), sampling=Sampling(0.0, seed=1))
+    assert hot.new_tokens != result.new_tokens
+
+
+def test_a_splice_is_one_pass_and_greedy_goes_on_as_after_that_prompt(
+    model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice(b"hello"), anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    number = engine.add(Request(PROMPT, module="script", max_tokens=12))
+    mate = engine.add(Request(MATE, max_tokens=20))
+    engine.step()
+    engine.step()
+    with CountingCalls(model) as calls:
+        engine.step()
+    assert calls.shapes == [(2, 5)], "five tokens of the one, one of the other, in one pass"
+    engine.run()
+    (result,) = engine.results(number)
+    first = result.new_tokens[0]
+    assert result.new_tokens[1:6] == list(b"hello")
+    assert result.new_tokens[6:] == generate([*PROMPT, first, *b"hello"], 6)
+    assert result.origins[-12:-5] == [Origin.SAMPLED, *[Origin.FORCED] * 5, Origin.SAMPLED]
+    assert (result.sampled, result.forced) == (7, 5)
+    assert runtime.ever[100].reports[2] == StepInput(100, list(b"hello"))
+    assert engine.results(mate)[0].new_tokens == generate(MATE, 20)
+
+
+def test_backtrack_shortens_one_row_and_is_told_as_it_was(play: Any, generate: Generate) -> None:
+    events: list[Event] = []
+    script = [allow(ord("a")), allow(ord("b")), allow(ord("c")), splice(b"X", backtrack=2), anything()]
+    (result,), runtime = play(lambda: Script(*script), events=events)
+    assert result.new_tokens[:2] == list(b"aX")
+    assert result.new_tokens[2:] == generate([*PROMPT, *b"aX"], 6)
+    assert result.backtracked == 2 and result.text.startswith("aX")
+    assert runtime.ever[100].reports[4] == StepInput(100, [ord("X")], backtrack=2)
+    (event,) = [e for e in events if isinstance(e, BackTracked)]
+    assert (event.count, event.text) == (2, "bc")
+
+
+def test_backtrack_without_new_tokens_samples_again(play: Any) -> None:
+    """The logits after the token before are computed again, the same ones."""
+    script = [anything(), anything(), splice([], backtrack=1), anything()]
+    (again,), _ = play(lambda: Script(*script))
+    (never,), _ = play(lambda: Script(anything()))
+    assert again.new_tokens == never.new_tokens
+    assert again.logprobs[len(PROMPT) :] == pytest.approx(never.logprobs[len(PROMPT) :], abs=1e-5)
+
+
+def test_backtrack_into_the_prompt(play: Any, generate: Generate) -> None:
+    script = [allow(5), splice(b"ab", backtrack=3), anything()]
+    (result,), _ = play(lambda: Script(*script))
+    assert result.prompt_tokens == 2
+    assert result.tokens[:4] == [*PROMPT[:2], *b"ab"]
+    assert result.tokens[4:] == generate([*PROMPT[:2], *b"ab"], 6)
+    assert result.text.startswith("ab") and result.origins[:4] == [Origin.PROMPT] * 2 + [Origin.FORCED] * 2
+
+
+def test_a_sequence_that_loses_everything_is_given_the_begin_token(play: Any, generate: Generate) -> None:
+    (result,), runtime = play(lambda: Script(splice([], backtrack=len(PROMPT)), anything()))
+    assert result.tokens == [BOS, *generate([BOS], 7)]
+    assert result.prompt_tokens == 0
+    assert runtime.ever[100].reports[1] == StepInput(100, [BOS], backtrack=len(PROMPT))
+    (result,), runtime = play(lambda: Script(splice(b"Q", backtrack=len(PROMPT)), anything()))
+    assert result.tokens == [*b"Q", *generate([*b"Q"], 7)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (splice(b"", backtrack=5), "takes back 5 tokens of a sequence of 4"),
+        (splice([288]), "token 288"),
+        (splice([1, -1]), "token -1"),
+    ],
+)
+def test_an_impossible_splice_ends_the_sequence(play: Any, bad: MidResult, says: str) -> None:
+    (result,), _ = play(lambda: Script(bad))
+    assert result.reason is FinishReason.ERROR and isinstance(result.error, ResultError)
+    assert says in str(result.error)
+
+
+def test_forced_tokens_end_with_the_token_limit(play: Any) -> None:
+    (result,), runtime = play(lambda: Script(splice(b"0123456789")), max_tokens=4)
+    assert result.new_tokens == list(b"0123") and result.reason is FinishReason.LENGTH
+    assert runtime.ever[100].reports[-1] == StepInput(100, list(b"0123"))
+
+
+def test_a_splice_that_ends_with_the_end_token_ends_the_sequence(play: Any) -> None:
+    (result,), _ = play(lambda: Script(splice([*b"ok", EOS])))
+    assert result.reason is FinishReason.EOS and result.text == "ok"
+    (result,), _ = play(lambda: Script(splice([*b"a", EOS, *b"b"]), STOP))
+    assert result.reason is FinishReason.STOP and result.text == "ab"
+
+
+@pytest.mark.parametrize("endless", [splice([]), splice(b"x", backtrack=1), splice([], backtrack=0)])
+def test_work_without_progress_comes_to_an_end(play: Any, endless: MidResult) -> None:
+    (result,), _ = play(lambda: Script(splice(b"x"), endless), max_tokens=2)
+    assert result.reason is FinishReason.WORK
+
+
+def test_a_fork_copies_the_cache_and_shares_the_pass(
+    model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    class Forker(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            return fork(3) if len(self.reports) == 3 else PreResult(Verb.CONTINUE)
+
+        def mid(self, report: StepInput) -> MidResult:
+            return allow(100 + self.number) if len(self.reports) == 3 else anything()
+
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Forker())
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    number = engine.add(Request(PROMPT, module="script", max_tokens=8))
+    engine.step()
+    engine.step()
+    with CountingCalls(model) as calls:
+        events = engine.step()
+        assert calls.shapes == [(1, 1)], "one row for the three"
+        engine.step()
+        assert calls.shapes[1:] == [(3, 1)]
+    (forked,) = [e for e in events if isinstance(e, Forked)]
+    assert forked.children == [1, 2] and not forked.by_engine
+    engine.run()
+    results = engine.results(number)
+    assert [r.parent for r in results] == [None, 0, 0]
+    start = generate(PROMPT, 2)
+    for i, result in enumerate(results):
+        assert result.new_tokens[:3] == [*start, 100 + i]
+        assert result.new_tokens[3:] == generate([*PROMPT, *start, 100 + i], 5)
+
+
+def test_forks_of_a_sampled_sequence_draw_apart_but_repeatably(play: Any) -> None:
+    def make() -> Script:
+        return Script(anything(), pres=[fork(4)])
+
+    first, _ = play(make, sampling=Sampling(3.0, seed=1))
+    again, _ = play(make, sampling=Sampling(3.0, seed=1))
+    assert len({tuple(r.tokens) for r in first}) == 4
+    assert [r.tokens for r in first] == [r.tokens for r in again]
+
+
+def test_forks_of_forks_in_the_first_step_before_anything_is_cached(
+    model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    """n copies by the engine, each forked by its controller, some suspended: one row of prefill."""
+
+    class Tree(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            if len(self.reports) == 1:
+                return fork(2)
+            return SUSPEND if len(self.reports) == 2 and self.number else PreResult(Verb.CONTINUE)
+
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Tree(anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    with CountingCalls(model) as calls:
+        results = engine.run([Request(PROMPT, module="script", n=3, max_tokens=6)])
+    assert calls.shapes[0] == (1, len(PROMPT))
+    assert len(results) == 6
+    assert all(r.new_tokens == generate(PROMPT, 6) for r in results)
+
+
+def test_suspended_sequences_skip_steps_and_go_on_where_they_were(play: Any, generate: Generate) -> None:
+    events: list[Event] = []
+    pres = [SUSPEND, SUSPEND, PreResult(Verb.CONTINUE), SUSPEND, PreResult(Verb.CONTINUE)]
+    (result,), runtime = play(lambda: Script(anything(), pres=pres), events=events)
+    assert result.new_tokens == generate(PROMPT, 8)
+    assert len([e for e in events if isinstance(e, Suspended)]) == 2, "once for each time it stops"
+    reports = runtime.ever[100].reports
+    assert reports[1] == StepInput(100) and reports[2] == StepInput(100)
+    assert reports[3].sampled and reports[4] == StepInput(100), "told once, not again after the pause"
+
+
+def test_late_sequences_keep_their_logits(model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), LATE, LATE, anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine.add(Request(PROMPT, module="script", max_tokens=5))
+    with CountingCalls(model) as calls:
+        engine.run()
+    (result,) = engine.results(0)
+    assert result.new_tokens == generate(PROMPT, 5)
+    assert len(calls.shapes) == 5, "no pass is made twice"
+    assert runtime.steps == 5 + 2 + 1
+
+
+def test_a_fork_of_a_late_sequence_has_the_logits_too(play: Any, generate: Generate) -> None:
+    (a, b), _ = play(lambda: Script(LATE, anything(), pres=[PreResult(Verb.CONTINUE), fork(2)]))
+    assert a.new_tokens == b.new_tokens == generate(PROMPT, 8)
+
+
+def test_stop_in_pre_and_in_mid(play: Any) -> None:
+    (result,), _ = play(lambda: Script(allow(65), STOP))
+    assert (result.reason, result.text) == (FinishReason.STOP, "A")
+    pres = [PreResult(Verb.CONTINUE), PreResult(Verb.STOP)]
+    (result,), _ = play(lambda: Script(allow(65), pres=pres))
+    assert (result.reason, result.text) == (FinishReason.STOP, "A")
+
+
+def test_an_error_ends_its_sequence_only(play: Any) -> None:
+    error = TimeLimitError("mid_process used 21 ms")
+    events: list[Event] = []
+    (result,), _ = play(lambda: Script(allow(65), MidResult(Verb.ERROR, error=error)), events=events)
+    assert (result.reason, result.error, result.text) == (FinishReason.ERROR, error, "A")
+    assert Finished(0, 0, FinishReason.ERROR, error) in events
+    pres = [PreResult(Verb.CONTINUE), PreResult(Verb.ERROR, error=error)]
+    (result,), _ = play(lambda: Script(allow(65), pres=pres))
+    assert (result.reason, result.error, result.text) == (FinishReason.ERROR, error, "A")
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1)])
+@pytest.mark.parametrize("row", [allow(), allow(258, 287)], ids=["nothing", "ids that are no tokens"])
+def test_an_empty_mask_ends_its_sequence_only(play: Any, row: MidResult, sampling: Sampling) -> None:
+    (result,), _ = play(lambda: Script(allow(65), row), sampling=sampling)
+    assert result.reason is FinishReason.ERROR and isinstance(result.error, EmptyMaskError)
+    assert result.text == "A"
+
+
+def test_what_a_controller_prints_is_told_at_once_and_kept(play: Any) -> None:
+    class Talker(Script):
+        def mid(self, report: StepInput) -> MidResult:
+            self.says = f"{report.tokens}\n"
+            return allow(65)
+
+    events: list[Event] = []
+    (result,), _ = play(Talker, max_tokens=2, events=events)
+    assert result.log == "[]\n[65]\n[65]\n", "the last token is told too"
+    assert [e.text for e in events if isinstance(e, Log)] == ["[]\n", "[65]\n", "[65]\n"]
+    about = [e for e in events if e.seq == 0]
+    assert isinstance(about[-1], Finished) and isinstance(about[-2], Log), "the end comes last"
+
+
+def test_after_the_end_token_only_the_log_counts(play: Any) -> None:
+    """post_process learns of the last token; what it wants then cannot be done."""
+
+    class Late(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            return fork(2) if report.tokens == [EOS] else PreResult(Verb.CONTINUE)
+
+        def mid(self, report: StepInput) -> MidResult:
+            self.says = "bye" if report.tokens == [EOS] else ""
+            return splice(b"more") if report.tokens == [EOS] else allow(EOS)
+
+    results, _ = play(Late)
+    assert [r.new_tokens for r in results] == [[EOS]] and results[0].reason is FinishReason.EOS
+    assert results[0].log == "bye"
+
+
+@pytest.mark.parametrize("where", ["begin_step", "wait_pre", "wait"])
+def test_when_the_runtime_fails_controlled_sequences_end_and_others_go_on(
+    model: Any, vocabulary: Vocabulary, generate: Generate, where: str
+) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    lost = [engine.add(Request(PROMPT, module="script")) for _ in range(2)]
+    free = engine.add(Request(MATE, max_tokens=12))
+    engine.step()
+    error = WorkerDiedError("gone")
+    runtime.failure = (where, error)
+    engine.run()
+    for number in lost:
+        (result,) = engine.results(number)
+        assert (result.reason, result.error) == (FinishReason.ERROR, error)
+    assert engine.results(free)[0].new_tokens == generate(MATE, 12)
+
+
+def test_a_refused_clone_costs_that_copy_only(model: Any, vocabulary: Vocabulary) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
+    runtime.refuse_clone = ForkLimitError("16 sequences")
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    results = engine.run([Request(PROMPT, module="script", n=3, max_tokens=2)])
+    assert [r.reason for r in results] == [FinishReason.LENGTH, FinishReason.ERROR, FinishReason.ERROR]
+    assert all(isinstance(r.error, ForkLimitError) for r in results[1:])
+
+
+def test_a_controller_that_refuses_its_argument_adds_nothing(model: Any, vocabulary: Vocabulary) -> None:
+    def refuse(arg: str, prompt: list[int]) -> Script:
+        raise AiciError("no")
+
+    engine = HfEngine(model, runtime=ScriptedRuntime(script=refuse), vocabulary=vocabulary)
+    with pytest.raises(AiciError, match="no"):
+        engine.add(Request(PROMPT, module="script"))
+    assert not engine.busy and not engine._runner.cache.slots
+
+
+def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabulary) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), pres=[fork(3)]))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    number = engine.add(Request(PROMPT, module="script"))
+    engine.step()
+    assert len(runtime.live) == 3
+    engine.cancel(number)
+    assert not runtime.live and not engine._runner.cache.slots and not engine.busy
+    assert [r.reason for r in engine.results(number)] == [FinishReason.CANCELLED] * 3
+
+
+def test_the_summary_counts(play: Any, model: Any, vocabulary: Vocabulary) -> None:
+    script = [allow(65), splice(b"abc"), splice(b"", backtrack=2), allow(66), STOP]
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    engine.run([Request(PROMPT, module="script")])
+    stats = engine.stats
+    assert (stats.steps, stats.sampled, stats.forced, stats.backtracked) == (5, 2, 3, 2)
+    assert stats.added_ms > 0 and all(seconds > 0 for seconds in stats.seconds.values())
+    assert math.isfinite(stats.added_ms)
+
+
+def test_texts_of_events_put_together_are_the_result(play: Any) -> None:
+    """Also when a character is cut in two, or half of it is taken back."""
+    euro = list("\u20ac".encode())
+    script = [
+        splice(b"x"),
+        splice(euro[:2]),
+        splice([euro[2]]),
+        splice(euro[:1]),
+        splice([], backtrack=2),
+        STOP,
+    ]
+    events: list[Event] = []
+    (result,), _ = play(lambda: Script(*script), events=events)
+    shown = ""
+    for event in (e for e in events if e.seq == 0):
+        if isinstance(event, TokensAppended):
+            shown += event.text
+        elif isinstance(event, BackTracked):
+            assert shown.endswith(event.text)
+            shown = shown.removesuffix(event.text)
+    assert shown == "x" and result.text == "x\ufffd"
