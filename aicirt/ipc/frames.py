@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from array import array
 from typing import Any, NamedTuple
 
 from aicirt.errors import ProtocolError
 from aicirt.ipc.messages import decode, encode
 
 _LENGTH = struct.Struct("<I")
+#: room for 16 descriptors
+_ANCILLARY = socket.CMSG_SPACE(16 * 4)
 #: an upload is one frame; the largest module that is taken is well below
 MAX_FRAME = 256 << 20
 
@@ -76,11 +79,15 @@ class FrameSocket:
         self.socket.close()
 
     def _fill(self, flags: int) -> bool:
+        # socket.recv_fds ignores its flags (Python 3.11): it would block
+        ancillary: list[tuple[int, int, bytes]] = []
         try:
-            data, fds, _, _ = socket.recv_fds(self.socket, 1 << 16, 16, flags)
+            data, ancillary, _, _ = self.socket.recvmsg(1 << 16, _ANCILLARY, flags | socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
-            data, fds = b"", []
-        self.fds += fds
+            data = b""
+        for level, kind, payload in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self.fds += array("i", payload[: len(payload) // 4 * 4])
         self._buffer += data
         self.closed = self.closed or not data
         return bool(data)

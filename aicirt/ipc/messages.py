@@ -54,6 +54,8 @@ class StepRequest(NamedTuple):
 
     op: int
     step: int
+    #: answer with Pre first: some controller of the step has pre_process or post_process
+    critical: bool
     #: rows that the engine has done with: [row, generation, row, generation, ...]
     released_rows: list[int]
     released_dense: list[int]
@@ -115,7 +117,7 @@ class Sample(NamedTuple):
     """A result with a row.
 
     kind ALL: nothing else counts; BITMASK: `row`, `generation`; TOKEN: `row` is the token;
-    SPARSE: `row` holds `count` pairs (uint32 token, float32 bias); DENSE: `row` is a dense row;
+    SPARSE: `row` holds `entries` pairs (uint32 token, float32 bias); DENSE: `row` is a dense row;
     SAME: as the sequence's last row.
     """
 
@@ -124,7 +126,7 @@ class Sample(NamedTuple):
     kind: int
     row: int
     generation: int
-    count: int
+    entries: int
     default: float
     temperature: float | None
     top_k: int
@@ -179,7 +181,8 @@ _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 def encode(message: NamedTuple) -> bytes:
     """The bytes of a message."""
-    return _pack(message)
+    packed: bytes = _pack(message)
+    return packed
 
 
 def decode(data: bytes) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 
@@ -42,7 +43,7 @@ class Segment:
                 os.posix_fallocate(shared.fd, 0, layout.total)
             except OSError as error:
                 raise SpaceError(
-                    f"/dev/shm has no room for {layout.total / 2**20:.1f} MiB ({error.strerror}); make it larger "
+                    f"/dev/shm has no room for {layout.total / 2**20:.1f} MiB ({error.strerror}); enlarge it "
                     "(containers: --shm-size) or ask for fewer rows",
                     bytes=layout.total,
                 ) from error
@@ -80,10 +81,8 @@ class Segment:
         """
         self.to_worker.release()
         self.to_client.release()
-        self.memory.release()
-        try:
+        with contextlib.suppress(BufferError):  # a view is still held by the engine: unmapped when it goes
+            self.memory.release()
             self._map.close()
-        except BufferError:  # a view is still held by the engine: unmapped when it goes
-            pass
         if self._owner:
             self.unlink()

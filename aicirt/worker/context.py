@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
+from aicirt.errors import ResultError
 from aicirt.settings import RequestLimits
 from aicirt.worker.log import Log
 
@@ -18,7 +20,17 @@ ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED = range(7)
 class GuestContext:
     """State behind the imports of one instance; `aicirt.worker.hostapi` works on it."""
 
-    __slots__ = ("capabilities", "limits", "log", "seed", "sources", "variables", "vocabulary")
+    __slots__ = (
+        "capabilities",
+        "group",
+        "limits",
+        "log",
+        "seed",
+        "sources",
+        "tokens",
+        "variables",
+        "vocabulary",
+    )
 
     def __init__(
         self,
@@ -40,3 +52,20 @@ class GuestContext:
         self.log = Log(limits.log_bytes)
         self.sources: list[bytes] = [b""] * 7
         self.sources[ARG] = arg
+        #: behind TOKENS and GROUP, which are read rarely: they are in the step's argument
+        self.tokens: list[int] = []
+        self.group: list[int] = []
+
+    def write_log(self, _fd: int, data: bytes) -> None:
+        """stdout and stderr of the guest, in one log."""
+        self.log.write(data)
+
+    def source(self, number: int) -> bytes:
+        """The bytes of a source. Raises ResultError if there is none with this number."""
+        if number == TOKENS:
+            return array("I", self.tokens).tobytes()
+        if number == GROUP:
+            return array("I", self.group).tobytes()
+        if number >= len(self.sources):
+            raise ResultError(f"aici_read: there is no source {number}")
+        return self.sources[number]

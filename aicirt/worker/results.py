@@ -38,7 +38,8 @@ _GREEDY = -1.0
 
 def read_pre(instance: Instance, address: int) -> tuple[int, int]:
     """(verb, number of forks) of an aici_pre_result; Fork 0 is Stop and Fork 1 is Continue."""
-    size, verb, forks = _PRE.unpack_from(instance.window(address, _PRE.size, "aici_pre_result"), 0)
+    check_span(instance, address, _PRE.size, "aici_pre_result")
+    size, verb, forks = _PRE.unpack_from(instance.view, address)
     if size < _PRE.size:
         raise ResultError(f"aici_pre_result: size is {size}, at least {_PRE.size} needed")
     if verb > FORK:
@@ -50,7 +51,8 @@ def read_pre(instance: Instance, address: int) -> tuple[int, int]:
 
 def read_post(instance: Instance, address: int) -> int:
     """The verb of an aici_post_result."""
-    size, verb = _POST.unpack_from(instance.window(address, _POST.size, "aici_post_result"), 0)
+    check_span(instance, address, _POST.size, "aici_post_result")
+    size, verb = _POST.unpack_from(instance.view, address)
     if size < _POST.size:
         raise ResultError(f"aici_post_result: size is {size}, at least {_POST.size} needed")
     if verb > CONTINUE:
@@ -74,8 +76,9 @@ class RowWriter:
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
         """Raises ResultError, EmptyMaskError, CapabilityError or SpaceError."""
         instance = seq.instance
+        check_span(instance, address, _MID.size, "aici_mid_result")
         (size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff) = (
-            _MID.unpack_from(instance.window(address, _MID.size, "aici_mid_result"), 0)
+            _MID.unpack_from(instance.view, address)
         )
         if size < _MID.size:
             raise ResultError(f"aici_mid_result: size is {size}, at least {_MID.size} needed")
@@ -100,9 +103,9 @@ class RowWriter:
                 raise ResultError(
                     f"aici_mid_result: row_len is {row_len} words; {layout.mask_words} cover the vocabulary"
                 )
-            source = instance.address(row, nbytes, "row")
+            check_span(instance, row, nbytes, "row")
             number, generation, target = self._rows.take()
-            _memmove(target, source, nbytes)
+            _memmove(target, instance.base + row, nbytes)
             last = ctypes.c_uint32.from_address(target + nbytes - 4)
             last.value &= self._tail
             if not _differ(target, self._zeros, nbytes):
@@ -123,7 +126,9 @@ class RowWriter:
             raise ResultError(f"aici_mid_result: there is no row kind {kind}")
         if not seq.context.capabilities.get(CAP_DENSE, 0):
             raise CapabilityError("this engine takes no SPARSE or DENSE rows (AICI_CAP_DENSE)")
-        return self._sparse(seq, row, row_len, default) if kind == SPARSE else self._dense_row(seq, row, row_len)
+        return (
+            self._sparse(seq, row, row_len, default) if kind == SPARSE else self._dense_row(seq, row, row_len)
+        )
 
     def _sparse(self, seq: Sequence, row: int, count: int, default: float) -> tuple[int, int, int]:
         layout = self._layout
@@ -131,12 +136,15 @@ class RowWriter:
             raise ResultError(f"aici_mid_result: row_default is {default}, 0 or -inf are possible")
         if count * 8 > layout.row_bytes:
             raise ResultError(
-                f"aici_mid_result: {count} sparse entries; at most {layout.row_bytes // 8} fit, use AICI_ROW_DENSE"
+                f"aici_mid_result: {count} sparse entries; {layout.row_bytes // 8} fit, use AICI_ROW_DENSE"
             )
+        check_span(seq.instance, row, count * 8, "row")
         pairs = np.frombuffer(seq.instance.read(row, count * 8), dtype=np.uint32).reshape(count, 2)
         bias = pairs[:, 1].view(np.float32) if count else np.empty(0, np.float32)
         if count and int(pairs[:, 0].max()) >= layout.vocab_size:
-            raise ResultError(f"aici_mid_result: sparse token {int(pairs[:, 0].max())} is not below {layout.vocab_size}")
+            raise ResultError(
+                f"aici_mid_result: sparse token {int(pairs[:, 0].max())} is not below {layout.vocab_size}"
+            )
         if not (bias < math.inf).all():
             raise ResultError("aici_mid_result: a sparse bias is NaN or +inf")
         if default == _NEG_INF and not (bias > _NEG_INF).any():
@@ -149,6 +157,7 @@ class RowWriter:
         size = self._layout.vocab_size
         if row_len < size:
             raise ResultError(f"aici_mid_result: row_len is {row_len}; a dense row has {size} entries")
+        check_span(seq.instance, row, size * 4, "row")
         bias = np.frombuffer(seq.instance.read(row, size * 4), dtype=np.float32)
         if not (bias < math.inf).all():
             raise ResultError("aici_mid_result: a dense bias is NaN or +inf")
@@ -171,10 +180,23 @@ class RowWriter:
         limit = seq.context.limits.max_ff_tokens
         if count > limit:
             raise ResultError(f"aici_mid_result: {count} ff_tokens; at most {limit} fit into one splice")
-        tokens = np.frombuffer(seq.instance.read(address, count * 4), dtype=np.uint32).tolist() if count else []
+        check_span(seq.instance, address, count * 4, "ff_tokens")
+        tokens = np.frombuffer(seq.instance.read(address, count * 4), dtype=np.uint32).tolist()
         if count and max(tokens) >= self._layout.vocab_size:
-            raise ResultError(f"aici_mid_result: ff_token {max(tokens)} is not below {self._layout.vocab_size}")
+            raise ResultError(
+                f"aici_mid_result: ff_token {max(tokens)} is not below {self._layout.vocab_size}"
+            )
         return Splice(seq.id, SPLICE, backtrack, tokens)
+
+
+def check_span(instance: Instance, address: int, length: int, what: str) -> None:
+    """Raises ResultError that names the field unless the guest's memory has these bytes."""
+    if address + length <= instance.size:
+        return
+    try:
+        instance.check(address, length)  # the memory may have grown
+    except ResultError as error:
+        raise ResultError(f"{what}: {error.message}", field=what, **error.detail) from None
 
 
 def _temperature(value: float) -> float | None:
@@ -185,7 +207,7 @@ def _temperature(value: float) -> float | None:
     if 0 < value < math.inf:
         return value
     raise ResultError(
-        f"aici_mid_result: temperature is {value}; positive, 0 (the request's own) or AICI_GREEDY are possible"
+        f"aici_mid_result: temperature is {value}; positive, 0 (the request's own) and AICI_GREEDY are allowed"
     )
 
 

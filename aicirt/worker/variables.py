@@ -33,7 +33,7 @@ class Variables:
         if version == 0:
             if len(name) > self._limits.max_variable_name:
                 raise VariableLimitError(
-                    f"a variable name of {len(name)} bytes is over the limit of {self._limits.max_variable_name}"
+                    f"a variable name of {len(name)} bytes; the limit is {self._limits.max_variable_name}"
                 )
             if len(self._values) >= self._limits.max_variables:
                 raise VariableLimitError(f"the request has {len(self._values)} variables, which is the limit")

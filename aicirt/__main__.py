@@ -1,0 +1,93 @@
+"""`python -m aicirt`: the daemon in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from aicirt.config import WorkerConfig
+from aicirt.errors import AiciError
+from aicirt.modules.store import ModuleStore
+from aicirt.supervisor.server import Supervisor
+from aicirt.supervisor.workers import default_worker_count
+
+_EPILOG = """\
+Clients find the daemon by its socket: Runtime(socket=PATH), or AICI_SOCKET=PATH in the environment.
+Every limit can be set: --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
+"""
+
+
+def default_socket() -> Path:
+    """$AICI_SOCKET, or aici/aicirt.sock in $XDG_RUNTIME_DIR or a private folder of /tmp."""
+    if path := os.environ.get("AICI_SOCKET"):
+        return Path(path)
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(base, "aici", "aicirt.sock") if base else Path(f"/tmp/aici-{os.getuid()}", "aicirt.sock")
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")
+    return name, float(value)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Parses the arguments and serves; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="aicirt",
+        description="Runs AICI controllers for inference engines on this machine.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--socket", type=Path, default=default_socket(), help="control socket (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=default_worker_count(),
+        help="worker processes (default here: %(default)s)",
+    )
+    parser.add_argument(
+        "--store", type=Path, default=None, help="folder of uploaded modules (default: the user's cache)"
+    )
+    parser.add_argument(
+        "--limit", type=_limit, action="append", default=[], metavar="NAME=NUMBER", help="replaces one limit"
+    )
+    parser.add_argument(
+        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
+    )
+    parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    logging.basicConfig(
+        level=args.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    if args.workers < 1:
+        parser.error("--workers must be at least 1")
+    try:
+        config = WorkerConfig.with_overrides(dict(args.limit))
+    except ValueError as error:
+        parser.error(str(error))
+    store = ModuleStore(args.store) if args.store else ModuleStore()
+
+    async def serve() -> None:
+        await Supervisor(args.socket, store, config, args.workers).run(args.ready_fd, args.owner_pid)
+
+    try:
+        asyncio.run(serve())
+    except AiciError as error:
+        print(f"aicirt: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,48 @@
+"""All limits of a daemon, as they go from its command line to its workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.wasm.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What every worker is told when it starts."""
+
+    limits: Limits = field(default_factory=Limits)
+    request: RequestLimits = field(default_factory=RequestLimits)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+
+    @classmethod
+    def with_overrides(cls, overrides: Mapping[str, float]) -> WorkerConfig:
+        """The defaults with some limits replaced by name. Raises ValueError for an unknown name."""
+        default = cls()
+        parts: dict[str, Any] = {part.name: getattr(default, part.name) for part in fields(cls)}
+        for name, value in overrides.items():
+            for group, part in parts.items():
+                kinds = {limit.name: type(getattr(part, limit.name)) for limit in fields(part)}
+                if name in kinds:
+                    parts[group] = replace(part, **{name: kinds[name](value)})
+                    break
+            else:
+                known = sorted(limit.name for part in parts.values() for limit in fields(part))
+                raise ValueError(f"there is no limit {name!r}; known: {', '.join(known)}")
+        return cls(**parts)
+
+    def to_json(self) -> str:
+        """For the command line of the worker."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerConfig:
+        """The other way round."""
+        data = json.loads(text)
+        return cls(
+            Limits(**data["limits"]), RequestLimits(**data["request"]), WorkerSettings(**data["worker"])
+        )

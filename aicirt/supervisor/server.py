@@ -1,0 +1,121 @@
+"""The daemon: a private Unix socket, the workers, the module store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import struct
+from pathlib import Path
+
+from aicirt.config import WorkerConfig
+from aicirt.errors import RuntimeFailure
+from aicirt.ipc import names
+from aicirt.modules.store import ModuleStore
+from aicirt.supervisor.session import Session
+from aicirt.supervisor.templates import Templates
+from aicirt.supervisor.vocabularies import Vocabularies
+from aicirt.supervisor.workers import WorkerPool
+
+_log = logging.getLogger("aicirt.supervisor")
+
+
+class Supervisor:
+    """Everything one daemon owns."""
+
+    pool: WorkerPool
+
+    def __init__(self, socket_path: Path, store: ModuleStore, config: WorkerConfig, num_workers: int) -> None:
+        self.store = store
+        self.templates = Templates(store)
+        self.vocabularies = Vocabularies()
+        self.num_clients = 0
+        self._path = socket_path
+        self._config = config
+        self._num_workers = num_workers
+        self._stopping = asyncio.Event()
+        self._sessions: set[asyncio.Task[None]] = set()
+        self._clients = 0
+
+    async def run(self, ready_fd: int | None = None, owner_pid: int | None = None) -> None:
+        """Serves until `stop`, SIGTERM or SIGINT, or until process `owner_pid` has ended.
+
+        Writes a line to `ready_fd` when clients can connect. Raises RuntimeFailure if the
+        socket is in use.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        names.sweep_orphans()
+        self.pool = WorkerPool(self._num_workers, self._config)
+        self.pool.on_replaced(lambda dead, _: self.templates.forget(dead))
+        owner_fd = None
+        try:
+            server = await asyncio.start_unix_server(self._accept, sock=self._listen())
+            if owner_pid is not None:
+                owner_fd = self._watch_owner(owner_pid)
+            await asyncio.gather(*(worker.call("ping", {}) for worker in self.pool.workers))
+            _log.info("listening on %s with %d workers", self._path, self._num_workers)
+            if ready_fd is not None:
+                os.write(ready_fd, b"ready\n")
+                os.close(ready_fd)
+            await self._stopping.wait()
+            server.close()
+            for session in self._sessions:
+                session.cancel()
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                self._path.unlink()
+            await self.pool.stop()
+            if owner_fd is not None:
+                loop.remove_reader(owner_fd)
+                os.close(owner_fd)
+
+    def stop(self) -> None:
+        """Ends `run`."""
+        self._stopping.set()
+
+    def _watch_owner(self, pid: int) -> int | None:
+        try:
+            fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.stop()
+            return None
+        asyncio.get_running_loop().add_reader(fd, self.stop)
+        return fd
+
+    def _listen(self) -> socket.socket:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._path.exists():
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(str(self._path)) == 0:
+                    raise RuntimeFailure(f"another aicirt is listening on {self._path}")
+            self._path.unlink()
+        sock = socket.socket(socket.AF_UNIX)
+        previous = os.umask(0o177)
+        try:
+            sock.bind(str(self._path))
+        finally:
+            os.umask(previous)
+        return sock
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("socket")
+        _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid not in (os.getuid(), 0):
+            _log.warning("refused a connection of user %d", uid)
+            writer.close()
+            return
+        self._clients += 1
+        task = asyncio.current_task()
+        if task is not None:
+            self._sessions.add(task)
+            task.add_done_callback(self._sessions.discard)
+        self.num_clients += 1
+        try:
+            await Session(self._clients, self, reader, writer).run()
+        finally:
+            self.num_clients -= 1

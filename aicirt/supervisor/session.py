@@ -1,0 +1,191 @@
+"""One client's connection: its calls, and what must be undone when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, WorkerDiedError
+from aicirt.ipc import names
+from aicirt.ipc.frames import frame, read_message
+from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
+
+if TYPE_CHECKING:
+    from aicirt.supervisor.server import Supervisor
+    from aicirt.supervisor.workers import WorkerProcess
+
+_log = logging.getLogger("aicirt.supervisor")
+
+
+class Session:
+    """Serves the calls of one client in order of arrival, each as its own task."""
+
+    def __init__(
+        self, number: int, supervisor: Supervisor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.number = number
+        self.owner = "local"
+        self.pid = 0
+        self._supervisor = supervisor
+        self._reader = reader
+        self._writer = writer
+        #: (worker index, generation) of every attached worker
+        self._attached: set[tuple[int, int]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "hello": self._hello,
+            "vocabulary": self._vocabulary,
+            "attach": self._attach,
+            "upload": self._upload,
+            "instantiate": self._instantiate,
+            "tag": self._tag,
+            "list": self._list,
+            "health": self._health,
+            "shutdown": self._shutdown,
+        }
+
+    async def run(self) -> None:
+        """Until the client goes."""
+        try:
+            while (message := await read_message(self._reader)) is not None:
+                number, name, args = message
+                task = asyncio.get_running_loop().create_task(self._serve(number, name, args))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        except (AiciError, ValueError) as error:
+            _log.warning("client %d (pid %d) broke the protocol: %s", self.number, self.pid, error)
+        finally:
+            await self._close()
+
+    async def _serve(self, number: int, name: str, args: dict[str, Any]) -> None:
+        try:
+            call = self._calls.get(name)
+            if call is None:
+                raise ProtocolError(f"there is no call {name!r}")
+            if self.pid == 0 and name != "hello":
+                raise ProtocolError("the first call must be hello")
+            reply = Reply(number, None, await call(args))
+        except AiciError as error:
+            reply = Reply(number, error.to_wire(), None)
+        except (KeyError, TypeError, ValueError) as error:
+            reply = Reply(
+                number, ProtocolError(f"call {name!r} has bad arguments: {error!r}").to_wire(), None
+            )
+        except Exception as error:  # a defect of ours must not look like silence
+            _log.exception("call %r of client %d failed", name, self.number)
+            reply = Reply(number, RuntimeFailure(f"internal error in {name!r}: {error!r}").to_wire(), None)
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(frame(reply))
+            await self._writer.drain()
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for index, generation in self._attached:
+            with contextlib.suppress(AiciError):
+                worker = self._supervisor.pool.find(index, generation)
+                await worker.call("detach", {"client": self.number}, timeout=5)
+        self._writer.close()
+        if self.pid:
+            # what a killed client made and had no time to unlink
+            names.sweep_orphans()
+
+    # -- calls -------------------------------------------------------------------------------
+
+    async def _hello(self, args: dict[str, Any]) -> dict[str, Any]:
+        if args["protocol"] != PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"the client speaks protocol {args['protocol']}, aicirt speaks {PROTOCOL_VERSION}: "
+                "install the same version of aici on both sides"
+            )
+        self.pid = int(args["pid"])
+        return {
+            "pid": os.getpid(),
+            "protocol": PROTOCOL_VERSION,
+            "workers": len(self._supervisor.pool.workers),
+        }
+
+    async def _vocabulary(self, args: dict[str, Any]) -> dict[str, Any] | None:
+        """Registers a vocabulary, or tells whether one is known (then `spec` is missing)."""
+        vocabularies = self._supervisor.vocabularies
+        spec = args.get("spec")
+        entry = (
+            vocabularies.find(args["fingerprint"])
+            if spec is None
+            else await vocabularies.register(args["fingerprint"], spec)
+        )
+        return None if entry is None else {"id": entry.id, "vocab_size": entry.vocab_size}
+
+    async def _attach(self, args: dict[str, Any]) -> None:
+        """Connects the client's segment with a worker."""
+        worker = self._supervisor.pool.find(args["worker"], args["generation"])
+        vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
+        await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
+        self._attached.add((worker.index, worker.generation))
+        await worker.call(
+            "attach",
+            {
+                "client": self.number,
+                "link": args["link"],
+                "segment": args["segment"],
+                "bell": args["bell"],
+                "layout": args["layout"],
+                "vocabulary": vocabulary.id,
+            },
+        )
+
+    async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
+        info = await self._supervisor.store.add_async(args["wasm"])
+        return info.to_wire()
+
+    async def _tag(self, args: dict[str, Any]) -> None:
+        store = self._supervisor.store
+        store.tags.set(args["tag"], store.tags.resolve(args["module"]), owner=self.owner)
+
+    async def _list(self, _: dict[str, Any]) -> list[dict[str, Any]]:
+        return [info.to_wire() for info in self._supervisor.store.list()]
+
+    async def _instantiate(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Chooses a worker and makes sure that it has the template."""
+        supervisor = self._supervisor
+        info = await supervisor.store.get_async(args["module"])
+        vocabulary = supervisor.vocabularies.get(args["vocabulary"])
+        worker = supervisor.pool.place()
+        template = await supervisor.templates.get(
+            worker, info.id, args["arg"], vocabulary, args["capabilities"], self.owner
+        )
+        return {
+            "worker": worker.index,
+            "generation": worker.generation,
+            "pid": worker.pid,
+            "bell": worker.bell.name,
+            "template": template,
+            "has_pre": info.has_pre,
+            "has_post": info.has_post,
+        }
+
+    async def _health(self, _: dict[str, Any]) -> dict[str, Any]:
+        pool = self._supervisor.pool
+
+        async def one(worker: WorkerProcess) -> dict[str, Any]:
+            try:
+                stats = await worker.call("ping", {}, timeout=2)
+            except (WorkerDiedError, TimeoutError) as error:
+                stats = {"error": str(error)}
+            return {"index": worker.index, "generation": worker.generation, "pid": worker.pid, **stats}
+
+        workers = await asyncio.gather(*(one(worker) for worker in pool.workers))
+        return {
+            "pid": os.getpid(),
+            "workers": list(workers),
+            "restarts": pool.restarts,
+            "clients": self._supervisor.num_clients,
+            "modules": len(self._supervisor.store.list()),
+        }
+
+    async def _shutdown(self, _: dict[str, Any]) -> None:
+        self._supervisor.stop()

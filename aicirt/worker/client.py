@@ -1,0 +1,110 @@
+"""The worker's end of the shared memory with one client."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aicirt.errors import ProtocolError
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.layout import Layout
+from aicirt.ipc.messages import decode, encode
+from aicirt.ipc.rows import RowPool
+from aicirt.ipc.segment import Segment
+from aicirt.worker.results import RowWriter
+
+if TYPE_CHECKING:
+    from aicirt.worker.sequence import Sequence
+    from aicirt.worker.steps import StepWork
+    from aicirt.worker.vocabulary import LoadedVocabulary
+
+_CHILD_BIT = 1 << 31
+
+
+class Client:
+    """Segment, doorbell, rows and sequences of one client."""
+
+    def __init__(
+        self,
+        number: int,
+        link: int,
+        segment: str,
+        bell: str,
+        layout: Layout,
+        vocabulary: LoadedVocabulary,
+        max_outbox: int,
+    ) -> None:
+        """Raises ProtocolError if the segment is not as the layout says."""
+        if layout.vocab_size != vocabulary.vocab_size:
+            raise ProtocolError(
+                f"a segment for {layout.vocab_size} tokens, but the vocabulary has {vocabulary.vocab_size}"
+            )
+        self.number = number
+        self.vocabulary = vocabulary
+        self._segment = Segment.open(segment, layout)
+        self._bell = Doorbell.open(bell)
+        self.rows = RowPool(self._segment.memory, layout, dense=False)
+        self.dense = RowPool(self._segment.memory, layout, dense=True)
+        self.writer = RowWriter(layout, self.rows, self.dense)
+        self.sequences: dict[int, Sequence] = {}
+        #: steps that have not been answered
+        self.steps: list[StepWork] = []
+        self._outbox: deque[tuple[bytes, bool]] = deque()
+        self._max_outbox = max_outbox
+        self._children = itertools.count(1)
+        self._child_prefix = _CHILD_BIT | (link & 0x7F) << 24
+
+    def receive(self) -> list[Any] | None:
+        """The next message, or None. Raises ProtocolError."""
+        data = self._segment.to_worker.read()
+        return None if data is None else decode(data)
+
+    def send(self, message: NamedTuple) -> None:
+        """Sends, or keeps for later if the client does not read. Raises ProtocolError if too much waits."""
+        ring = self._segment.to_client
+        frames = ring.frames(encode(message))
+        if not self._outbox:
+            while frames and ring.try_write(*frames[0]):
+                del frames[0]
+        if frames:
+            self._outbox.extend(frames)
+            if len(self._outbox) > self._max_outbox:
+                raise ProtocolError(f"client {self.number} does not read: {len(self._outbox)} messages wait")
+        self._bell.ring()
+
+    def flush(self) -> bool:
+        """Sends what waits, as far as there is room; True if nothing waits any more."""
+        ring, sent = self._segment.to_client, False
+        while self._outbox and ring.try_write(*self._outbox[0]):
+            self._outbox.popleft()
+            sent = True
+        if sent:
+            self._bell.ring()
+        return not self._outbox
+
+    def new_child(self) -> int:
+        """A sequence number for a fork: never one that the client gives out."""
+        while (number := self._child_prefix | next(self._children) & 0xFFFFFF) in self.sequences:
+            pass
+        return number
+
+    def release_rows(self, rows: list[int], dense: list[int]) -> None:
+        """Takes rows back, each list [row, generation, ...]. Raises ProtocolError."""
+        for pool, numbers in ((self.rows, rows), (self.dense, dense)):
+            for at in range(0, len(numbers), 2):
+                pool.give_back(numbers[at], numbers[at + 1])
+
+    def drop(self, seq: Sequence) -> None:
+        """The sequence has ended."""
+        if self.sequences.pop(seq.id, None) is not None:
+            seq.close()
+
+    def close(self) -> None:
+        """Ends everything of this client."""
+        for seq in list(self.sequences.values()):
+            self.drop(seq)
+        self.rows.release()
+        self.dense.release()
+        self._segment.close()
+        self._bell.close()

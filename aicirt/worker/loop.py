@@ -1,0 +1,235 @@
+"""The worker's main loop: one thread serves clients, the supervisor and all guests in turn."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Cloned, Free, Start, Started
+from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
+from aicirt.wasm.abi import Export
+from aicirt.wasm.engine import Engine
+from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.host import GuestExit, Linker
+from aicirt.wasm.instance import Instance
+from aicirt.wasm.ticker import Ticker
+from aicirt.worker.client import Client
+from aicirt.worker.context import PROMPT, GuestContext
+from aicirt.worker.control import Controls
+from aicirt.worker.request import Request
+from aicirt.worker.results import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K
+from aicirt.worker.sequence import Sequence
+from aicirt.worker.steps import StepWork, make_child
+from aicirt.worker.templates import Templates
+from aicirt.worker.vocabulary import LoadedVocabulary
+from aicirt.worker.work import Agenda, Work
+
+_log = logging.getLogger("aicirt.worker")
+
+
+class Worker:
+    """Everything one worker process has."""
+
+    def __init__(
+        self,
+        control: FrameSocket,
+        bell: Doorbell,
+        engine: Engine,
+        linker: Linker,
+        ticker: Ticker,
+        limits: RequestLimits,
+        settings: WorkerSettings,
+    ) -> None:
+        self.engine = engine
+        self.linker = linker
+        self.limits = limits
+        self.settings = settings
+        self.clients: dict[int, Client] = {}
+        self.vocabularies: dict[int, LoadedVocabulary] = {}
+        self.agenda = Agenda()
+        self.templates = Templates(self.agenda, limits, settings.snapshot_bytes)
+        self.running = True
+        self.steps = 0
+        self._bell = bell
+        self._ticker = ticker
+        self._controls = Controls(self, control)
+
+    @property
+    def num_sequences(self) -> int:
+        """Live sequences of all clients."""
+        return sum(len(client.sequences) for client in self.clients.values())
+
+    def run(self) -> None:
+        """Until the supervisor says stop, or is gone."""
+        while self.running:
+            timeout = self._timeout()
+            if self._bell.wait(timeout):
+                self._bell.drain()
+            # armed for all that follows: guests may run in any of it
+            with self._ticker:
+                busy = True
+                while busy and self.running:
+                    busy = self._serve()
+        for number in list(self.clients):
+            self.detach(number)
+
+    def detach(self, number: int) -> None:
+        """A client has gone."""
+        client = self.clients.pop(number, None)
+        if client is not None:
+            client.close()
+
+    def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
+        """What the engine told, and what the runtime adds."""
+        capabilities = {number: value for number, value in engine}
+        capabilities[CAP_TOP_K] = min(capabilities.get(CAP_TOP_K, 0), self.limits.max_top_k)
+        capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
+        capabilities[CAP_MAX_FORKS] = self.limits.max_forks
+        return capabilities
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def _timeout(self) -> float:
+        deadlines = [step.deadline for client in self.clients.values() for step in client.steps]
+        if not deadlines:
+            return IDLE_WAIT_SECONDS
+        return min(max(0.0, min(deadlines) - time.monotonic()), IDLE_WAIT_SECONDS)
+
+    def _serve(self) -> bool:
+        """One round over everything; False if there was nothing to do."""
+        busy = False
+        for client in list(self.clients.values()):
+            try:
+                message = client.receive()
+                if message is not None:
+                    busy = True
+                    self._handle(client, message)
+                if not client.flush():
+                    time.sleep(0)
+            except (ProtocolError, TypeError, ValueError, IndexError) as error:
+                _log.error("client %d broke the protocol (%s): dropping it", client.number, error)
+                self.detach(client.number)
+        if self._controls.serve():
+            busy = True
+        if self.agenda:
+            self.agenda.run_slice()
+            busy = True
+        now = 0.0
+        for client in self.clients.values():
+            for step in list(client.steps):
+                now = now or time.monotonic()
+                if now >= step.deadline:
+                    step.expire()
+        return busy
+
+    def _handle(self, client: Client, message: list[Any]) -> None:
+        op = message[0]
+        if op == STEP:
+            self.steps += 1
+            StepWork(client, self.agenda, message)
+        elif op == START:
+            self._start(client, Start(*message))
+        elif op == CLONE:
+            self._clone(client, Clone(*message))
+        elif op == FREE:
+            for number in Free(*message).seqs:
+                seq = client.sequences.get(number)
+                if seq is not None:
+                    step = seq.waits_in
+                    client.drop(seq)
+                    if step is not None:
+                        step.leave(seq)
+        else:
+            raise ProtocolError(f"there is no operation {op!r}")
+
+    # -- sequences ----------------------------------------------------------------------------------
+
+    def _start(self, client: Client, start: Start) -> None:
+        try:
+            seq = self._make(client, start)
+        except (AiciError, GuestExit) as error:
+            client.send(Started(STARTED, start.seq, _wire(error), ""))
+            return
+
+        def done(value: int | None, error: Exception | None) -> None:
+            seq.mid = None
+            problem: AiciError | None = None
+            if isinstance(error, GuestExit):
+                problem = RuntimeFailure(f"the controller stopped in aici_init_prompt ({error.reason})")
+            elif isinstance(error, AiciError):
+                problem = error
+            elif error is not None:
+                problem = RuntimeFailure(f"aici_init_prompt failed: {error!r}")
+            elif value:
+                problem = RuntimeFailure(f"aici_init_prompt returned {value}")
+            if problem is None:
+                client.send(Started(STARTED, start.seq, None, ""))
+                return
+            wire = seq.fail(problem)
+            client.drop(seq)
+            client.send(Started(STARTED, start.seq, wire, ""))
+
+        if not seq.instance.program.has[Export.INIT_PROMPT]:
+            done(0, None)
+            return
+        fiber = Fiber(seq.instance, Export.INIT_PROMPT, (seq.length,))
+        seq.mid = Work(fiber, done)
+        self.agenda.start(seq.mid)
+
+    def _make(self, client: Client, start: Start) -> Sequence:
+        template = self.templates.get(start.template)
+        if start.seq in client.sequences:
+            raise ProtocolError(f"sequence {start.seq} exists already")
+        if self.num_sequences >= self.settings.max_sequences:
+            raise RuntimeFailure(f"this worker has {self.num_sequences} sequences, which is the limit")
+        if len(start.prompt) > 4 * self.limits.max_prompt_tokens:
+            raise RuntimeFailure(
+                f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
+            )
+        request = Request(self.limits, start.seed)
+        context = GuestContext(
+            vocabulary=template.vocabulary,
+            capabilities=self.guest_capabilities(start.capabilities, template.vocabulary),
+            limits=self.limits,
+            arg=template.arg,
+            variables=request.variables,
+            seed=start.seed,
+        )
+        context.sources[PROMPT] = start.prompt
+        if template.log:
+            context.log.write(template.log)
+        instance = Instance.from_snapshot(template.snapshot)
+        seq = Sequence(start.seq, instance, context, request, template.arg_address)
+        client.sequences[start.seq] = seq
+        return seq
+
+    def _clone(self, client: Client, clone: Clone) -> None:
+        try:
+            parent = client.sequences.get(clone.parent)
+            if parent is None:
+                raise ProtocolError(f"there is no sequence {clone.parent} to clone")
+            if parent.mid is not None:
+                raise RuntimeFailure(
+                    f"sequence {clone.parent} is late: it can be cloned after its next result"
+                )
+            if clone.child in client.sequences:
+                raise ProtocolError(f"sequence {clone.child} exists already")
+            (instance,) = parent.instance.fork_many(1)
+            child = make_child(parent, clone.child, instance)
+            child.outcome = parent.outcome
+            parent.request.clones += 1
+            client.sequences[clone.child] = child
+        except AiciError as error:
+            client.send(Cloned(CLONED, clone.child, error.to_wire()))
+        else:
+            client.send(Cloned(CLONED, clone.child, None))
+
+
+def _wire(error: AiciError | GuestExit) -> list[Any]:
+    if isinstance(error, GuestExit):
+        error = RuntimeFailure(f"the controller ended before its first step ({error.reason})")
+    return error.to_wire()

@@ -1,0 +1,187 @@
+"""One sequence: a guest instance, and where it is in its step."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import AiciError, CapabilityError, ForkLimitError, ResultError
+from aicirt.wasm.abi import Export
+from aicirt.wasm.host import GuestExit
+from aicirt.worker.context import PROMPT, TOP, GuestContext
+from aicirt.worker.results import (
+    CAP_FORK,
+    CAP_SUSPEND,
+    CONTINUE,
+    FORK,
+    STOP,
+    SUSPEND,
+    check_span,
+    read_post,
+    read_pre,
+)
+
+if TYPE_CHECKING:
+    from aicirt.wasm.instance import Instance
+    from aicirt.worker.request import Request
+    from aicirt.worker.steps import StepWork
+    from aicirt.worker.work import Work
+
+#: seq_id .. num_group and tokens[0] of aici_step_arg, which follow `size`
+_ARG = struct.Struct("<5I2f3I")
+_WORD = struct.Struct("<I")
+_ARG_SIZE, _NUM_GROUP, _TOKENS, _GROUP = 168, 36, 40, 104
+_INLINE = 16
+
+
+class Sequence:
+    """State of one live sequence in this worker."""
+
+    __slots__ = (
+        "arg_address",
+        "changed",
+        "context",
+        "has_row",
+        "id",
+        "instance",
+        "late_steps",
+        "length",
+        "mid",
+        "outcome",
+        "request",
+        "step",
+        "waits_in",
+    )
+
+    def __init__(
+        self, number: int, instance: Instance, context: GuestContext, request: Request, arg_address: int
+    ) -> None:
+        self.id = number
+        self.instance = instance
+        self.context = context
+        self.request = request
+        self.arg_address = arg_address
+        #: tokens of the sequence, the prompt included
+        self.length = len(context.sources[PROMPT]) // 4
+        self.step = 0
+        #: tokens came or went since the last step
+        self.changed = False
+        #: the client holds a row of ours, which AICI_ROW_SAME means
+        self.has_row = False
+        #: a mid_process that has not ended yet; its step may have gone on without it
+        self.mid: Work | None = None
+        #: what a late mid_process ended with, until the next step asks for it
+        self.outcome: tuple[int | None, Exception | None] | None = None
+        self.late_steps = 0
+        #: the step that waits for mid_process
+        self.waits_in: StepWork | None = None
+        instance.owner = context
+        instance.log = context.write_log
+        instance.seed = context.seed
+        context.group = [number]
+        _WORD.pack_into(instance.view, arg_address + 4, number)
+        _WORD.pack_into(instance.view, arg_address + _GROUP, number)
+
+    def deliver(self, op: list[Any]) -> None:
+        """Writes a `StepOp` into the guest's step argument. Raises ResultError on a bad op."""
+        _, flags, backtrack, tokens, logprob, mass, top = op
+        count = len(tokens)
+        if backtrack > self.length:
+            raise ResultError(f"{backtrack} tokens were taken back of a sequence of {self.length}")
+        self.step += 1
+        self.length += count - backtrack
+        self.changed = bool(count or backtrack)
+        context = self.context
+        context.tokens = tokens
+        num_top = 0
+        if top:
+            num_top = len(top)
+            context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
+        view, address = self.instance.view, self.arg_address
+        _ARG.pack_into(
+            view,
+            address + 4,
+            self.id,
+            self.step,
+            flags,
+            backtrack,
+            count,
+            logprob,
+            mass,
+            num_top,
+            1,
+            tokens[0] if count else 0,
+        )
+        if count > 1:
+            inline = array("I", tokens[1:_INLINE]).tobytes()
+            start = address + _TOKENS + 4
+            view[start : start + len(inline)] = inline
+        if len(context.group) > 1:
+            self.set_group([self.id])
+
+    def set_group(self, group: list[int]) -> None:
+        """The sequences that mid_process will see as the fork group."""
+        self.context.group = group
+        view, address = self.instance.view, self.arg_address
+        _WORD.pack_into(view, address + _NUM_GROUP, len(group))
+        inline = array("I", group[:_INLINE]).tobytes()
+        view[address + _GROUP : address + _GROUP + len(inline)] = inline
+
+    def critical(self) -> tuple[int, int]:
+        """Runs post_process (if tokens came) and pre_process: (verb, number of forks).
+
+        Raises every ControllerError.
+        """
+        instance = self.instance
+        has = instance.program.has
+        try:
+            if self.changed and has[Export.POST] and read_post(instance, instance.call(Export.POST)) == STOP:
+                return STOP, 0
+            if not has[Export.PRE]:
+                return CONTINUE, 1
+            verb, forks = read_pre(instance, instance.call(Export.PRE))
+        except GuestExit:
+            return STOP, 0
+        if verb in (CONTINUE, STOP):
+            return verb, forks
+        capabilities = self.context.capabilities
+        if verb == SUSPEND and not capabilities.get(CAP_SUSPEND, 0):
+            raise CapabilityError("this engine cannot skip a round (AICI_CAP_SUSPEND)")
+        if verb == FORK:
+            self._check_fork(forks, capabilities.get(CAP_FORK, 0))
+        return verb, forks
+
+    def fail(self, error: AiciError) -> list[Any]:
+        """The error as it goes to the client, with what the guest had printed."""
+        if self.context.log:
+            error.detail.setdefault("log", self.context.log.take())
+        return error.to_wire()
+
+    def close(self) -> None:
+        """Frees the instance."""
+        if self.mid is not None:
+            self.mid.cancel()
+            self.mid = None
+        self.request.live -= 1
+        self.instance.close()
+
+    def _check_fork(self, forks: int, can_fork: int) -> None:
+        if not can_fork:
+            raise CapabilityError("this engine cannot fork (AICI_CAP_FORK)")
+        request = self.request
+        allowed = request.limits.max_forks + request.clones
+        if request.live + forks - 1 > allowed:
+            raise ForkLimitError(
+                f"a fork into {forks} would make {request.live + forks - 1} live sequences of this request; "
+                f"the limit is {allowed}",
+                limit=allowed,
+            )
+
+
+def check_arg(instance: Instance, address: int) -> None:
+    """Raises ResultError if the guest's aici_step_arg is not where and what it must be."""
+    check_span(instance, address, _ARG_SIZE, "aici_step_arg")
+    (size,) = _WORD.unpack_from(instance.view, address)
+    if size < _ARG_SIZE:
+        raise ResultError(f"aici_step_arg: size is {size}, version 1 has {_ARG_SIZE} bytes")

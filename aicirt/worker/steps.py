@@ -1,0 +1,287 @@
+"""One step of a client in this worker: from the message to its two answers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import (
+    AiciError,
+    DeadlockError,
+    LateError,
+    ProtocolError,
+    RuntimeFailure,
+    UnknownSequenceError,
+)
+from aicirt.ipc.messages import MID, PRE, Bare, Mid, Pre, StepRequest
+from aicirt.wasm.abi import Export
+from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.host import GuestExit
+from aicirt.worker.context import GuestContext
+from aicirt.worker.results import CONTINUE, ERROR, FORK, LATE, STOP, SUSPEND
+from aicirt.worker.sequence import Sequence
+from aicirt.worker.work import Work
+
+if TYPE_CHECKING:
+    from aicirt.worker.client import Client
+    from aicirt.worker.request import Request
+    from aicirt.worker.work import Agenda
+
+
+class StepWork:
+    """Collects the results of a step and sends them when all are there, or at the deadline."""
+
+    __slots__ = ("_agenda", "_client", "_logs", "_number", "_results", "_waiting", "deadline")
+
+    def __init__(self, client: Client, agenda: Agenda, fields: list[Any]) -> None:
+        """Does the critical part at once and starts every mid_process. Raises ProtocolError."""
+        request = _parse(fields)
+        self._client = client
+        self._agenda = agenda
+        self._number = request.step
+        self._results: list[Any] = []
+        self._logs: list[list[Any]] = []
+        #: sequences whose mid_process has not ended
+        self._waiting: dict[int, Sequence] = {}
+        self.deadline = 0.0
+        client.release_rows(request.released_rows, request.released_dense)
+        going = self._critical(request)
+        for seq in going:
+            self._start_mid(seq)
+        if self._waiting:
+            client.steps.append(self)
+            limits = next(iter(self._waiting.values())).request.limits
+            self.deadline = time.monotonic() + limits.step_deadline_ms / 1000
+        else:
+            self._send()
+
+    # -- critical part ---------------------------------------------------------------------------
+
+    def _critical(self, request: StepRequest) -> list[Sequence]:
+        """post_process and pre_process of all, the first answer, then the forks."""
+        sequences = self._client.sequences
+        verdicts: list[list[Any]] = []
+        going: list[Sequence] = []
+        forks: list[tuple[Sequence, list[int]]] = []
+        suspended: list[Sequence] = []
+        for op in request.ops:
+            seq = sequences.get(op[0])
+            if seq is None:
+                error = UnknownSequenceError(f"this worker has no sequence {op[0]}")
+                verdicts.append([op[0], ERROR, error.to_wire()])
+                continue
+            if seq.mid is not None or seq.outcome is not None:
+                going.append(seq)  # a late mid_process: nothing has happened to the sequence since
+                continue
+            try:
+                seq.deliver(op)
+                verb, count = seq.critical()
+            except AiciError as error:
+                verdicts.append([seq.id, ERROR, self._end(seq, error)])
+                continue
+            if verb == CONTINUE:
+                going.append(seq)
+            elif verb == STOP:
+                verdicts.append([seq.id, STOP, None])
+                self._end(seq, None)
+            elif verb == SUSPEND:
+                verdicts.append([seq.id, SUSPEND, None])
+                suspended.append(seq)
+            else:
+                children = [self._client.new_child() for _ in range(count - 1)]
+                seq.request.live += count - 1
+                verdicts.append([seq.id, FORK, children])
+                forks.append((seq, children))
+                going.append(seq)
+        if suspended:
+            self._check_deadlock(suspended, going, verdicts)
+        if request.critical:
+            self._client.send(Pre(PRE, self._number, verdicts))
+        else:  # nobody waits for a first answer: errors and stops come with the second
+            self._results += [
+                [seq, verb, payload] for seq, verb, payload in verdicts if verb in (STOP, ERROR)
+            ]
+        for seq, children in forks:
+            going += self._fork(seq, children)
+        return going
+
+    def _check_deadlock(
+        self, suspended: list[Sequence], going: list[Sequence], verdicts: list[list[Any]]
+    ) -> None:
+        by_request: dict[Request, list[Sequence]] = {}
+        for seq in suspended:
+            by_request.setdefault(seq.request, []).append(seq)
+        active = {seq.request for seq in going}
+        for request, members in by_request.items():
+            stepped = len(members) if request not in active else -1
+            if not request.round_over(stepped, len(members)):
+                continue
+            for seq in members:
+                error = DeadlockError(
+                    f"all {len(members)} sequences of the request stayed suspended for "
+                    f"{request.limits.max_suspended_steps} rounds and wrote no variable"
+                )
+                verdict = next(v for v in verdicts if v[0] == seq.id)
+                verdict[1:] = [ERROR, self._end(seq, error)]
+
+    def _fork(self, parent: Sequence, children: list[int]) -> list[Sequence]:
+        """Clones the parent; children that could not be made are reported with the second answer."""
+        parent.request.live -= len(children)  # they count when they exist
+        made: list[Sequence] = []
+        try:
+            instances = parent.instance.fork_many(len(children))
+        except (AiciError, OSError, MemoryError) as error:
+            problem = error if isinstance(error, AiciError) else RuntimeFailure(f"the fork failed: {error}")
+            self._results += [Bare(child, ERROR, problem.to_wire()) for child in children]
+            return made
+        for number, instance in zip(children, instances, strict=True):
+            child = make_child(parent, number, instance)
+            self._client.sequences[number] = child
+            made.append(child)
+        group = [parent.id, *children]
+        for seq in (parent, *made):
+            seq.set_group(group)
+        return made
+
+    # -- mid_process -------------------------------------------------------------------------------
+
+    def _start_mid(self, seq: Sequence) -> None:
+        self._waiting[seq.id] = seq
+        seq.waits_in = self
+        if seq.outcome is not None:  # it was late and has ended since
+            value, error = seq.outcome
+            seq.outcome = None
+            self._ended(seq, value, error)
+            return
+        if seq.mid is not None:  # it is still running
+            return
+        limits = seq.instance.engine.limits
+        # beyond its time for one step it is late, which some steps in a row allow
+        hard_limit = limits.mid_ms * (seq.request.limits.max_late_steps + 1)
+        fiber = Fiber(seq.instance, Export.MID, limit_ms=hard_limit)
+        work = Work(fiber, lambda value, error: _finished(seq, value, error), lambda: _sliced(seq))
+        seq.mid = work
+        self._agenda.start(work)
+
+    def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
+        del self._waiting[seq.id]
+        seq.waits_in = None
+        if error is None and value is not None:
+            try:
+                result = self._client.writer.read_mid(seq, value)
+            except AiciError as refused:
+                error = refused
+            else:
+                seq.late_steps = 0
+                self._results.append(result)
+                if result.verb == STOP:
+                    self._end(seq, None)
+                elif seq.context.log:
+                    self._logs.append([seq.id, seq.context.log.take()])
+                return
+        if isinstance(error, GuestExit):
+            self._results.append(Bare(seq.id, STOP))
+            self._end(seq, None)
+            return
+        failure = error if isinstance(error, AiciError) else RuntimeFailure(f"mid_process failed: {error!r}")
+        self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))
+
+    def _late(self, seq: Sequence) -> None:
+        del self._waiting[seq.id]
+        seq.waits_in = None
+        seq.late_steps += 1
+        allowed = seq.request.limits.max_late_steps
+        if seq.late_steps <= allowed:
+            self._results.append(Bare(seq.id, LATE))
+            return
+        error = LateError(
+            f"mid_process was not ready in {seq.late_steps} steps in a row "
+            f"(used {seq.instance.used_ns / 1e6:.0f} ms of CPU time); {allowed} are allowed",
+            limit=allowed,
+            callback="mid_process",
+        )
+        self._results.append(Bare(seq.id, ERROR, self._end(seq, error)))
+
+    # -- answers --------------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """The deadline has passed: who is not ready sits this step out."""
+        for seq in list(self._waiting.values()):
+            self._late(seq)
+        self._send_if_done()
+
+    def leave(self, seq: Sequence) -> None:
+        """The client has ended a sequence that this step waits for."""
+        if self._waiting.pop(seq.id, None) is not None:
+            self._send_if_done()
+
+    def _send_if_done(self) -> None:
+        if not self._waiting and self in self._client.steps:
+            self._client.steps.remove(self)
+            self._send()
+
+    def _send(self) -> None:
+        self._client.send(Mid(MID, self._number, self._results, self._logs))
+
+    def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
+        """Frees the sequence; its last output goes into the logs and into the error."""
+        if seq.context.log:
+            text = seq.context.log.take()
+            self._logs.append([seq.id, text])
+            if error is not None:
+                error.detail.setdefault("log", text)
+        self._client.drop(seq)
+        return None if error is None else error.to_wire()
+
+
+def _finished(seq: Sequence, value: int | None, error: Exception | None) -> None:
+    """mid_process has returned, in the step that waits for it or (late) between two steps."""
+    seq.mid = None
+    step = seq.waits_in
+    if step is None:
+        seq.outcome = (value, error)
+    else:
+        step._ended(seq, value, error)
+        step._send_if_done()
+
+
+def _sliced(seq: Sequence) -> None:
+    """mid_process goes on: has it used its time for this step?"""
+    step, limits = seq.waits_in, seq.instance.engine.limits
+    if (
+        step is not None
+        and seq.mid is not None
+        and seq.instance.used_ns >= 1e6 * limits.mid_ms * (seq.late_steps + 1)
+    ):
+        step._late(seq)
+        step._send_if_done()
+
+
+def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
+    """A sequence that goes on from where its parent is, in the same request."""
+    old, request = parent.context, parent.request
+    context = GuestContext(
+        vocabulary=old.vocabulary,
+        capabilities=old.capabilities,
+        limits=old.limits,
+        arg=b"",
+        variables=request.variables,
+        seed=request.seed ^ number,
+    )
+    context.sources = list(old.sources)
+    context.tokens = old.tokens
+    child = Sequence(number, instance, context, request, parent.arg_address)
+    child.length, child.step, child.has_row = parent.length, parent.step, parent.has_row
+    child.changed = parent.changed
+    request.live += 1
+    return child
+
+
+def _parse(fields: list[Any]) -> StepRequest:
+    try:
+        request = StepRequest(*fields)
+        if all(len(op) == 7 for op in request.ops):
+            return request
+    except TypeError as error:
+        raise ProtocolError(f"not a step: {error}") from error
+    raise ProtocolError("a step's operation has not 7 fields")

@@ -1,0 +1,90 @@
+"""Starts a private aicirt for this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
+from aicirt.settings import START_SECONDS
+
+
+class Daemon:
+    """An aicirt that belongs to this process and ends with it."""
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        limits: Mapping[str, int] | None = None,
+        store: Path | None = None,
+    ) -> None:
+        """Raises RuntimeFailure with the daemon's own words if it does not start."""
+        self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
+        self.socket_path = self._folder / "aicirt.sock"
+        self._log = self._folder / "aicirt.log"
+        read_fd, write_fd = os.pipe()
+        command = [sys.executable, "-m", "aicirt", "--socket", str(self.socket_path)]
+        command += ["--ready-fd", str(write_fd), "--owner-pid", str(os.getpid()), "--log-level", "warning"]
+        if workers is not None:
+            command += ["--workers", str(workers)]
+        if store is not None:
+            command += ["--store", str(store)]
+        for name, value in (limits or {}).items():
+            command += ["--limit", f"{name}={value}"]
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[write_fd],
+                    start_new_session=True,  # Ctrl-C in the terminal is for the engine, which then closes us
+                )
+            os.close(write_fd)
+            self.pid = self._process.pid
+            self._wait_ready(read_fd)
+        except BaseException:
+            with contextlib.suppress(OSError, AttributeError):
+                self._process.kill()
+                self._process.wait()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        finally:
+            os.close(read_fd)
+
+    def log(self) -> str:
+        """What the daemon has written to its log."""
+        with contextlib.suppress(OSError):
+            return self._log.read_text(errors="replace")
+        return ""
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Asks it to end, and makes it end when it does not."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_ready(self, fd: int) -> None:
+        readable, _, _ = select.select([fd], [], [], START_SECONDS)
+        if not readable:
+            raise RuntimeTimeoutError(
+                f"aicirt was not ready after {START_SECONDS:.0f} s; its log:\n{self.log()}"
+            )
+        if os.read(fd, 64) != b"ready\n":
+            status = self._process.wait()
+            raise RuntimeFailure(f"aicirt did not start (status {status}); its log:\n{self.log()}")

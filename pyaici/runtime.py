@@ -1,0 +1,318 @@
+"""The client: uploads controllers, makes sequences, and runs steps beside an engine's forward pass."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aicirt.errors import (
+    AiciError,
+    RuntimeFailure,
+    UnknownSequenceError,
+    VocabularyError,
+    WorkerDiedError,
+    error_from_wire,
+)
+from aicirt.ipc.layout import Layout
+from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Free, Start, StepRequest
+from aicirt.modules.info import ModuleInfo
+from pyaici.capabilities import ALL, Capabilities
+from pyaici.control import Control
+from pyaici.launch import Daemon
+from pyaici.link import WorkerLink
+from pyaici.step import StepInput
+from pyaici.steps import Step, StepPart
+
+if TYPE_CHECKING:
+    from pyaici.tokens import Vocabulary
+
+#: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
+START_TIMEOUT = 60.0
+_FLAG_SAMPLED, _FLAG_LOGPROB = 1, 2
+
+
+@dataclass(slots=True)
+class _Live:
+    link: WorkerLink
+    #: the controller has pre_process or post_process: it has a part on the critical path
+    critical: bool
+
+
+class Runtime:
+    """A connection to an aicirt, which is started if `socket` names none.
+
+    Use as a context manager, from one thread. Errors are `aicirt.errors.AiciError`.
+
+    ::
+
+        with Runtime() as runtime:
+            runtime.register(vocabulary)
+            module = runtime.upload("regex.wasm")
+            seq = runtime.instantiate(module.id, "[0-9]+", prompt_tokens)
+            step = runtime.begin_step([StepInput(seq)])
+            step.wait_pre()
+            logits = forward()          # mid_process runs meanwhile
+            result = step.wait().mid[seq]
+    """
+
+    def __init__(
+        self,
+        socket: str | Path | None = None,
+        *,
+        workers: int | None = None,
+        limits: Mapping[str, int] | None = None,
+        store: Path | None = None,
+        num_rows: int = 256,
+        num_dense: int = 4,
+    ) -> None:
+        """Joins the aicirt at `socket` (default: $AICI_SOCKET); without one starts its own.
+
+        `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an own one.
+        `num_rows` bounds the live sequences per worker: two mask rows each.
+        """
+        path = socket or os.environ.get("AICI_SOCKET")
+        self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
+        try:
+            self._control = Control(Path(path) if path else self._require_daemon().socket_path)
+        except BaseException:
+            if self._daemon is not None:
+                self._daemon.close()
+            raise
+        self._rows = num_rows, num_dense
+        self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
+        self._links: dict[tuple[int, int], WorkerLink] = {}
+        self._link_numbers = itertools.count()
+        self._live: dict[int, _Live] = {}
+        self._ids = itertools.count(1)
+        self._steps = itertools.count(1)
+        self._closed = False
+
+    # -- controllers ------------------------------------------------------------------------
+
+    def register(self, vocabulary: Vocabulary) -> None:
+        """Makes the vocabulary known; its image is built once per aicirt (a second for 100 k tokens).
+
+        Raises VocabularyError.
+        """
+        known = self._control.call("vocabulary", fingerprint=vocabulary.fingerprint)
+        if known is None:
+            spec = vocabulary.registration()
+            known = self._control.call("vocabulary", fingerprint=vocabulary.fingerprint, spec=spec)
+        if self._live:
+            raise VocabularyError("the vocabulary cannot change while sequences are live")
+        self._close_links()
+        self._vocabulary = known["id"], known["vocab_size"]
+
+    def upload(self, wasm: str | Path | bytes) -> ModuleInfo:
+        """Stores a module (bytes, or the path of a .wasm file) and compiles it.
+
+        Raises ModuleError with all reasons if it is no controller that this runtime takes.
+        """
+        data = wasm if isinstance(wasm, bytes) else Path(wasm).read_bytes()
+        return ModuleInfo.from_wire(self._control.call("upload", wasm=data))
+
+    def tag(self, module: str, tag: str) -> None:
+        """Gives a module (id or tag) a name by which it can be instantiated."""
+        self._control.call("tag", module=module, tag=tag)
+
+    def list(self) -> list[ModuleInfo]:
+        """All modules that are stored."""
+        return [ModuleInfo.from_wire(wire) for wire in self._control.call("list")]
+
+    def health(self) -> dict[str, Any]:
+        """Process ids, load and counters of the supervisor and its workers."""
+        return dict(self._control.call("health"))
+
+    # -- sequences ------------------------------------------------------------------------------
+
+    def instantiate(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        prompt: Sequence[int] = (),
+        *,
+        capabilities: Capabilities = ALL,
+        seed: int | None = None,
+    ) -> int:
+        """Starts a controller (id or tag) for a prompt and returns the sequence's number.
+
+        Returns after `init_prompt`. Raises UnknownModuleError, ArgumentError (the controller
+        refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
+        """
+        vocabulary = self._require_vocabulary()
+        placed = self._control.call(
+            "instantiate",
+            module=module,
+            arg=arg.encode() if isinstance(arg, str) else arg,
+            vocabulary=vocabulary[0],
+            capabilities=capabilities.to_wire(),
+        )
+        link = self._link(placed)
+        seq = self._fresh_id()
+        tokens = np.asarray(prompt, dtype="<u4").tobytes()
+        if seed is None:
+            seed = secrets.randbits(63)
+        link.send(Start(START, seq, placed["template"], tokens, capabilities.to_wire(), seed))
+        _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT)
+        if error is not None:
+            problem = error_from_wire(error)
+            problem.detail.setdefault("log", log)
+            raise problem
+        self._live[seq] = _Live(link, placed["has_pre"] or placed["has_post"])
+        return seq
+
+    def clone(self, seq: int) -> int:
+        """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number."""
+        live = self._get(seq)
+        child = self._fresh_id()
+        live.link.send(Clone(CLONE, seq, child))
+        _, _, error = live.link.expect(CLONED, child, START_TIMEOUT)
+        if error is not None:
+            raise error_from_wire(error)
+        live.link.inherit(seq, child)
+        self._live[child] = _Live(live.link, live.critical)
+        return child
+
+    def free(self, seqs: Iterable[int]) -> None:
+        """Ends sequences; numbers that are not live (any more) are ignored."""
+        by_link: dict[WorkerLink, list[int]] = {}
+        for seq in seqs:
+            live = self._live.pop(seq, None)
+            if live is not None:
+                live.link.forget(seq)
+                by_link.setdefault(live.link, []).append(seq)
+        for link, numbers in by_link.items():
+            if not link.dead:
+                try:
+                    link.send(Free(FREE, numbers))
+                except WorkerDiedError:
+                    continue
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def begin_step(self, inputs: Sequence[StepInput]) -> Step:
+        """Posts one step of some sequences and returns at once.
+
+        Raises UnknownSequenceError before anything is sent. The death of a worker is not
+        raised: its sequences get an error in the results.
+        """
+        number = next(self._steps)
+        parts: dict[WorkerLink, StepPart] = {}
+        ops: dict[WorkerLink, list[list[Any]]] = {}
+        for item in inputs:
+            live = self._get(item.seq)
+            link = live.link
+            part = parts.get(link)
+            if part is None:
+                part = parts[link] = StepPart(link)
+                ops[link] = []
+            part.seqs.append(item.seq)
+            part.critical = part.critical or live.critical
+            flags = (_FLAG_SAMPLED if item.sampled else 0) | (
+                _FLAG_LOGPROB if item.logprob == item.logprob else 0
+            )
+            ops[link].append(
+                [item.seq, flags, item.backtrack, item.tokens, item.logprob, item.allowed_mass, item.top]
+            )
+        for link, part in parts.items():
+            rows, dense = link.take_released()
+            try:
+                link.send(StepRequest(STEP, number, part.critical, rows, dense, ops[link]))
+            except RuntimeFailure as error:
+                part.failure = error
+        return Step(self, number, list(parts.values()))
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends all sequences, and the aicirt if this runtime started it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._live.clear()
+        self._control.close()
+        self._close_links()
+        if self._daemon is not None:
+            self._daemon.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _adopt(self, parent: int, children: Iterable[int]) -> None:
+        """A controller has forked: the children live where the parent lives."""
+        live = self._get(parent)
+        for child in children:
+            live.link.inherit(parent, child)
+            self._live[child] = _Live(live.link, live.critical)
+
+    def _ended(self, seq: int) -> None:
+        """The worker has ended this sequence."""
+        live = self._live.pop(seq, None)
+        if live is not None:
+            live.link.forget(seq)
+
+    def _get(self, seq: int) -> _Live:
+        try:
+            return self._live[seq]
+        except KeyError:
+            raise UnknownSequenceError(f"no live sequence has the number {seq}") from None
+
+    def _fresh_id(self) -> int:
+        # children that a worker numbers have the top bit set
+        while (seq := next(self._ids) & 0x7FFFFFFF) in self._live or seq == 0:
+            pass
+        return seq
+
+    def _link(self, placed: dict[str, Any]) -> WorkerLink:
+        key = placed["worker"], placed["generation"]
+        link = self._links.get(key)
+        if link is not None:
+            return link
+        vocabulary, size = self._require_vocabulary()
+        num_rows, num_dense = self._rows
+        layout = Layout(size, num_rows=num_rows, num_dense=num_dense)
+        link = WorkerLink(*key, placed["pid"], placed["bell"], layout)
+        try:
+            self._control.call(
+                "attach",
+                worker=key[0],
+                generation=key[1],
+                link=next(self._link_numbers) & 0x7F,
+                segment=link.segment.name,
+                bell=link.bell.name,
+                layout=layout.to_wire(),
+                vocabulary=vocabulary,
+            )
+            link.attached()
+        except AiciError:
+            link.close()
+            raise
+        self._links[key] = link
+        return link
+
+    def _close_links(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def _require_vocabulary(self) -> tuple[int, int]:
+        if self._vocabulary is None:
+            raise VocabularyError("register a vocabulary first: runtime.register(Vocabulary...)")
+        return self._vocabulary
+
+    def _require_daemon(self) -> Daemon:
+        assert self._daemon is not None
+        return self._daemon

@@ -1,0 +1,117 @@
+"""A step that has been posted: its two waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
+from aicirt.ipc.messages import MID, PRE
+from pyaici.step import MidResult, PreResult, StepResult, Verb
+
+if TYPE_CHECKING:
+    from pyaici.link import WorkerLink
+    from pyaici.runtime import Runtime
+
+#: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
+STEP_TIMEOUT = 10.0
+
+
+@dataclass(slots=True)
+class StepPart:
+    """What one worker does of a step."""
+
+    link: WorkerLink
+    seqs: list[int] = field(default_factory=list)
+    #: some controller in it has pre_process or post_process
+    critical: bool = False
+    #: the worker is gone or does not answer
+    failure: RuntimeFailure | None = None
+
+
+class Step:
+    """Call `wait_pre` before the forward pass and `wait` after it."""
+
+    __slots__ = ("_number", "_parts", "_pre", "_runtime")
+
+    def __init__(self, runtime: Runtime, number: int, parts: list[StepPart]) -> None:
+        self._runtime = runtime
+        self._number = number
+        self._parts = parts
+        self._pre: dict[int, PreResult] | None = None
+
+    def wait_pre(self) -> dict[int, PreResult]:
+        """What post_process and pre_process said; sequences that just continue are not listed.
+
+        The critical path: returns at once if no controller of the step has either.
+        """
+        if self._pre is not None:
+            return self._pre
+        results: dict[int, PreResult] = {}
+        for part in self._parts:
+            if not part.critical:
+                continue
+            if part.failure is None:
+                try:
+                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, spin=True)
+                except RuntimeFailure as error:
+                    part.failure = error
+                else:
+                    for seq, verb, payload in message[2]:
+                        results[seq] = self._verdict(seq, verb, payload)
+                    continue
+            for seq in part.seqs:
+                results[seq] = PreResult(Verb.ERROR, error=part.failure)
+                self._runtime._ended(seq)
+        self._pre = results
+        return results
+
+    def wait(self) -> StepResult:
+        """What mid_process said of every sequence that goes on; usually ready already."""
+        pre = self.wait_pre()
+        result = StepResult({})
+        for part in self._parts:
+            if part.failure is None:
+                try:
+                    _, _, entries, logs = part.link.expect(MID, self._number, STEP_TIMEOUT)
+                except RuntimeFailure as error:
+                    part.failure = error
+                else:
+                    for entry in entries:
+                        result.mid[entry[0]] = self._result(part, entry)
+                    result.logs.update((seq, text) for seq, text in logs)
+                    continue
+            self._fail(part, pre, result)
+        return result
+
+    def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
+        """The worker is gone: every sequence that was to go on ends with that error."""
+        lost = [seq for seq in part.seqs if pre.get(seq) is None or pre[seq].verb == Verb.FORK]
+        lost += [child for seq in lost if seq in pre for child in pre[seq].children]
+        for seq in lost:
+            result.mid[seq] = MidResult(Verb.ERROR, error=part.failure)
+            self._runtime._ended(seq)
+
+    def _verdict(self, seq: int, verb: int, payload: Any) -> PreResult:
+        if verb == Verb.FORK:
+            self._runtime._adopt(seq, payload)
+            return PreResult(Verb.FORK, children=payload)
+        if verb == Verb.ERROR:
+            self._runtime._ended(seq)
+            return PreResult(Verb.ERROR, error=error_from_wire(payload))
+        if verb == Verb.STOP:
+            self._runtime._ended(seq)
+        return PreResult(Verb(verb))
+
+    def _result(self, part: StepPart, entry: list[Any]) -> MidResult:
+        verb = entry[1]
+        if verb == Verb.SAMPLE:
+            return part.link.sample(entry)
+        if verb == Verb.SPLICE:
+            return MidResult(Verb.SPLICE, backtrack=entry[2], ff_tokens=entry[3])
+        if verb == Verb.LATE:
+            return MidResult(Verb.LATE)
+        if verb not in (Verb.STOP, Verb.ERROR):
+            raise ProtocolError(f"a result has the unknown verb {verb}")
+        self._runtime._ended(entry[0])
+        return MidResult(Verb(verb), error=error_from_wire(entry[2]) if entry[2] is not None else None)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from aicirt.errors import ProtocolError, SpaceError
+from aicirt.ipc import names
+from aicirt.ipc.layout import Layout
+from aicirt.ipc.rows import RowPool
+from aicirt.ipc.segment import Segment
+
+LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
+
+
+def shm_names() -> set[str]:
+    return {entry for entry in os.listdir("/dev/shm") if f"aici-{os.getuid()}-{os.getpid()}-" in entry}
+
+
+def test_both_sides_see_the_same_and_nothing_is_left() -> None:
+    segment = Segment.create(LAYOUT)
+    path = Path("/dev/shm") / segment.name.lstrip("/")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.stat().st_blocks * 512 >= LAYOUT.total, "the memory is not reserved"
+    other = Segment.open(segment.name, LAYOUT)
+    segment.unlink()
+    assert not shm_names()
+    assert segment.to_worker.try_write(b"hello")
+    assert other.to_worker.read() == b"hello"
+    other.close()
+    segment.close()
+
+
+def test_regions_do_not_overlap() -> None:
+    edges = [LAYOUT.to_worker, LAYOUT.to_client, LAYOUT.generations, LAYOUT.rows, LAYOUT.dense, LAYOUT.total]
+    assert edges == sorted(edges)
+    assert LAYOUT.dense - LAYOUT.rows >= 4 * LAYOUT.mask_words * 4
+    assert LAYOUT.total - LAYOUT.dense >= 2 * 1000 * 4
+
+
+def test_another_size_or_a_missing_segment_is_refused() -> None:
+    segment = Segment.create(LAYOUT)
+    with pytest.raises(ProtocolError, match="bytes"):
+        Segment.open(segment.name, Layout(1000, num_rows=80, num_dense=2, ring_bytes=4096))
+    segment.close()
+    with pytest.raises(ProtocolError, match="no shared-memory"):
+        Segment.open(segment.name, LAYOUT)
+
+
+def test_too_little_space_is_an_error_not_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fake: filling the real /dev/shm would take the machine's memory."""
+
+    def full(fd: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(SpaceError, match="/dev/shm has no room for .* --shm-size"):
+        Segment.create(LAYOUT)
+    assert not shm_names()
+
+
+def test_a_killed_process_leaves_nothing_for_long() -> None:
+    pid = os.fork()
+    if pid == 0:
+        segment = Segment.create(LAYOUT)
+        os.write(1, b"")
+        os._exit(0 if segment else 1)
+    os.waitpid(pid, 0)
+    assert any(f"-{pid}-" in name for name in os.listdir("/dev/shm"))
+    assert any(f"-{pid}-" in name for name in names.sweep_orphans())
+    assert not any(f"-{pid}-" in name for name in os.listdir("/dev/shm"))
+
+
+@pytest.mark.parametrize("wire", [None, [1, 2, 3], [0, 4, 0, 4096], [10, 1, 0, 4096], [10, 4, 0, 100]])
+def test_bad_layouts_are_refused(wire: object) -> None:
+    with pytest.raises(ProtocolError):
+        Layout.from_wire(wire)  # type: ignore[arg-type]
+
+
+def test_a_row_is_out_until_it_is_given_back_once() -> None:
+    pool = RowPool(memoryview(bytearray(LAYOUT.total)), LAYOUT, dense=False)
+    rows = [pool.take() for _ in range(4)]
+    assert len({row for row, _, _ in rows}) == 4
+    assert all(generation % 2 for _, generation, _ in rows)
+    with pytest.raises(SpaceError, match="4 mask rows"):
+        pool.take()
+    row, generation, _ = rows[0]
+    with pytest.raises(ProtocolError):
+        pool.give_back(row, generation + 2)
+    pool.give_back(row, generation)
+    with pytest.raises(ProtocolError, match="not out"):
+        pool.give_back(row, generation)
+    again, newer, _ = pool.take()
+    assert again == row and newer == generation + 2
+    with pytest.raises(ProtocolError, match="no mask row"):
+        pool.give_back(99, 1)
