@@ -15,6 +15,8 @@ from aicirt.wasm.inspect import ModuleShape
 from aicirt.wasm.reader import Reader
 
 MEMORY_GROW = 0x40
+#: instructions that work on any number of bytes at once, without a look at the time limit
+BULK = {0xFC08: "memory.init", 0xFC0A: "memory.copy", 0xFC0B: "memory.fill"}
 #: instructions that change a table: a clone would not see the change, because function
 #: references cannot be copied from one instance to another
 TABLE_MUTATORS = {
@@ -24,6 +26,8 @@ TABLE_MUTATORS = {
     0xFC0F: "table.grow",
     0xFC11: "table.fill",
 }
+
+_TWO_IMMEDIATES = (0xFC08, 0xFC0A, 0xFC0C, 0xFC0E)
 
 _LEB = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _ALTERNATIVES = (
@@ -38,11 +42,9 @@ _ALTERNATIVES = (
     rb"\xd0" + _LEB,
     rb"\x43[\x00-\xff]{4}",
     rb"\x44[\x00-\xff]{8}",
-    # saturating truncation, wide arithmetic; memory.init, data.drop, memory.copy, memory.fill,
-    # elem.drop, table.size
+    # saturating truncation, wide arithmetic; data.drop, elem.drop, table.size
     rb"\xfc[\x00-\x07\x13-\x16]",
-    rb"\xfc[\x09\x0b\x0d\x10]" + _LEB,
-    rb"\xfc[\x08\x0a]" + _LEB + _LEB,
+    rb"\xfc[\x09\x0d\x10]" + _LEB,
     # vectors: loads and stores; v128.const and shuffle; lane access; lane loads and stores; the rest
     rb"\xfd[\x00-\x0b\x5c\x5d]" + _LEB + _LEB,
     rb"\xfd[\x0c\x0d][\x00-\xff]{16}",
@@ -72,7 +74,7 @@ class Found:
 
 
 def scan(wasm: bytes, shape: ModuleShape) -> Iterator[Found]:
-    """Every memory.grow and every instruction of `TABLE_MUTATORS`, in order.
+    """Every memory.grow and every instruction of `BULK` and `TABLE_MUTATORS`, in order.
 
     Raises `ModuleError` for malformed code and unknown instructions.
     """
@@ -101,8 +103,8 @@ def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
 
 def _skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
     """Move behind an instruction that the expression does not know; whether to report it."""
-    if opcode == MEMORY_GROW or opcode in TABLE_MUTATORS:
-        for _ in range(2 if opcode in (0xFC0C, 0xFC0E) else 1):
+    if opcode == MEMORY_GROW or opcode in TABLE_MUTATORS or opcode in BULK:
+        for _ in range(2 if opcode in _TWO_IMMEDIATES else 1):
             reader.skip_leb()
         return True
     if opcode == 0x0E:  # br_table

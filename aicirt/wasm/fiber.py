@@ -59,6 +59,7 @@ class Fiber:
         limit_ns = instance.program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
         instance.limit_ns = limit_ns
         instance.used_ns = 0
+        instance.host_ns = instance.program.host_ns
 
     def poll(self) -> bool:
         """Run one slice (until the end, or 1 to 2 ticks); True when the call is done.

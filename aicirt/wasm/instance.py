@@ -45,6 +45,7 @@ class Instance:
         "failed",
         "fiber",
         "forks",
+        "host_ns",
         "limit_ns",
         "log",
         "mappings",
@@ -82,10 +83,11 @@ class Instance:
         self.failed = False
         #: the unfinished asynchronous call, if any
         self.fiber: Fiber | None = None
-        #: name, CPU limit and CPU use of the present call
+        #: name, CPU limit and CPU use of the present call, and what host functions may still use
         self.callback = ""
         self.limit_ns = 0
         self.used_ns = 0
+        self.host_ns = 0
         #: what the memory is a private copy of; None = the module's own data
         self.base_image: Image | None = None
         self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
@@ -243,6 +245,7 @@ class Instance:
         self.callback = EXPORTS[export][0]  # type: ignore[index]
         self.limit_ns = program.limit_ns[export]
         self.used_ns = 0
+        self.host_ns = program.host_ns
         engine.clock_start = -1
         engine.running = self
         engine.args[0] = arg

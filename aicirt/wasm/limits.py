@@ -29,6 +29,8 @@ class Limits:
     mid_ms: float = 20.0
     #: on the critical path between two forward passes
     post_ms: float = 1.0
+    #: time of slow host functions (tokenize) in one call that is not counted as the guest's
+    host_ms: float = 1000.0
     #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted apart
     shared_bytes: int = 256 << 20
 

@@ -28,6 +28,7 @@ class Program:
         "exports",
         "global_names",
         "has",
+        "host_ns",
         "initial_runs",
         "limit_ns",
         "limits",
@@ -62,6 +63,7 @@ class Program:
         }
         #: CPU time of a call in ns, by `Export`
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)
+        self.host_ns = int(limits.host_ms * 1e6)
         #: pages (offset, bytes) of a fresh memory that are not zero; found at the first snapshot
         self.initial_runs: list[tuple[int, int]] | None = None
         pre = ctypes.c_void_p()

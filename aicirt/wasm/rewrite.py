@@ -1,17 +1,21 @@
 """Rewrite a module so that the host can reach its whole mutable state.
 
 Memories, tables and mutable globals get exports under reserved names, and the start
-function becomes an export, so that a clone is not started again. memory.grow becomes a call
-of an added function that does the same and notes in an added global how many pages were
-refused last: wasmtime does not tell its host.
+function becomes an export, so that a clone is not started again.
+
+Some instructions become calls of added functions that do the same. That of memory.grow also
+notes in an added global how many pages were refused last, which wasmtime does not tell its
+host. Those of memory.copy, memory.fill and memory.init exist because time limits are looked
+at where functions begin and loops repeat: a long row of such instructions, each of which may
+take milliseconds, could not be interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aicirt.errors import ModuleError
-from aicirt.wasm.code import MEMORY_GROW, Found, scan
+from aicirt.wasm.code import BULK, MEMORY_GROW, Found, scan
 from aicirt.wasm.inspect import ModuleShape, inspect
 
 #: changes whenever the output for some input changes; part of the key of compiled artifacts
@@ -29,8 +33,10 @@ _TYPE, _FUNCTION, _GLOBAL, _EXPORT, _START, _CODE = 1, 3, 6, 7, 8, 10
 #: position of each section in a module: tags lie before globals, the data count before code
 _ORDER = {s: n for n, s in enumerate((1, 2, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11))}
 _KIND = {"function": 0, "table": 1, "memory": 2, "global": 3}
-#: func (param i32) (result i32); a mutable i32 that starts as 0
+#: func (param i32) (result i32), and func (param i32 i32 i32)
 _GROW_TYPE = bytes((0x60, 1, 0x7F, 1, 0x7F))
+_BULK_TYPE = bytes((0x60, 3, 0x7F, 0x7F, 0x7F, 0))
+#: a mutable i32 that starts as 0
 _REFUSED_GLOBAL = bytes((0x7F, 1, 0x41, 0, 0x0B))
 
 
@@ -59,47 +65,61 @@ def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
     if shape.start is not None:
         exports.append((START, "function", shape.start))
     sections: dict[int, bytes | None] = {_START: None}
-    grows = [found for found in scan(wasm, shape) if found.opcode == MEMORY_GROW]
-    if grows:
+    moved = [f for f in scan(wasm, shape) if f.opcode == MEMORY_GROW or f.opcode in BULK]
+    if moved:
+        sections |= _move_to_functions(wasm, shape, moved)
+    if _GLOBAL in sections:
         refused = len(shape.globals)
         exports += [(f"{GLOBAL}{refused}", "global", refused), (REFUSED, "global", refused)]
-        sections |= _watch_growth(wasm, shape, grows)
     entries = [leb(len(n)) + n.encode() + bytes([_KIND[k]]) + leb(i) for n, k, i in exports]
     sections[_EXPORT] = _appended(wasm, shape, _EXPORT, len(shape.exports), entries)
     return _assemble(wasm, shape, sections)
 
 
-def _watch_growth(wasm: bytes, shape: ModuleShape, grows: Sequence[Found]) -> dict[int, bytes]:
-    """New types, functions, globals and code, with `grows` replaced by calls."""
-    own_functions = len(shape.bodies)
-    own_globals = len(shape.globals) - sum(1 for i in shape.imports if i.kind == "global")
-    call = b"\x10" + leb(len(shape.functions))
-    return {
-        _TYPE: _appended(wasm, shape, _TYPE, len(shape.types), [_GROW_TYPE]),
-        _FUNCTION: _appended(wasm, shape, _FUNCTION, own_functions, [leb(len(shape.types))]),
-        _GLOBAL: _appended(wasm, shape, _GLOBAL, own_globals, [_REFUSED_GLOBAL]),
-        _CODE: _code(wasm, shape, grows, call) + _grow_function(len(shape.globals)),
+def _move_to_functions(wasm: bytes, shape: ModuleShape, moved: Sequence[Found]) -> dict[int, bytes | None]:
+    """New types, functions, globals and code, with `moved` instructions replaced by calls."""
+    instructions = list(dict.fromkeys(wasm[f.start : f.end] for f in moved))
+    calls = {code: b"\x10" + leb(len(shape.functions) + n) for n, code in enumerate(instructions)}
+    grow_type = len(shape.types)
+    types, bodies = [], b""
+    for code in instructions:
+        is_grow = code[0] == MEMORY_GROW
+        types.append(leb(grow_type if is_grow else grow_type + 1))
+        body = _grow_body(code, len(shape.globals)) if is_grow else _bulk_body(code)
+        bodies += leb(len(body)) + body
+    sections: dict[int, bytes | None] = {
+        _TYPE: _appended(wasm, shape, _TYPE, len(shape.types), [_GROW_TYPE, _BULK_TYPE]),
+        _FUNCTION: _appended(wasm, shape, _FUNCTION, len(shape.bodies), types),
+        _CODE: leb(len(shape.bodies) + len(instructions)) + _code(wasm, shape, moved, calls) + bodies,
     }
+    if any(f.opcode == MEMORY_GROW for f in moved):
+        own_globals = len(shape.globals) - sum(1 for i in shape.imports if i.kind == "global")
+        sections[_GLOBAL] = _appended(wasm, shape, _GLOBAL, own_globals, [_REFUSED_GLOBAL])
+    return sections
 
 
-def _grow_function(refused: int) -> bytes:
+def _grow_body(grow: bytes, refused: int) -> bytes:
     """``previous = memory.grow(pages); refused = previous == -1 ? pages : 0; return previous``"""
-    grow = bytes((0x20, 0, 0x40, 0, 0x21, 1))
-    select = bytes((0x20, 0, 0x41, 0, 0x20, 1, 0x41, 0x7F, 0x46, 0x1B))
     one_i32_local = bytes((1, 1, 0x7F))
-    body = one_i32_local + grow + select + b"\x24" + leb(refused) + bytes((0x20, 1, 0x0B))
-    return leb(len(body)) + body
+    grown = bytes((0x20, 0)) + grow + bytes((0x21, 1))
+    select = bytes((0x20, 0, 0x41, 0, 0x20, 1, 0x41, 0x7F, 0x46, 0x1B))
+    return one_i32_local + grown + select + b"\x24" + leb(refused) + bytes((0x20, 1, 0x0B))
 
 
-def _code(wasm: bytes, shape: ModuleShape, grows: Sequence[Found], call: bytes) -> bytes:
-    """The code section for one more body, which is still to be appended."""
+def _bulk_body(instruction: bytes) -> bytes:
+    """The instruction on the three arguments."""
+    return bytes((0, 0x20, 0, 0x20, 1, 0x20, 2)) + instruction + b"\x0b"
+
+
+def _code(wasm: bytes, shape: ModuleShape, moved: Sequence[Found], calls: Mapping[bytes, bytes]) -> bytes:
+    """All function bodies, with their sizes."""
     section = shape.section(_CODE)
     assert section
     by_function: dict[int, list[Found]] = {}
-    for found in grows:
+    for found in moved:
         by_function.setdefault(found.function - shape.imported_functions, []).append(found)
     done = section.start + _leb_length(wasm, section.start)
-    out = bytearray(leb(len(shape.bodies) + 1))
+    out = bytearray()
     for number, replaced in by_function.items():
         start, end = shape.bodies[number]
         # a body's size comes right behind the body before
@@ -107,7 +127,7 @@ def _code(wasm: bytes, shape: ModuleShape, grows: Sequence[Found], call: bytes) 
         body = bytearray()
         at = start
         for found in replaced:
-            body += wasm[at : found.start] + call
+            body += wasm[at : found.start] + calls[wasm[found.start : found.end]]
             at = found.end
         body += wasm[at:end]
         out += leb(len(body)) + body

@@ -4,7 +4,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.errors import ModuleError
-from aicirt.wasm.code import MEMORY_GROW, TABLE_MUTATORS, Found, scan
+from aicirt.wasm.code import BULK, MEMORY_GROW, TABLE_MUTATORS, Found, scan
 from aicirt.wasm.inspect import inspect
 
 #: one of each shape of instruction, with immediates that contain the bytes of table.set and memory.grow
@@ -21,9 +21,7 @@ INSTRUCTIONS = """
   (i64.store8 offset=64 (i32.const 0) (i64.const 38))
   (drop (f32.const 38)) (drop (f64.const 1e300)) (drop (i64.const -0x4026402640264026))
   (drop (memory.size)) (drop (i32.trunc_sat_f64_s (f64.const 1))) (drop (i64.extend8_s (i64.const 1)))
-  (memory.fill (i32.const 0) (i32.const 0) (i32.const 0))
-  (memory.copy (i32.const 0) (i32.const 0) (i32.const 0))
-  (memory.init $passive (i32.const 0) (i32.const 0) (i32.const 0)) (data.drop $passive) (elem.drop $e)
+  (data.drop $passive) (elem.drop $e)
   (drop (v128.const i8x16 38 64 38 64 38 64 38 64 38 64 38 64 38 64 38 64))
   (drop (i8x16.shuffle 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 31 (local.get $v) (local.get $v)))
   (drop (i32x4.extract_lane 3 (local.get $v)))
@@ -58,6 +56,9 @@ def test_ordinary_instructions_of_every_shape_are_passed_over() -> None:
     ("code", "opcode"),
     [
         ("(drop (memory.grow (i32.const 1)))", MEMORY_GROW),
+        ("(memory.fill (i32.const 0) (i32.const 0) (i32.const 0))", 0xFC0B),
+        ("(memory.copy (i32.const 0) (i32.const 0) (i32.const 0))", 0xFC0A),
+        ("(memory.init $passive (i32.const 0) (i32.const 0) (i32.const 0))", 0xFC08),
         ("(table.set $t (i32.const 0) (ref.null func))", 0x26),
         ("(drop (table.grow $t (ref.null func) (i32.const 1)))", 0xFC0F),
         ("(table.fill $t (i32.const 0) (ref.null func) (i32.const 1))", 0xFC11),
@@ -66,7 +67,7 @@ def test_ordinary_instructions_of_every_shape_are_passed_over() -> None:
     ],
 )
 def test_the_wanted_instructions_are_found_anywhere(code: str, opcode: int) -> None:
-    assert opcode == MEMORY_GROW or opcode in TABLE_MUTATORS
+    assert opcode == MEMORY_GROW or opcode in TABLE_MUTATORS or opcode in BULK
     for body, count in ((code, 1), (INSTRUCTIONS + code, 1), (code + INSTRUCTIONS + code, 2)):
         found = _scan(body)
         assert [f.opcode for f in found] == [opcode] * count

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import wasmtime
 
-from aicirt.errors import MemoryLimitError, ModuleError, TrapError
+from aicirt.errors import MemoryLimitError, ModuleError, TimeLimitError, TrapError
 from aicirt.wasm import Export, Instance
 from aicirt.wasm.inspect import inspect
 from aicirt.wasm.rewrite import RESERVED, leb, rewrite
 
-from .conftest import controller
+from .conftest import REQUIRED, controller
 
 GROW = '(func (export "aici_pre_process") (result i32) {})'
 Make = Callable[..., Instance]
@@ -102,6 +103,36 @@ def test_growing_behaves_as_before() -> None:
         exports: Any = wasmtime.Instance(store, wasmtime.Module(engine, variant), []).exports(store)
         answers.append([exports["run"](store, n) for n in (1, 0, 7, 30, 5)] + [exports["last"](store)])
     assert answers[0] == answers[1]
+
+
+def test_bulk_instructions_behave_as_before() -> None:
+    body = """(data $one "0123456789") (data $two "abcdefghij")
+      (func (export "run") (param i32) (result i64)
+        (memory.fill (i32.const 100) (i32.const 7) (local.get 0))
+        (memory.init $one (i32.const 104) (i32.const 2) (i32.const 3))
+        (memory.init $two (i32.const 108) (i32.const 0) (i32.const 4))
+        (memory.copy (i32.const 105) (i32.const 101) (i32.const 8))
+        (i64.xor (i64.load (i32.const 100)) (i64.mul (i64.const 3) (i64.load (i32.const 108)))))"""
+    wasm = controller(body)
+    assert not any(name == "refused" for name in _reserved(rewrite(wasm)))
+    engine = wasmtime.Engine()
+    answers = []
+    for variant in (wasm, rewrite(wasm)):
+        store = wasmtime.Store(engine)
+        exports: Any = wasmtime.Instance(store, wasmtime.Module(engine, variant), []).exports(store)
+        answers.append([exports["run"](store, n) for n in (0, 1, 5, 16)])
+        with pytest.raises(wasmtime.Trap):
+            exports["run"](store, 65437)
+    assert answers[0] == answers[1] and len(set(answers[0])) == 4
+
+
+def test_a_row_of_bulk_instructions_can_be_interrupted(make: Make) -> None:
+    fill = "(memory.fill (i32.const 0) (i32.const 1) (i32.const 60000000))"
+    guest = make(GROW.format(fill * 200 + "(i32.const 0)"), required=REQUIRED.replace(" 1)", " 1000)"))
+    start = time.monotonic()
+    with pytest.raises(TimeLimitError) as caught:
+        guest.call(Export.PRE)
+    assert caught.value.detail["used_ms"] < 100 and time.monotonic() - start < 1
 
 
 def test_a_trap_after_a_refused_growth_is_a_memory_error(make: Make) -> None:

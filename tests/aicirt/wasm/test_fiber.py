@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from aicirt.errors import RuntimeFailure, TimeLimitError, TrapError
+from aicirt.wasm import Export, Fiber, Instance
+
+from .conftest import IMPORTS
+
+Make = Callable[..., Instance]
+FUNCTION = '(func (export "{}") (result i32) (local $i i32) {})'
+ENDLESS = "(loop $l (br $l)) (i32.const 0)"
+#: counts down for tens of milliseconds
+LONG = """(local.set $i (i32.const 60000000))
+  (loop $l (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1))))) (i32.const 77)"""
+
+
+def _pre(code: str) -> str:
+    return FUNCTION.format("aici_pre_process", code)
+
+
+def test_a_short_call_ends_in_its_first_slice(make: Make) -> None:
+    guest = make('(func (export "aici_init") (param i32) (result i32) (i32.add (local.get 0) (i32.const 1)))')
+    fiber = Fiber(guest, Export.INIT, (0xFFFFFFF0,))
+    assert not fiber.done and guest.fiber is fiber
+    assert fiber.poll() and fiber.done and fiber.result == 0xFFFFFFF1
+    assert guest.fiber is None
+    with pytest.raises(RuntimeFailure, match="is over"):
+        fiber.poll()
+
+
+def test_endless_and_finite_guests_interleave_on_one_thread(make: Make) -> None:
+    endless, finite = make(_pre(ENDLESS)), make(_pre(LONG))
+    first, second = Fiber(endless, Export.PRE, limit_ms=10_000), Fiber(finite, Export.PRE, limit_ms=10_000)
+    slices = 0
+    while not second.poll():
+        assert not first.poll()
+        slices += 1
+    assert second.result == 77 and slices >= 3
+    assert endless.used_ns > 1e6 * slices / 2
+    first.cancel()
+
+
+def test_a_slice_takes_one_to_two_ticks(make: Make) -> None:
+    fiber = Fiber(make(_pre(ENDLESS)), Export.PRE, limit_ms=10_000)
+    took = []
+    for _ in range(20):
+        start = time.thread_time()
+        assert not fiber.poll()
+        took.append((time.thread_time() - start) * 1e3)
+    assert sorted(took)[10] < 3
+    fiber.cancel()
+
+
+def test_the_limit_counts_all_slices(make: Make) -> None:
+    guest = make(_pre(ENDLESS))
+    fiber = Fiber(guest, Export.PRE, limit_ms=15)
+    start = time.thread_time()
+    with pytest.raises(TimeLimitError) as caught:
+        fiber.run()
+    assert time.thread_time() - start >= 0.015
+    assert 15 <= caught.value.detail["used_ms"] < 25
+    assert guest.fiber is None and guest.failed
+
+
+def test_traps_and_host_exits_end_a_fiber(make: Make) -> None:
+    with pytest.raises(TrapError):
+        Fiber(make(_pre("unreachable")), Export.PRE).run()
+    guest = make(_pre("(drop (call $tokenize (i32.const 0) (i32.const 0))) unreachable"), imports=IMPORTS)
+    with pytest.raises(ZeroDivisionError):
+        Fiber(guest, Export.PRE).run()
+    with pytest.raises(RuntimeFailure):
+        Fiber(guest, Export.PRE)
+
+
+def test_recursion_without_end_traps_on_the_stack_of_a_fiber(make: Make) -> None:
+    deep = "(func $r (result i32) (i32.add (call $r) (i32.const 1)))"
+    with pytest.raises(TrapError) as caught:
+        Fiber(make(deep + _pre("(call $r)")), Export.PRE).run()
+    assert caught.value.detail["trap"] == "stack_overflow"
+
+
+def test_a_guest_in_the_middle_of_a_call_refuses_everything_else(make: Make) -> None:
+    guest = make(_pre(ENDLESS))
+    fiber = Fiber(guest, Export.PRE, limit_ms=10_000)
+    fiber.poll()
+    for use in (
+        lambda: guest.call(Export.MID),
+        lambda: Fiber(guest, Export.MID),
+        guest.snapshot,
+        guest.fork,
+    ):
+        with pytest.raises(RuntimeFailure, match="asynchronous"):
+            use()
+    fiber.cancel()
+    with pytest.raises(RuntimeFailure, match="only be closed"):
+        guest.call(Export.MID)
+
+
+@pytest.mark.parametrize("polls", [0, 1, 5])
+def test_half_run_fibers_can_be_dropped_in_any_order(make: Make, polls: int) -> None:
+    sibling = make(_pre(LONG))
+    alive = Fiber(sibling, Export.PRE, limit_ms=10_000)
+    for order in ("cancel", "close", "forget"):
+        guest = make(_pre(ENDLESS))
+        fiber = Fiber(guest, Export.PRE, limit_ms=10_000)
+        for _ in range(polls):
+            assert not fiber.poll()
+        if order == "cancel":
+            fiber.cancel()
+            fiber.cancel()
+        if order != "forget":
+            guest.close()
+            assert guest.fiber is None
+        del fiber
+        alive.poll() if not alive.done else None
+    if not alive.done:
+        alive.run()
+    assert alive.result == 77
+
+
+def test_synchronous_and_asynchronous_calls_alternate_on_one_guest(make: Make) -> None:
+    count = "(global.set $n (i32.add (global.get $n) (i32.const 1))) (global.get $n)"
+    guest = make(
+        "(global $n (mut i32) (i32.const 0))" + _pre(LONG),
+        mid=FUNCTION.format("aici_mid_process", count),
+    )
+    for turn in range(100):
+        assert guest.call(Export.MID) == 2 * turn + 1
+        assert Fiber(guest, Export.MID).run() == 2 * turn + 2
+    assert Fiber(guest, Export.PRE, limit_ms=10_000).run() == 77
+    assert guest.call(Export.MID) == 201
+
+
+def test_arguments_are_counted(make: Make) -> None:
+    with pytest.raises(RuntimeFailure, match="takes 0 arguments"):
+        Fiber(make(), Export.MID, (1,))

@@ -1,0 +1,173 @@
+"""Time limits count the guest's own CPU time; the ticker behind them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aicirt.errors import MemoryLimitError, RuntimeFailure, TimeLimitError
+from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm.reader import FuncType
+
+from .conftest import controller
+
+Make = Callable[..., Instance]
+PRE = '(func (export "aici_pre_process") (result i32) (local $i i32) {})'
+ENDLESS = "(loop $l (br $l)) (i32.const 0)"
+SPIN = (
+    "(local.set $i (i32.const {})) (loop $l (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))"
+)
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """As many processes that never sleep as cause each core to be shared by three."""
+    code = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    processes = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2 * (os.cpu_count() or 1))]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_well_behaved_calls_are_never_ended_beside_busy_processes(make: Make, busy: None) -> None:
+    """A wall-clock limit of 1 ms ends a fifth of such calls even on an idle machine."""
+    guest = make(PRE.format(SPIN.format(60_000) + "(i32.const 5)"))
+    slowest = 0.0
+    give_up = time.monotonic() + 12
+    calls = 0
+    while calls < 10_000 and time.monotonic() < give_up:
+        start = time.monotonic()
+        assert guest.call(Export.PRE) == 5
+        slowest = max(slowest, time.monotonic() - start)
+        calls += 1
+    assert calls > 1000
+    assert slowest > 0.001, "nothing was ever preempted: the test shows nothing"
+
+
+def test_fibers_are_never_ended_early_beside_busy_processes(make: Make, busy: None) -> None:
+    guest = make(PRE.format(SPIN.format(3_000_000) + "(i32.const 5)"))
+    for _ in range(100):
+        assert Fiber(guest, Export.PRE, limit_ms=20).run() == 5
+
+
+def test_a_runaway_ends_soon_beside_busy_processes(make: Make, busy: None) -> None:
+    with pytest.raises(TimeLimitError) as caught:
+        make(PRE.format(ENDLESS)).call(Export.PRE)
+    assert 1 <= caught.value.detail["used_ms"] < 10
+
+
+def test_time_that_the_host_needs_is_not_the_guests(engine: Engine, ticker: Ticker) -> None:
+    def work(_guest: Instance) -> int:
+        end = time.thread_time() + 0.008
+        while time.thread_time() < end:
+            pass
+        return 0
+
+    imports = '(import "test" "work" (func $work (result i32)))'
+    code = """(local.set $i (i32.const 3)) (loop $l (drop (call $work))
+      (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1))))) (i32.const 0)"""
+    for timed, ends in ((False, True), (True, False)):
+        linker = Linker(engine, [HostFunction("test", "work", FuncType((), ("i32",)), work, timed)])
+        program = Program.compile(linker, controller(PRE.format(code), imports=imports))
+        for run in (lambda g: g.call(Export.PRE), lambda g: Fiber(g, Export.PRE, limit_ms=1).run()):
+            guest = Instance(program)
+            with ticker:
+                if ends:
+                    with pytest.raises(TimeLimitError):
+                        run(guest)
+                else:
+                    run(guest)
+            guest.close()
+        program.close()
+        linker.close()
+
+
+@pytest.mark.parametrize(
+    "place", ["(func $s (loop $l (br $l))) (start $s)", '(func (export "_initialize") (loop $l (br $l)))']
+)
+def test_a_start_function_that_loops_ends_at_its_limit(place: str) -> None:
+    engine = Engine(Limits(init_ms=20))
+    ticker, linker = Ticker(engine), Linker(engine, [])
+    program = Program.compile(linker, controller(place))
+    guest = Instance(program)
+    with ticker, pytest.raises(TimeLimitError) as caught:
+        guest.start()
+    assert caught.value.detail["limit_ms"] == 20
+    for part in (guest, program, linker, ticker, engine):
+        part.close()
+
+
+def test_init_has_its_own_limit(make: Make) -> None:
+    spin = SPIN.format(30_000_000)
+    guest = make(f'(func (export "aici_init") (param i32) (result i32) (local $i i32) {spin} (i32.const 9))')
+    assert guest.call(Export.INIT, 0) == 9  # longer than pre_process may take
+
+
+def test_memory_and_tables_are_limited_at_the_start(engine: Engine, linker: Linker) -> None:
+    for required in (
+        '(memory (export "memory") 1025)',
+        '(memory (export "memory") 1) (table 100001 funcref)',
+    ):
+        markers = '(func (export "aici_abi_v1")) (func (export "aici_arg") (result i32) (i32.const 0))'
+        program = Program.compile(linker, controller(required=required + markers))
+        with pytest.raises((MemoryLimitError, RuntimeFailure), match="limit"):
+            Instance(program)
+        gc.collect()
+        program.close()
+
+
+def test_growth_stops_at_the_limit(make: Make) -> None:
+    guest = make(PRE.format("(memory.grow (i32.const 1023))"))
+    assert guest.call(Export.PRE) == 1
+    assert guest.call(Export.PRE) == 0xFFFFFFFF
+    with pytest.raises(MemoryLimitError):
+        guest.grow(1)
+
+
+def test_the_ticker_ticks_only_while_it_is_armed(make: Make, ticker: Ticker) -> None:
+    """An endless fiber makes progress without end when nothing ticks; so look at slices."""
+    ticker.disarm()  # the fixture armed it
+    before = time.process_time()
+    time.sleep(0.3)
+    idle = time.process_time() - before
+    ticker.arm()
+    fiber = Fiber(make(PRE.format(ENDLESS)), Export.PRE, limit_ms=1000)
+    assert not fiber.poll()
+    fiber.cancel()
+    assert idle < 0.02
+
+
+def test_arming_nests(engine: Engine, linker: Linker, ticker: Ticker) -> None:
+    program = Program.compile(linker, controller(PRE.format(ENDLESS)))
+    guest = Instance(program)
+    with ticker:
+        with ticker:
+            pass
+        with pytest.raises(TimeLimitError):
+            guest.call(Export.PRE)
+    guest.close()
+    program.close()
+
+
+def test_a_closed_ticker_says_so(engine: Engine) -> None:
+    ticker = Ticker(engine)
+    ticker.close()
+    ticker.close()
+    with pytest.raises(RuntimeFailure, match="closed"):
+        ticker.arm()
+
+
+def test_tickers_come_and_go_with_their_engines() -> None:
+    for _ in range(20):
+        engine = Engine()
+        ticker = Ticker(engine)
+        ticker.arm()
+        ticker.close()
+        engine.close()
