@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.errors import VocabularyError
+from pyaici.tokens.vocabulary import Vocabulary
 
 _ROLES = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
 
@@ -27,6 +28,17 @@ class Companion:
     eos: tuple[int, ...] = ()
     #: width of the logits, from the model configuration
     vocab_size: int | None = None
+
+    def configure(self, vocabulary: Vocabulary) -> Vocabulary:
+        """The vocabulary with the end tokens and the width that the model's configuration gives.
+
+        Raises VocabularyError if an end token is beyond all tokens.
+        """
+        width = self.vocab_size or vocabulary.vocab_size
+        vocabulary = vocabulary.cut(max(width, vocabulary.vocab_size))
+        if self.eos:
+            vocabulary = vocabulary.ending_with(self.eos)
+        return vocabulary.cut(width)
 
 
 def token_ids(value: int | Iterable[int] | None) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from pyaici.tokens.vocabulary import Vocabulary
 
 #: files that hold a tokenizer, in the order in which a folder is searched
 _TOKENIZER_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
+
+_Adjust = Callable[[Companion], Companion]
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
 _RWKV_LINE = re.compile(rb"\d+ b?['\"]")
@@ -46,39 +48,40 @@ def load_vocabulary(
 
     Raises VocabularyError if the file is none of these or the bytes of its tokens are unknown.
     """
-    companion = Companion(vocab_size=vocab_size)
+
+    def adjust(companion: Companion) -> Companion:
+        companion.vocab_size = vocab_size or companion.vocab_size
+        companion.eos = token_ids(eos) or companion.eos
+        return companion
+
     if isinstance(source, (str, Path)):
-        vocabulary = _from_path(Path(source), vocab_size)
+        vocabulary = _from_path(Path(source), adjust)
     elif is_transformers_tokenizer(source):
-        vocabulary = vocabulary_from_transformers(
-            source, lambda path: _from_file(path, companion), vocab_size
-        )
+        vocabulary = _from_transformers(source, adjust)
     elif hasattr(source, "to_str") and hasattr(source, "get_vocab_size"):
-        vocabulary = vocabulary_from_json(json.loads(source.to_str()), companion, "tokenizers")
+        vocabulary = vocabulary_from_json(json.loads(source.to_str()), adjust(Companion()), "tokenizers")
     elif hasattr(source, "_mergeable_ranks") and hasattr(source, "_pat_str"):
-        vocabulary = vocabulary_from_encoding(source)
+        vocabulary = adjust(Companion()).configure(vocabulary_from_encoding(source))
     else:
         raise VocabularyError(
             f"{type(source).__name__} is no tokenizer: give one of Transformers, tokenizers or tiktoken, "
             "or a path"
         )
-    if vocab_size is not None and vocabulary.vocab_size != vocab_size:
-        vocabulary = vocabulary.cut(vocab_size)
-    if eos is not None:
-        vocabulary = replace(vocabulary, eos=token_ids(eos))
     return vocabulary if name is None else replace(vocabulary, name=name)
 
 
-def _from_path(path: Path, vocab_size: int | None) -> Vocabulary:
+def _from_transformers(source: object, adjust: _Adjust) -> Vocabulary:
+    return vocabulary_from_transformers(source, lambda path: _from_file(path, adjust(Companion())), adjust)
+
+
+def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
     if path.is_file():
-        companion = read_companion(path.parent)
-        companion.vocab_size = vocab_size or companion.vocab_size
-        return _from_file(path, companion)
+        return _from_file(path, adjust(read_companion(path.parent)))
     if not path.is_dir():
         raise VocabularyError(f"there is no file or folder {path}")
     for file in _TOKENIZER_FILES:
         if (path / file).is_file():
-            return replace(_from_path(path / file, vocab_size), name=path.name)
+            return replace(_from_path(path / file, adjust), name=path.name)
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -90,8 +93,7 @@ def _from_path(path: Path, vocab_size: int | None) -> Vocabulary:
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise VocabularyError(f"{path} has no tokenizer that Transformers can load: {error}") from error
-    companion = Companion(vocab_size=vocab_size)
-    return vocabulary_from_transformers(tokenizer, lambda file: _from_file(file, companion), vocab_size)
+    return _from_transformers(tokenizer, adjust)
 
 
 def _from_file(path: Path, companion: Companion) -> Vocabulary:
@@ -101,12 +103,12 @@ def _from_file(path: Path, companion: Companion) -> Vocabulary:
     if data.lstrip()[:1] == b"{":
         spec = _parse(data, path)
         if is_tekken(spec):
-            return _configured(vocabulary_from_tekken(spec, name), companion)
+            return companion.configure(vocabulary_from_tekken(spec, name))
         return vocabulary_from_json(spec, companion, name)
     if _RANK_LINE.match(data):
-        return _configured(vocabulary_from_ranks(read_rank_file(path), name=name), companion)
+        return companion.configure(vocabulary_from_ranks(read_rank_file(path), name=name))
     if _RWKV_LINE.match(data):
-        return _configured(vocabulary_from_rwkv(path, name), companion)
+        return companion.configure(vocabulary_from_rwkv(path, name))
     spec, roles = tokenizer_json_from_model(data)
     companion.roles = {**roles, **companion.roles}
     return vocabulary_from_json(spec, companion, name)
@@ -118,10 +120,3 @@ def _parse(data: bytes, path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
     return spec
-
-
-def _configured(vocabulary: Vocabulary, companion: Companion) -> Vocabulary:
-    """With the width and the end tokens that the model's configuration gives."""
-    if companion.vocab_size:
-        vocabulary = vocabulary.cut(companion.vocab_size)
-    return replace(vocabulary, eos=companion.eos) if companion.eos else vocabulary

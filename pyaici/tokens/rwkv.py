@@ -12,11 +12,11 @@ from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary
 _END = 0
 
 
-def vocabulary_from_rwkv(path: Path, name: str, vocab_size: int | None = None) -> Vocabulary:
+def vocabulary_from_rwkv(path: Path, name: str) -> Vocabulary:
     """Each line is an id, a Python string or bytes literal, and its number of bytes.
 
-    The tokenizer of these models is longest match. `vocab_size` is the width of the logits
-    (65536 in the published models). Raises VocabularyError with the line number.
+    The tokenizer of these models is longest match; their logits are wider (65536) than the file.
+    Raises VocabularyError with the line number.
     """
     found: dict[int, bytes] = {}
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):
@@ -37,12 +37,10 @@ def vocabulary_from_rwkv(path: Path, name: str, vocab_size: int | None = None) -
     if not found or min(found) <= _END:
         raise VocabularyError(f"{path}: ids must begin at {_END + 1}")
     tokens = [found.get(token, b"") for token in range(max(found) + 1)]
-    vocabulary = Vocabulary(
+    return Vocabulary(
         tokens=tokens,
         special_names={_END: "<|endoftext|>"},
         eos=(_END,),
-        vocab_size=max(len(tokens), vocab_size or 0),
         name=name,
         tokenizer=TokenizerBlob("longest"),
     )
-    return vocabulary.cut(vocab_size) if vocab_size else vocabulary

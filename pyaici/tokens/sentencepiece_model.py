@@ -66,8 +66,10 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
 
 
 def _added_tokens(model: _Model) -> Iterator[dict[str, Any]]:
+    # BPE cuts user-defined symbols out of the text first; Unigram prefers them, as their score is 0.
+    cut_out = (_UNKNOWN, _CONTROL, _USER_DEFINED) if model.algorithm == _BPE else (_UNKNOWN, _CONTROL)
     for token, piece in enumerate(model.pieces):
-        if piece.kind in (_UNKNOWN, _CONTROL, _USER_DEFINED):
+        if piece.kind in cut_out:
             special = piece.kind != _USER_DEFINED
             flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": not special}
             yield {"id": token, "content": piece.text, "special": special, **flags}

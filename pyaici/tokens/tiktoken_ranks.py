@@ -24,12 +24,13 @@ def vocabulary_from_ranks(
     bos: int | None = None,
     pad: int | None = None,
     unk: int | None = None,
-    vocab_size: int | None = None,
+    vocab_size: int = 0,
 ) -> Vocabulary:
     """The vocabulary of a byte pair encoding in which the token id is the rank of the merge.
 
     `pattern` is the regular expression that splits text into words; without it the runtime
-    tokenizes by longest match. Raises VocabularyError for ranks that are not unique or names
+    tokenizes by longest match. `vocab_size` is the width of the logits, if it is more than the highest
+    id tells. Raises VocabularyError for ranks that are not unique or names
     that take the id of a rank.
     """
     if not ranks:
@@ -45,18 +46,17 @@ def vocabulary_from_ranks(
     if pattern is not None:
         spec = {"pattern": oniguruma_pattern(pattern), "first": first, "end": end}
         blob = TokenizerBlob("ranks", json.dumps(spec).encode())
-    vocabulary = Vocabulary(
+    return Vocabulary(
         tokens=tokens,
         special_names=special_names,
         eos=eos,
         bos=bos,
         pad=pad,
         unk=unk,
-        vocab_size=max(len(tokens), vocab_size or 0),
+        vocab_size=vocab_size,
         name=name,
         tokenizer=blob,
     )
-    return vocabulary.cut(vocab_size) if vocab_size else vocabulary
 
 
 def vocabulary_from_encoding(encoding: Any) -> Vocabulary:

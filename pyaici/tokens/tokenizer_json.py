@@ -39,11 +39,11 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
         raise VocabularyError("tokenizer.json has an empty vocabulary")
     size = max((*text, *special)) + 1
     tokens = [text.get(token, b"") if token not in special else b"" for token in range(size)]
-    roles = {role: ids.get(content) for role, content in companion.roles.items()}
+    roles = {role: ids[content] for role, content in companion.roles.items() if content in ids}
     vocabulary = Vocabulary(
         tokens=tokens,
         special_names=special,
-        eos=eos_tokens(companion.eos, roles.get("eos")),
+        eos=(roles["eos"],) if "eos" in roles else (),
         bos=roles.get("bos"),
         pad=roles.get("pad"),
         unk=roles.get("unk", unk[0] if unk else None),
@@ -51,14 +51,7 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
         name=name,
         tokenizer=tokenizers_blob(spec, special),
     )
-    return vocabulary.cut(companion.vocab_size) if companion.vocab_size else vocabulary
-
-
-def eos_tokens(configured: tuple[int, ...], own: int | None) -> tuple[int, ...]:
-    """The tokens that end a text: those of the generation configuration, the tokenizer's own first."""
-    if not configured:
-        return () if own is None else (own,)
-    return tuple(sorted(configured, key=lambda token: token != own))
+    return companion.configure(vocabulary)
 
 
 def _model(spec: dict[str, Any]) -> dict[str, Any]:

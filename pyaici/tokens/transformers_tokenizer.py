@@ -11,7 +11,7 @@ from aicirt.errors import VocabularyError
 from pyaici.tokens.companion import Companion, read_companion
 from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
 from pyaici.tokens.tiktoken_ranks import vocabulary_from_ranks
-from pyaici.tokens.tokenizer_json import eos_tokens, vocabulary_from_json
+from pyaici.tokens.tokenizer_json import vocabulary_from_json
 from pyaici.tokens.vocabulary import Vocabulary
 
 
@@ -22,19 +22,19 @@ def is_transformers_tokenizer(source: object) -> bool:
 
 
 def vocabulary_from_transformers(
-    source: Any, load_file: Callable[[Path], Vocabulary], vocab_size: int | None = None
+    source: Any, load_file: Callable[[Path], Vocabulary], adjust: Callable[[Companion], Companion]
 ) -> Vocabulary:
     """The vocabulary of a Transformers tokenizer.
 
     `load_file` reads the file behind a tokenizer that only wraps one (mistral-common). The files
     in the tokenizer's folder, if it came from one, tell the tokens that end a text and the width of
-    the logits. Raises VocabularyError, naming the class, if nothing tells the bytes of its tokens.
+    the logits; `adjust` puts in what the caller knows better.
+    Raises VocabularyError, naming the class, if nothing tells the bytes of its tokens.
     """
     if wrapped := getattr(getattr(source, "tokenizer", None), "instruct_tokenizer", None):
         return load_file(Path(wrapped.tokenizer.file_path))
     name = str(source.name_or_path)
-    companion = _companion(source)
-    companion.vocab_size = vocab_size or companion.vocab_size
+    companion = adjust(_companion(source))
     if backend := getattr(source, "backend_tokenizer", None):
         return vocabulary_from_json(json.loads(backend.to_str()), companion, name)
     if encoding := _tiktoken_encoding(source):
@@ -69,18 +69,18 @@ def _tiktoken_encoding(source: Any) -> Any:
 def _from_encoding(encoding: Any, source: Any, companion: Companion, name: str) -> Vocabulary:
     special = {**encoding._special_tokens}
     special.update((text, token) for token, (text, is_special) in companion.added.items() if is_special)
-    ids = {role: special.get(text) for role, text in companion.roles.items()}
-    return vocabulary_from_ranks(
+    ids = {role: special[text] for role, text in companion.roles.items() if text in special}
+    vocabulary = vocabulary_from_ranks(
         encoding._mergeable_ranks,
         name=name,
         pattern=encoding._pat_str,
         special=special,
-        eos=eos_tokens(companion.eos, ids.get("eos")),
+        eos=(ids["eos"],) if "eos" in ids else (),
         bos=ids.get("bos"),
         pad=ids.get("pad"),
         unk=ids.get("unk"),
-        vocab_size=companion.vocab_size,
     )
+    return companion.configure(vocabulary)
 
 
 def _renumbered(spec: dict[str, Any], source: Any) -> dict[str, Any]:

@@ -58,6 +58,11 @@ class Vocabulary:
                 raise VocabularyError(f"special token {label!r} has id {token}, not below {size}")
             if token < len(self.tokens) and self.tokens[token]:
                 raise VocabularyError(f"special token {label!r} ({token}) also has bytes; it must have none")
+        for token in self.eos:
+            if 0 <= token < len(self.tokens) and self.tokens[token]:
+                raise VocabularyError(
+                    f"token {token} ends a text and also has bytes; use Vocabulary.ending_with"
+                )
         named = {"bos": (self.bos,), "pad": (self.pad,), "unk": (self.unk,), "eos": self.eos}
         for role, ids in named.items():
             for number in ids:
@@ -101,6 +106,21 @@ class Vocabulary:
             out.append(self.tokens[token] if token < known else b"")
         return b"".join(out)
 
+    def ending_with(self, eos: Iterable[int]) -> Vocabulary:
+        """The same with these tokens as the ones that end a text, its present first one still first.
+
+        One that was text until now becomes special: a text that goes on cannot contain it.
+        Raises VocabularyError for ids beyond the vocabulary size.
+        """
+        own = self.eos[:1]
+        ends = sorted(dict.fromkeys(eos), key=lambda token: token not in own)
+        tokens, names = list(self.tokens), dict(self.special_names)
+        for token in ends:
+            if 0 <= token < len(tokens) and tokens[token]:
+                names[token] = tokens[token].decode("utf-8", "replace")
+                tokens[token] = b""
+        return replace(self, tokens=tokens, special_names=names, eos=tuple(ends))
+
     def cut(self, vocab_size: int) -> Vocabulary:
         """The same for logits of this width: padded if it is larger; tokens beyond it, which the
         model can never produce, are dropped if it is smaller."""
@@ -108,6 +128,8 @@ class Vocabulary:
         def keep(token: int | None) -> int | None:
             return token if token is not None and token < vocab_size else None
 
+        if vocab_size == self.vocab_size:
+            return self
         return replace(
             self,
             tokens=self.tokens[:vocab_size],

@@ -1,0 +1,297 @@
+"""tokenizer.json files of every algorithm, trained here or made by hand, and those that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from aicirt.errors import VocabularyError
+from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
+from pyaici.tokens import Vocabulary, load_vocabulary
+from tests.pyaici.tokens.published import bert
+from tests.pyaici.tokens.test_sentencepiece import CORPUS
+from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN
+
+
+def in_worker(known: Vocabulary) -> BytesTokenizer:
+    return load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)
+
+
+def load(tmp_path: Path, spec: dict[str, Any]) -> Vocabulary:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(spec))
+    return load_vocabulary(path)
+
+
+def spec_of(**parts: Any) -> dict[str, Any]:
+    """A tokenizer.json with three letters; `parts` go before the defaults."""
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "b": 1, "\u2581c": 2, "<0x0A>": 3},
+        "merges": [],
+        **parts.pop("model", {}),
+    }
+    return {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": None,
+        "model": model,
+        **parts,
+    }
+
+
+# -- WordPiece: a piece that begins a word has a space before it ------------------------------
+
+
+def test_word_piece_bytes_are_what_it_decodes() -> None:
+    known, tokenizer = load_vocabulary(bert()), bert()
+    assert len(known.tokens) == 30522
+    assert known.tokens[7592] == b" hello"
+    assert known.special_names[100] == "[UNK]"
+    assert known.unk == 100
+    anchor = tokenizer.token_to_id("hello")
+    ids = [token for token, piece in enumerate(known.tokens) if piece]
+    decoded = tokenizer.decode_batch([[anchor, token] for token in ids], skip_special_tokens=False)
+    wrong = [
+        (token, text)
+        for token, text in zip(ids, decoded, strict=True)
+        if "hello" + known.tokens[token].decode() != text
+    ]
+    assert wrong[:10] == []
+
+
+def test_word_piece_encodes_words() -> None:
+    known, tokenizer = load_vocabulary(bert()), bert()
+    worker = in_worker(known)
+    text = " tokenizers are unbelievably inconsistent"
+    expected = tokenizer.encode(text, add_special_tokens=False).ids
+    assert worker(text.encode()) == expected
+    assert known.decode(expected) == text.encode()
+    # without the space it goes on with a word
+    assert known.decode(worker(b"izers are")) == b"izers are"
+
+
+def test_word_piece_cannot_spell_everything() -> None:
+    worker = in_worker(load_vocabulary(bert()))
+    with pytest.raises(VocabularyError, match="byte 0x0a at offset 6"):
+        worker(b" hello\n")
+    with pytest.raises(VocabularyError, match="byte 0x20 at offset 0"):
+        worker(b" Hello")
+
+
+# -- Unigram and BPE with a suffix ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+def test_unigram(scheme: str) -> None:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    # As T5 has it, words are split at spaces before each gets one; only "always" gives them back.
+    splitter = [pre_tokenizers.WhitespaceSplit()] if scheme == "always" else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [*splitter, pre_tokenizers.Metaspace(prepend_scheme=scheme)]
+    )
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    special = ["<unk>", "<s>", "</s>"]
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator([" " + line for line in CORPUS], trainer)
+    tokenizer.add_tokens(["<tool>"])
+    known = load_vocabulary(tokenizer)
+    assert set(known.special_names.values()) == set(special)
+    worker = in_worker(known)
+    for line in CORPUS[:5]:
+        text = " " + line
+        assert known.decode(worker(text.encode())) == text.encode()
+        expected = tokenizer.encode(text, add_special_tokens=False).ids
+        assert worker(text.encode()) == expected
+        assert known.decode(expected) == text.encode()
+    # also what the tokenizer itself loses: runs of spaces, and names of special tokens
+    assert known.decode(worker(b"  two  too ")) == b"  two  too "
+    assert known.tokens.index(b"<tool>") in worker(b"a<tool>b")
+    with pytest.raises(VocabularyError):
+        worker(b"</s>\0")
+
+
+def test_unigram_does_not_find_special_pieces_in_text() -> None:
+    vocab = [("<unk>", 0.0), ("</s>", 0.0), *((letter, -5.0) for letter in "</s>\u2581ab")]
+    tokenizer = Tokenizer(models.Unigram(vocab, unk_id=0, byte_fallback=False))
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["</s>"])
+    known = load_vocabulary(tokenizer)
+    worker = in_worker(known)
+    assert worker(b"a</s>b") == [7, 2, 3, 4, 5, 8]
+    assert worker.exact
+
+
+def test_suffixed_pieces() -> None:
+    """The BPE of the first GPT: "</w>" ends a word."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<unk>"], end_of_word_suffix="</w>", show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    known = load_vocabulary(tokenizer)
+    text = "the quick brown fox "
+    expected = tokenizer.encode(text).ids
+    assert known.decode(expected) == text.encode()
+    assert in_worker(known)(text.encode()) == expected
+    assert tokenizer.decode(expected) == text.rstrip()
+
+
+def test_byte_level_normalizer() -> None:
+    """The byte alphabet may be written by a normalizer instead of a pre-tokenizer."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    known = load_vocabulary(tokenizer)
+    worker = in_worker(known)
+    for text in PLAIN + LOOKALIKES:
+        assert known.decode(tokenizer.encode(text).ids) == text.encode()
+        assert known.decode(worker(text.encode())) == text.encode()
+    assert worker(b"fox") == tokenizer.encode("fox").ids
+
+
+# -- added tokens -----------------------------------------------------------------------------------
+
+
+def byte_level(*added: AddedToken | str) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    for token in added:
+        tokenizer.add_tokens([token])
+    return tokenizer
+
+
+def test_added_tokens() -> None:
+    tokenizer = byte_level(
+        "<tool>", AddedToken("<end>", special=True), "é\u2581 x", AddedToken("<m>", rstrip=True)
+    )
+    known = load_vocabulary(tokenizer)
+    ids = {label: tokenizer.token_to_id(label) for label in ("<tool>", "<end>", "é\u2581 x", "<m>")}
+    assert known.tokens[ids["<tool>"]] == b"<tool>"
+    assert known.tokens[ids["é\u2581 x"]] == "é\u2581 x".encode()
+    assert known.special_names == {ids["<end>"]: "<end>"}
+    worker = in_worker(known)
+    assert worker(b"<tool>")[0] == ids["<tool>"]
+    # The model's tokenizer would swallow the spaces after it, and put one before the text.
+    tokens = worker(b"<m>  a<end>")
+    assert tokens[0] == ids["<m>"]
+    assert known.decode(tokens) == b"<m>  a<end>"
+
+
+def test_files_beside_it_name_more_special_tokens(tmp_path: Path) -> None:
+    byte_level("<one>", "<two>").save(str(tmp_path / "tokenizer.json"))
+    size = byte_level("<one>", "<two>").get_vocab_size()
+    settings = {
+        "bos_token": {"content": "<one>", "__type": "AddedToken"},
+        "eos_token": "<three>",
+        "additional_special_tokens": [{"content": "<four>"}],
+        "added_tokens_decoder": {
+            str(size): {"content": "<three>", "special": True},
+            str(size + 1): {"content": "<four>", "special": False},
+            str(size + 3): {"content": "plain", "special": False},
+        },
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": {"vocab_size": size + 10}}))
+    known = load_vocabulary(tmp_path / "tokenizer.json")
+    assert known.special_names == {size - 2: "<one>", size: "<three>", size + 1: "<four>"}
+    assert (known.bos, known.eos, known.vocab_size) == (size - 2, (size,), size + 10)
+    assert known.tokens[size - 1] == b"<two>"
+    assert known.tokens[size + 2 :] == [b"", b"plain"]
+
+
+def test_model_narrower_than_its_tokenizer(tmp_path: Path) -> None:
+    """Tokens beyond the logits can never be sampled; they are left out."""
+    byte_level("<one>", "<two>").save(str(tmp_path / "tokenizer.json"))
+    size = byte_level("<one>", "<two>").get_vocab_size()
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": size - 1, "eos_token_id": size - 1}))
+    known = load_vocabulary(tmp_path)
+    assert (known.vocab_size, len(known.tokens), known.eos) == (size - 1, size - 1, ())
+    assert known.decode(in_worker(known)(b"<one><two>")) == b"<one><two>"
+
+
+# -- what is refused -----------------------------------------------------------------------------------
+
+
+SENTENCEPIECE_DECODERS = [
+    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+    {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+]
+
+
+def sequence(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "decoders": list(parts)}
+
+
+def test_sentencepiece_decoder(tmp_path: Path) -> None:
+    known = load(tmp_path, spec_of(decoder=sequence(*SENTENCEPIECE_DECODERS)))
+    assert known.tokens == [b"a", b"b", b" c", b"\n"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"decoder": None}, "no decoder"),
+        ({"decoder": {"type": "CTC", "pad_token": "a"}}, "unknown decoder CTC"),
+        ({"decoder": {"type": "Surprise"}}, "unknown decoder Surprise"),
+        ({"decoder": {"type": "ByteLevel"}}, "ByteLevel, but no"),
+        ({"decoder": sequence({"type": "ByteLevel"}, {"type": "Metaspace"})}, "ByteLevel with Metaspace"),
+        (
+            {
+                "decoder": {"type": "ByteLevel"},
+                "pre_tokenizer": {"type": "ByteLevel"},
+                "model": {"end_of_word_suffix": "</w>"},
+            },
+            "end_of_word_suffix",
+        ),
+        ({"decoder": {"type": "BPEDecoder", "suffix": "</w>"}}, "takes off"),
+        ({"decoder": {"type": "WordPiece", "prefix": ""}}, "no prefix"),
+        ({"decoder": sequence(SENTENCEPIECE_DECODERS[3])}, "Strip"),
+        (
+            {"decoder": sequence({"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""})},
+            "only strings",
+        ),
+        ({"model": {"type": "WordLevel"}, "decoder": {"type": "Fuse"}}, "unknown model WordLevel"),
+        ({"model": {"vocab": {}}, "decoder": {"type": "Fuse"}}, "empty vocabulary"),
+    ],
+)
+def test_unknown_combinations_are_refused(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(VocabularyError, match=message):
+        load(tmp_path, spec_of(**parts))
+
+
+@pytest.mark.parametrize("text", ['{"model": 5}', '{"vocab": {}}', "{not json", "{}"])
+def test_not_a_tokenizer_json(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(text)
+    with pytest.raises(VocabularyError):
+        load_vocabulary(path)
+
+
+def test_not_a_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match="no file or folder"):
+        load_vocabulary(tmp_path / "nothing")
+    with pytest.raises(VocabularyError, match="Transformers can load"):
+        load_vocabulary(tmp_path)
+    with pytest.raises(VocabularyError, match="dict is no tokenizer"):
+        load_vocabulary({})
