@@ -41,8 +41,8 @@ def build_controller(
     Of a folder, every source directly in it is taken. C and C++ sources see ``aici.h``; where there is a C++
     source the SDK's library is linked, and the linker drops what is not used. The library is an archive: an
     exported function that the SDK defines is linked only if something in the controller's own sources refers
-    to its object file. Zig sources are ``main.zig`` (or the only file) and what it imports; ``@import("aici")``
-    is the SDK's module.
+    to its object file. Zig sources are ``main.zig`` (or the only file) and what it imports;
+    ``@import("aici")`` is the SDK's module.
 
     Raises:
         BuildError: there is no source, or the compiler refuses it (its messages are in the error).
@@ -53,15 +53,10 @@ def build_controller(
     tools = tools or Toolchain()
     out = Path(out)
     if sources[0].suffix == ".zig":
-        with tools.lock():
-            changed = _place(_build_zig(sources, sdk, tools), out)
+        changed = _place(_build_zig(sources, sdk, tools), out)
     else:
         build = NativeBuild(sdk, tools, sources)
-        module = build.find()
-        if module is None:
-            with tools.lock():
-                module = build.find() or build.make()
-        changed = _place(module.read_bytes(), out)
+        changed = _place((build.find() or build.make()).read_bytes(), out)
     return Built(out.stem, out, out.stat().st_size, time.monotonic() - start, changed)
 
 

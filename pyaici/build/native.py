@@ -40,11 +40,17 @@ class NativeBuild:
         """The module in the cache, if it is there."""
         if not self._record.exists():
             return None
-        module = self._module([self.folder / name for name in json.loads(self._record.read_text())])
-        return module if module.exists() else None
+        included = json.loads(self.tools.used(self._record).read_text())
+        module = self._module([self.folder / name for name in included])
+        return self.tools.used(module) if module.exists() else None
 
     def make(self) -> Path:
         """Compiles and links into the cache; the module appears whole or not at all."""
+        with self.tools.lock(self._key):
+            return self.find() or self._make()
+
+    def _make(self) -> Path:
+        self.tools.prune()
         command = self.tools.link_command(cxx=self.cxx)
         with tempfile.TemporaryDirectory(dir=self.tools.cache) as scratch:
             made = Path(scratch) / "out.wasm"
@@ -64,11 +70,16 @@ class NativeBuild:
 
     def _library(self) -> Path:
         """The SDK's C++ sources as an archive; compiles what changed, all if a header or a flag did."""
+        name = digest(self._rule, self.sdk.root, self.sdk.cxx_sources())
+        archive = self.tools.artifact(name, ".a")
+        with self.tools.lock(name):
+            if not archive.exists():
+                self._make_library(archive)
+        return self.tools.used(archive)
+
+    def _make_library(self, archive: Path) -> None:
         sources = self.sdk.cxx_sources()
         objects = {s: self.tools.artifact(digest(self._rule, self.sdk.root, [s]), ".o") for s in sources}
-        archive = self.tools.artifact(digest(self._rule, self.sdk.root, sources), ".a")
-        if archive.exists():
-            return archive
         stale = [s for s, o in objects.items() if not o.exists()]
         if stale:
             self.tools.progress(f"compiling {len(stale)} of {len(sources)} SDK sources")
@@ -76,9 +87,8 @@ class NativeBuild:
             for source, compiled in zip(stale, self._compile_all(stale, Path(scratch))[0], strict=True):
                 os.replace(compiled, objects[source])
             made = Path(scratch) / "sdk.a"
-            self.tools.run(["ar", "rcsD", made, *objects.values()], "archiving the SDK")
+            self.tools.run(["ar", "rcsD", made, *map(self.tools.used, objects.values())], "archiving the SDK")
             os.replace(made, archive)
-        return archive
 
     def _compile_all(self, sources: list[Path], scratch: Path) -> tuple[list[Path], list[Path]]:
         """The objects, and the files outside the SDK and the compiler that the sources include."""

@@ -10,11 +10,15 @@ import importlib.util
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from . import flags
 from .errors import BuildError
+
+#: artifacts are small, but every change of the SDK makes some MB of them
+KEEP_SECONDS = 30 * 24 * 3600
 
 Progress = Callable[[str], None]
 
@@ -49,6 +53,19 @@ class Toolchain:
         """The place in the cache of the artifact whose inputs have this digest."""
         return self.cache / "build" / (digest + suffix)
 
+    def used(self, path: Path) -> Path:
+        """Marks an artifact as used; returns its path."""
+        os.utime(path)
+        return path
+
+    def prune(self) -> None:
+        """Removes artifacts that nobody has used for `KEEP_SECONDS`."""
+        oldest = time.time() - KEEP_SECONDS
+        for path in (self.cache / "build").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another process may prune too
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+
     def run(self, arguments: Sequence[str | Path], what: str) -> None:
         """Runs ``zig ARGUMENTS``; warnings go to stderr.
 
@@ -80,17 +97,20 @@ class Toolchain:
         if stamp.exists():
             return
         library, source = ("libc", "") if language == "c" else ("libc++", "#include <string>\n")
-        self.progress(f"building {library} for Wasm, about 20 s, once")
-        file = self.artifact(f"warm-{key}", ".c" if language == "c" else ".cpp")
-        file.write_text(source)
-        driver = "cc" if language == "c" else "c++"
-        self.run([driver, *flags.LINK, file, "-o", file.with_suffix(".wasm")], f"building {library} for Wasm")
-        stamp.touch()
+        with self.lock(f"warm-{key}"):
+            if stamp.exists():
+                return
+            self.progress(f"building {library} for Wasm, about 20 s, once")
+            file = self.artifact(f"warm-{key}", ".c" if language == "c" else ".cpp")
+            file.write_text(source)
+            command = ["cc" if language == "c" else "c++", *flags.LINK, file, "-o", file.with_suffix(".wasm")]
+            self.run(command, f"building {library} for Wasm")
+            stamp.touch()
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Holds the cache against other processes that build; says so when it has to wait."""
-        with open(self.cache / "build.lock", "w") as file:
+    def lock(self, digest: str) -> Iterator[None]:
+        """Holds one artifact against other processes that make the same; says so when it has to wait."""
+        with open(self.artifact(digest, ".lock"), "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

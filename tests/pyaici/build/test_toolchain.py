@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import threading
@@ -53,14 +54,39 @@ def test_a_second_build_waits(c_source: Path, tmp_path: Path, tools: CountingToo
     builds = threading.Thread(
         target=build_controller, args=(c_source, tmp_path / "out.wasm"), kwargs={"tools": waiting}
     )
-    with tools.lock():
+    (record,) = make_then_forget(c_source, tmp_path, tools)
+    with tools.lock(record.stem):
         builds.start()
         builds.join(0.3)
         assert builds.is_alive()
         assert waiting.said == ["waiting for another build to end"]
         assert waiting.ran == []
     builds.join(60)
+    assert waiting.ran
     assert (tmp_path / "out.wasm").exists()
+
+
+def make_then_forget(source: Path, tmp_path: Path, tools: CountingToolchain) -> list[Path]:
+    """Builds `source`, to learn the name of its record, and removes it from the cache."""
+    build_controller(source, tmp_path / "first.wasm", tools=tools)
+    records = list((tools.cache / "build").glob("*.json"))
+    for record in records:
+        record.unlink()
+    return records
+
+
+def test_artifacts_that_nobody_uses_go(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
+    build_controller(c_source, tmp_path / "out.wasm", tools=tools)
+    for path in (tools.cache / "build").iterdir():
+        os.utime(path, (0, 0))
+    build_controller(c_source, tmp_path / "out.wasm", tools=tools)
+    (module,) = (tools.cache / "build").glob("*.wasm")
+    assert module.stat().st_mtime > 0, "its use is noted"
+    (c_source / "main.c").write_text((c_source / "main.c").read_text() + "\nextern int other;\n")
+    build_controller(c_source, tmp_path / "out.wasm", tools=tools)
+    left = {path.suffix for path in (tools.cache / "build").iterdir() if path.stat().st_mtime == 0}
+    assert left == set()
+    assert module.exists()
 
 
 def test_needs_the_standard_library_only() -> None:
