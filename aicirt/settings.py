@@ -43,6 +43,8 @@ class WorkerSettings:
 
     #: bytes of memoised init snapshots, all controllers together
     snapshot_bytes: int = 256 << 20
+    #: how many of them: each is a file descriptor
+    max_templates: int = 256
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB
     max_sequences: int = 4096
     #: messages waiting for a client that does not read; then it is dropped

@@ -159,7 +159,7 @@ class WorkerLink:
     def _release(self, held: Held) -> None:
         held.holders -= 1
         if held.holders == 0 and held.number >= 0:
-            self._released[held.dense] += (held.number, held.generation)
+            self._released[held.dense].extend((held.number, held.generation))
 
     def _row(self, sample: Sample) -> tuple[Row, int]:
         kind, number = sample.kind, sample.row

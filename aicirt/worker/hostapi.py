@@ -68,7 +68,7 @@ def var_write(
     variables = context.variables
     if variables is None:
         raise ControllerFailed(
-            "aici_init cannot write variables: its result serves many requests; write them in aici_init_prompt"
+            "aici_init cannot write variables, as its result serves many requests: use aici_init_prompt"
         )
     if value_len > context.limits.max_variable_bytes:
         raise ResultError(f"aici_var_write: a value of {value_len} bytes is over the limit")

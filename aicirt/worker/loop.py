@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Cloned, Free, Start, Started
@@ -51,7 +51,7 @@ class Worker:
         self.clients: dict[int, Client] = {}
         self.vocabularies: dict[int, LoadedVocabulary] = {}
         self.agenda = Agenda()
-        self.templates = Templates(self.agenda, limits, settings.snapshot_bytes)
+        self.templates = Templates(self.agenda, limits, settings)
         self.running = True
         self.steps = 0
         self._bell = bell
@@ -85,7 +85,7 @@ class Worker:
 
     def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
         """What the engine told, and what the runtime adds."""
-        capabilities = {number: value for number, value in engine}
+        capabilities = {pair[0]: pair[1] for pair in engine}
         capabilities[CAP_TOP_K] = min(capabilities.get(CAP_TOP_K, 0), self.limits.max_top_k)
         capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
         capabilities[CAP_MAX_FORKS] = self.limits.max_forks
@@ -159,13 +159,13 @@ class Worker:
             seq.mid = None
             problem: AiciError | None = None
             if isinstance(error, GuestExit):
-                problem = RuntimeFailure(f"the controller stopped in aici_init_prompt ({error.reason})")
+                problem = ControllerFailed(f"the controller stopped in aici_init_prompt ({error.reason})")
             elif isinstance(error, AiciError):
                 problem = error
             elif error is not None:
                 problem = RuntimeFailure(f"aici_init_prompt failed: {error!r}")
             elif value:
-                problem = RuntimeFailure(f"aici_init_prompt returned {value}")
+                problem = ControllerFailed(f"aici_init_prompt returned {value}")
             if problem is None:
                 client.send(Started(STARTED, start.seq, None, ""))
                 return

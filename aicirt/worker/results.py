@@ -207,7 +207,7 @@ def _temperature(value: float) -> float | None:
     if 0 < value < math.inf:
         return value
     raise ResultError(
-        f"aici_mid_result: temperature is {value}; positive, 0 (the request's own) and AICI_GREEDY are allowed"
+        f"aici_mid_result: temperature is {value:g}; allowed: positive, 0 (the request's), AICI_GREEDY"
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError, ArgumentError, ControllerFailed, RuntimeFailure
-from aicirt.settings import RequestLimits
+from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.wasm.abi import Export
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
@@ -39,12 +39,12 @@ class Template:
 
 
 class Templates:
-    """All templates of this worker, the least recently used given up beyond a number of bytes."""
+    """All templates of this worker, the least recently used given up beyond a number or their bytes."""
 
-    def __init__(self, agenda: Agenda, limits: RequestLimits, max_bytes: int) -> None:
+    def __init__(self, agenda: Agenda, limits: RequestLimits, settings: WorkerSettings) -> None:
         self._agenda = agenda
         self._limits = limits
-        self._max_bytes = max_bytes
+        self._settings = settings
         self._bytes = 0
         self._numbers = itertools.count(1)
         self._templates: OrderedDict[int, Template] = OrderedDict()
@@ -121,10 +121,14 @@ class Templates:
         template = Template(next(self._numbers), snapshot, arg, address, context.vocabulary, log)
         self._templates[template.number] = template
         self._bytes += snapshot.nbytes
-        while self._bytes > self._max_bytes and len(self._templates) > 1:
+        while self._too_much():
             _, old = self._templates.popitem(last=False)
             self._bytes -= old.snapshot.nbytes
         return template
+
+    def _too_much(self) -> bool:
+        number, settings = len(self._templates), self._settings
+        return number > settings.max_templates or (number > 1 and self._bytes > settings.snapshot_bytes)
 
 
 def _problem(value: int | None, error: Exception | None) -> AiciError | None:

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -74,7 +75,7 @@ def test_a_doorbell_wakes_and_times_out() -> None:
     assert time.monotonic() - started >= 0.04
     other.close()
     bell.close()
-    assert not [name for name in os.listdir("/dev/shm") if bell.name.lstrip("/") in name]
+    assert not list(Path("/dev/shm").glob(f"*{bell.name.lstrip('/')}*"))
 
 
 def test_a_peer_is_alive_until_it_ends() -> None:

@@ -16,13 +16,16 @@ from aicirt.ipc.segment import Segment
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
 
 
-def shm_names() -> set[str]:
-    return {entry for entry in os.listdir("/dev/shm") if f"aici-{os.getuid()}-{os.getpid()}-" in entry}
+SHM = Path("/dev/shm")
+
+
+def shm_names(pid: int | None = None) -> list[Path]:
+    return list(SHM.glob(f"*aici-{os.getuid()}-{pid or os.getpid()}-*"))
 
 
 def test_both_sides_see_the_same_and_nothing_is_left() -> None:
     segment = Segment.create(LAYOUT)
-    path = Path("/dev/shm") / segment.name.lstrip("/")
+    path = SHM / segment.name.lstrip("/")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.stat().st_blocks * 512 >= LAYOUT.total, "the memory is not reserved"
     other = Segment.open(segment.name, LAYOUT)
@@ -57,7 +60,7 @@ def test_too_little_space_is_an_error_not_a_signal(monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(SpaceError, match="/dev/shm has no room for .* --shm-size"):
+    with pytest.raises(SpaceError, match=r"/dev/shm has no room for .* --shm-size"):
         Segment.create(LAYOUT)
     assert not shm_names()
 
@@ -69,9 +72,9 @@ def test_a_killed_process_leaves_nothing_for_long() -> None:
         os.write(1, b"")
         os._exit(0 if segment else 1)
     os.waitpid(pid, 0)
-    assert any(f"-{pid}-" in name for name in os.listdir("/dev/shm"))
+    assert shm_names(pid)
     assert any(f"-{pid}-" in name for name in names.sweep_orphans())
-    assert not any(f"-{pid}-" in name for name in os.listdir("/dev/shm"))
+    assert not shm_names(pid)
 
 
 @pytest.mark.parametrize("wire", [None, [1, 2, 3], [0, 4, 0, 4096], [10, 1, 0, 4096], [10, 4, 0, 100]])

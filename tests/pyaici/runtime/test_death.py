@@ -1,0 +1,193 @@
+"""Processes that are killed: typed errors soon, others go on, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
+from pyaici.runtime import Runtime
+from pyaici.step import StepInput, Verb
+
+from .conftest import VOCABULARY, Player
+
+
+@pytest.fixture
+def runtime(guest_wasm: Path) -> Iterator[Runtime]:
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield runtime
+
+
+def shm_of(pid: int) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"*aici-{os.getuid()}-{pid}-*"))
+
+
+def gone(pid: int, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime) -> None:
+    player = Player(runtime)
+    seqs = [player.start("ok") for _ in range(4)]  # two in each worker
+    player.step(*seqs)
+    victim = runtime.health()["workers"][0]
+    step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert gone(victim["pid"])
+    started = time.monotonic()
+    pre, mid = step.wait_pre(), step.wait().mid
+    # the killed one may have answered before it died: then the next step tells
+    pre2 = {}
+    mid2 = {}
+    live = [s for s in seqs if s in mid and mid[s].verb == Verb.SAMPLE]
+    if len(live) == 4:
+        step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+        pre2, mid2 = step.wait_pre(), step.wait().mid
+    assert time.monotonic() - started < 0.5
+    verdicts = {**mid, **pre, **mid2, **pre2}
+    errors = [v.error for v in verdicts.values() if v.verb == Verb.ERROR]
+    assert len(errors) == 2 and all(isinstance(error, WorkerDiedError) for error in errors)
+    survivors = [seq for seq, v in verdicts.items() if v.verb == Verb.SAMPLE]
+    assert len(survivors) == 2
+    for _ in range(3):
+        result = player.step(*(StepInput(seq, tokens=[1]) for seq in survivors))
+        assert all(m.verb == Verb.SAMPLE for m in result.mid.values())
+    lost = next(seq for seq in seqs if seq not in survivors)
+    with pytest.raises(UnknownSequenceError):
+        runtime.begin_step([StepInput(lost)])
+    # its place is taken by another process, which takes new sequences
+    new = [player.start("ok") for _ in range(4)]
+    assert all(m.verb == Verb.SAMPLE for m in player.step(*new).mid.values())
+    health = runtime.health()
+    assert health["restarts"] == 1 and victim["pid"] not in [w["pid"] for w in health["workers"]]
+
+
+def test_a_stopped_worker_is_noticed_and_replaced(guest_wasm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.steps.STEP_TIMEOUT", 0.5)
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        seq = player.start("ok")
+        (worker,) = runtime.health()["workers"]
+        os.kill(worker["pid"], signal.SIGSTOP)
+        result = player.step(seq)
+        assert result.mid[seq].verb == Verb.ERROR
+        assert result.mid[seq].error is not None and result.mid[seq].error.code == "timeout"
+        os.kill(worker["pid"], signal.SIGKILL)
+
+
+def test_a_killed_supervisor_is_an_error_and_takes_its_workers_along(guest_wasm: Path) -> None:
+    runtime = Runtime(workers=1)
+    runtime.register(VOCABULARY)
+    runtime.tag(runtime.upload(guest_wasm).id, "guest")
+    player = Player(runtime)
+    seq = player.start("ok")
+    health = runtime.health()
+    os.kill(health["pid"], signal.SIGKILL)
+    assert gone(health["workers"][0]["pid"])
+    result = player.step(seq)
+    assert isinstance(result.mid[seq].error, WorkerDiedError)
+    with pytest.raises(SupervisorDiedError):
+        player.start("ok")
+    runtime.close()
+    with Runtime(workers=1):  # a new daemon sweeps what the killed one left
+        assert not shm_of(health["pid"])
+
+
+def test_close_leaves_nothing(guest_wasm: Path) -> None:
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        Player(runtime).start("ok")
+        health = runtime.health()
+    pids = [health["pid"], *(worker["pid"] for worker in health["workers"])]
+    assert all(gone(pid, 1) for pid in pids)
+    assert not any(shm_of(pid) for pid in [*pids, os.getpid()])
+    with pytest.raises(RuntimeFailure):
+        runtime.health()
+
+
+def test_a_client_that_dies_is_cleaned_up(runtime: Runtime, guest_wasm: Path) -> None:
+    """Two engines on one daemon; one is killed in the middle of a step."""
+    assert runtime._daemon is not None
+    script = """
+        import os, sys
+        from pyaici.runtime import Runtime
+        from pyaici.step import StepInput
+        from tests.pyaici.runtime.conftest import VOCABULARY
+        runtime = Runtime(sys.argv[1])
+        runtime.register(VOCABULARY)
+        seqs = [runtime.instantiate("guest", "ok", (1, 2)) for _ in range(4)]
+        runtime.begin_step([StepInput(seq) for seq in seqs])
+        print("ready", flush=True)
+        import time
+        time.sleep(60)
+    """
+    root = Path(__file__).resolve().parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(runtime._daemon.socket_path)],
+        stdout=subprocess.PIPE,
+        cwd=root,
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"ready\n"
+        player = Player(runtime)
+        seq = player.start("ok")
+        assert sum(worker["sequences"] for worker in runtime.health()["workers"]) == 5
+        other.kill()
+        other.wait()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        health = runtime.health()
+        if health["clients"] == 1 and sum(worker["sequences"] for worker in health["workers"]) == 1:
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail(f"the dead client's sequences are still there: {health}")
+    assert player.mid(seq).verb == Verb.SAMPLE
+    assert not shm_of(other.pid)
+
+
+def test_an_engine_that_dies_takes_its_own_daemon_along(guest_wasm: Path) -> None:
+    script = """
+        import os
+        from pyaici.runtime import Runtime
+        runtime = Runtime(workers=1)
+        health = runtime.health()
+        print(health["pid"], health["workers"][0]["pid"], flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, check=False
+    )
+    pids = [int(text) for text in done.stdout.split()]
+    assert len(pids) == 2 and all(gone(pid) for pid in pids)
+    assert not any(shm_of(pid) for pid in pids)
+
+
+def test_a_socket_without_a_daemon(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeFailure, match="aici runtime"):
+        Runtime(tmp_path / "nobody.sock")
+
+
+def test_a_daemon_that_cannot_start_says_why() -> None:
+    with pytest.raises(RuntimeFailure, match="there is no limit 'nonsense'"):
+        Runtime(limits={"nonsense": 3})
