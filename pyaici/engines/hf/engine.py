@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,7 +20,8 @@ from pyaici.engines.hf.beam import BeamSearch
 from pyaici.engines.hf.events import Event
 from pyaici.engines.hf.pool import SequencePool, begin_token
 from pyaici.engines.hf.probe import check_model
-from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Prompt, Request
+from pyaici.engines.hf.prompts import encode_prompt
+from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
 from pyaici.engines.hf.sampler import Choice, choose, empty_mask_error, mask
 from pyaici.engines.hf.sequence import Sequence
@@ -86,7 +87,8 @@ class HfEngine:
         Raises ValueError for a prompt that the model cannot take, and what `Runtime.instantiate`
         raises, e.g. ArgumentError if the controller refuses its argument.
         """
-        tokens = self.encode(request.prompt) or [begin_token(self.vocabulary)]
+        tokens = encode_prompt(self._tokenizer, request.prompt, self._runner.num_tokens)
+        tokens = tokens or [begin_token(self.vocabulary)]
         if len(tokens) >= self._runner.max_tokens:
             raise ValueError(
                 f"the prompt has {len(tokens)} tokens; the model takes {self._runner.max_tokens}, "
@@ -111,31 +113,6 @@ class HfEngine:
         elif request.n > 1:
             self._to_copy[seq.id] = seq
         return request_id
-
-    def encode(self, prompt: Prompt) -> list[int]:
-        """The tokens of a prompt; chats go through the tokenizer's chat template.
-
-        Raises ValueError for ids that the model does not have, or a text without a tokenizer.
-        """
-        parts = prompt if isinstance(prompt, str) else list(prompt)
-        if not parts:
-            return []
-        if isinstance(parts, str) or isinstance(parts[0], Mapping):
-            if self._tokenizer is None:
-                raise ValueError("a prompt of text needs an engine with a tokenizer")
-            if isinstance(parts, str):
-                return list(self._tokenizer.encode(parts))
-            return list(
-                self._tokenizer.apply_chat_template(
-                    parts, add_generation_prompt=True, tokenize=True, return_dict=False
-                )
-            )
-        tokens = [int(cast("int", token)) for token in parts]
-        limit = self._runner.num_tokens
-        for token in tokens:
-            if not 0 <= token < limit:
-                raise ValueError(f"the prompt has token {token}; the model's are below {limit}")
-        return tokens
 
     def cancel(self, request_id: int) -> None:
         """Ends what is left of a request."""
@@ -176,6 +153,10 @@ class HfEngine:
             raise ValueError(f"request {request_id} still has {left} sequences to finish")
         self._searches.pop(request_id, None)
         return self._pool.take_results(request_id)
+
+    def drain(self) -> list[Event]:
+        """Events that no step has returned: of requests that were added, cancelled or closed since."""
+        return self._pool.drain()
 
     def close(self) -> None:
         """Ends all sequences and their controllers."""
@@ -263,8 +244,9 @@ class HfEngine:
             return
         stats = self._pool.stats
         choices = [_choice(seq, row) for seq, row in sampling]
-        with stats.phase(Phase.MASK):
+        with stats.phase(Phase.SAMPLE):
             logits = torch.stack([seq.last_logits for seq, _ in sampling])
+        with stats.phase(Phase.MASK):
             plain = mask(logits, choices, self._vocab_size)
         with stats.phase(Phase.SAMPLE):
             chosen = choose(logits, plain, choices)

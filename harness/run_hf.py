@@ -1,0 +1,17 @@
+"""Generates text with a Hugging Face Transformers model under the control of a WebAssembly program.
+
+    python harness/run_hf.py
+    python harness/run_hf.py --controller yesno --prompt "Is the sky blue?"
+    python harness/run_hf.py --controller my_ctrl.wasm --arg "..." --prompt "..." --n 3 --temperature 0.8
+
+Everything is in `pyaici.engines.hf`; this file only starts it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyaici.engines.hf.program import main
+
+if __name__ == "__main__":
+    sys.exit(main())

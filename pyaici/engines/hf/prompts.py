@@ -1,0 +1,31 @@
+"""Turns prompts into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pyaici.engines.hf.request import Prompt
+
+
+def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
+    """The tokens of a prompt; texts as the tokenizer encodes them, chats through its chat template.
+
+    `num_tokens`: ids from there on are unknown to the model. Raises ValueError for such ids, and for
+    texts where `tokenizer` is None.
+    """
+    parts = prompt if isinstance(prompt, str) else list(prompt)
+    if not parts:
+        return []
+    if isinstance(parts, str) or isinstance(parts[0], Mapping):
+        if tokenizer is None:
+            raise ValueError("a prompt of text needs an engine with a tokenizer")
+        if isinstance(parts, str):
+            return list(tokenizer.encode(parts))
+        return list(tokenizer.apply_chat_template(parts, add_generation_prompt=True, return_dict=False))
+    tokens = [int(cast("int", token)) for token in parts]
+    for token in tokens:
+        if not 0 <= token < num_tokens:
+            raise ValueError(f"the prompt has token {token}; the model's are below {num_tokens}")
+    return tokens

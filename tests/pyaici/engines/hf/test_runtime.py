@@ -1,0 +1,172 @@
+"""The engine with the real runtime: guests in WebAssembly, in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.errors import AiciError, EmptyMaskError, ResultError, TrapError, WorkerDiedError
+from pyaici.build import build_controller
+from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Origin, Request, Sampling
+from pyaici.runtime import Runtime
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.support import BOS, EOS, CountingCalls
+
+Generate = Callable[..., list[int]]
+PROMPT = [BOS, 72, 101, 108]
+MATE = [BOS, 1, 2, 3, 4, 5, 6]
+GUEST = Path(__file__).resolve().parents[3] / "guests" / "guest.c"
+
+
+@pytest.fixture(scope="module")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
+
+
+@pytest.fixture(scope="module")
+def runtime(guest: Path) -> Iterator[Runtime]:
+    with Runtime(workers=1, limits={"max_suspended_steps": 5}) as runtime:
+        runtime.tag(runtime.upload(guest).id, "guest")
+        yield runtime
+
+
+@pytest.fixture
+def play(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[..., Any]:
+    """Runs the guest with some arguments, beside one that behaves and one without control."""
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+
+    def run(*args: str, **request: Any) -> list[list[GenerationResult]]:
+        options: dict[str, Any] = {"max_tokens": 6, "module": "guest"} | request
+        numbers = [engine.add(Request(PROMPT, arg=arg, **options)) for arg in args]
+        good = engine.add(Request(PROMPT, arg="ok", module="guest", max_tokens=12))
+        mate = engine.add(Request(MATE, max_tokens=12))
+        engine.run()
+        assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
+        assert [set(masks(s)) >= {t} for s, t in enumerate(engine.results(good)[0].new_tokens)] == [True] * 12
+        return [engine.results(number) for number in numbers]
+
+    return run
+
+
+def masks(step: int) -> tuple[int, int]:
+    """What the guest allows in a step, counted from 0."""
+    return 1 + (step + 1) % 8, 20
+
+
+def test_masks_reach_the_sampler_row_by_row(play: Any) -> None:
+    for sampling in (Sampling(), Sampling(3.0, seed=1)):
+        for (result,) in play("ok", "ok", "ok", sampling=sampling, max_tokens=30):
+            assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
+
+
+def test_rows_of_every_kind(play: Any, generate: Generate) -> None:
+    (everything,), (token,), (sparse,), (dense,) = play("all", "token 42", "sparse 9", "dense")
+    first = everything.new_tokens[0]
+    assert first in masks(0) and everything.new_tokens[1:] == generate([*PROMPT, first], 5)
+    assert token.new_tokens[1:] == [42] * 5
+    assert set(sparse.new_tokens[1:]) <= {3, 9}
+    assert all(250 < t <= EOS for t in dense.new_tokens[1:]), (
+        "the bias of token t is t; ids above are no tokens"
+    )
+
+
+def test_splices(play: Any) -> None:
+    (forward,), (back,) = play("splice 0", "splice 1")
+    assert forward.new_tokens[1:] == [7, 8, 7, 8, 7] and forward.origins[-5:] == [Origin.FORCED] * 5
+    assert back.new_tokens == [7, 7, 7, 7, 7, 8] and back.backtracked == 5
+    (result,) = play("splice 4000")[0]
+    assert isinstance(result.error, ResultError) and result.reason is FinishReason.ERROR
+
+
+def test_forks(play: Any) -> None:
+    (results,) = play("fork 3")
+    assert len(results) == 3
+    assert len({r.new_tokens[0] for r in results}) == 1
+    assert [r.parent for r in results] == [None, results[0].seq, results[0].seq]
+    assert all(token in masks(step) for r in results for step, token in enumerate(r.new_tokens))
+
+
+def test_reports_reach_the_guest(play: Any) -> None:
+    (result,) = play("report", max_tokens=3, sampling=Sampling(0.7, seed=4))[0]
+    lines = result.log.splitlines()
+    assert len(lines) == 3, "the last token is told too"
+    for line, token, logprob in zip(lines, result.new_tokens, result.logprobs[len(PROMPT) :], strict=True):
+        assert line.startswith(f"post: -0 +1 first {token} sampled 1 logprob {logprob:.2f} mass 0.")
+
+
+@pytest.mark.parametrize(
+    ("arg", "error"),
+    [
+        ("mid_trap", TrapError),
+        ("mid_empty_mask", EmptyMaskError),
+        ("mid_bad_row", ResultError),
+        ("pre_trap", TrapError),
+    ],
+)
+def test_a_guest_that_fails_ends_its_sequence_only(play: Any, arg: str, error: type[AiciError]) -> None:
+    (result,) = play(arg)[0]
+    assert result.reason is FinishReason.ERROR and isinstance(result.error, error)
+    assert len(result.new_tokens) == 1
+
+
+def test_stop_and_suspend(play: Any) -> None:
+    (stops,), (suspends,) = play("mid_return_stop", "suspend")
+    assert stops.reason is FinishReason.STOP and len(stops.new_tokens) == 1
+    assert suspends.reason is FinishReason.ERROR, "suspended for ever is a deadlock"
+
+
+def test_a_slow_guest_sits_out_steps_and_goes_on(
+    guest: Path, model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    with Runtime(workers=1, limits={"mid_ms": 5000, "step_deadline_ms": 5}) as runtime:
+        module = runtime.upload(guest).id
+        engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+        slow = engine.add(Request(PROMPT, module=module, arg="mid_slow 30", max_tokens=4))
+        mate = engine.add(Request(MATE, max_tokens=12))
+        engine.step()
+        engine.step()
+        assert len(engine._pool.live[0].tokens) == len(PROMPT) + 1, "late in the second step"
+        assert len(engine._pool.live[1].tokens) == len(MATE) + 2
+        engine.run()
+        (result,) = engine.results(slow)
+        assert (result.reason, result.error) == (FinishReason.LENGTH, None)
+        assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
+        assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
+
+
+def test_engine_made_copies_and_beams(play: Any, runtime: Runtime) -> None:
+    (copies,) = play("ok", n=3, sampling=Sampling(4.0, seed=2))
+    assert len({tuple(r.tokens) for r in copies}) == 3
+    (beams,) = play("ok", beams=3, n=3)
+    assert len({tuple(r.tokens) for r in beams}) == 3
+    for result in [*copies, *beams]:
+        assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
+
+
+def test_a_worker_that_is_killed_takes_its_sequences_only(
+    guest: Path, model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    with Runtime(workers=1) as runtime:
+        module = runtime.upload(guest).id
+        engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+        lost = engine.add(Request(PROMPT, module=module, arg="ok"))
+        mate = engine.add(Request(MATE, max_tokens=12))
+        engine.step()
+        for link in runtime._links.values():
+            os.kill(link.pid, signal.SIGKILL)
+        engine.run()
+        (result,) = engine.results(lost)
+        assert isinstance(result.error, WorkerDiedError)
+        assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
+
+
+def test_one_pass_for_each_step(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    with CountingCalls(model) as calls:
+        engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])
+    assert calls.shapes == [(1, 4), (1, 1), (3, 1), (3, 1)]
