@@ -1,4 +1,4 @@
-"""Build hook of the package: compiles the controllers, with ziglang from the build requirements, into the wheel."""
+"""Build hook of the package: compiles the controllers into the wheel, with ziglang, a build requirement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SDK_PARTS = ("include", "src", "zig")
 
 
 class ControllerBuildHook(BuildHookInterface[Any]):
-    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, and the SDK's files.
+    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, and the SDK.
 
     An editable install runs from the source tree, so there the files stay in the tree.
     """
@@ -25,19 +25,25 @@ class ControllerBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called by hatchling before it collects the files; `version` is "standard" or "editable"."""
         if sys.platform != "linux":
-            raise RuntimeError(f"aici runs on Linux only, not on {sys.platform}: use Linux, a container or WSL 2")
+            raise RuntimeError(
+                f"aici runs on Linux only, not on {sys.platform}: use Linux, a container or WSL 2"
+            )
         root = Path(self.root)
         out = root / "pyaici" / "_wasm"
-        built = _driver(root).build_all(out, root=root)
+        driver = _driver(root)
+        built = driver.build_all(out, root=root)
         sdk = root / "controllers" / "sdk"
         names = {module.path.name for module in built}
         for stale in out.glob("*.wasm"):
             if stale.name not in names:
                 stale.unlink()
         if version == "standard":
+            # compiled, so that a user's first C++ controller need not wait for the SDK's sources
+            library = driver.build_library(driver.Sdk(sdk), driver.Toolchain())
             build_data["force_include"].update(
                 {str(out / name): f"pyaici/_wasm/{name}" for name in sorted(names)}
                 | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS if (sdk / part).is_dir()}
+                | {str(library): f"pyaici/_sdk/lib/{library.name}"}
             )
 
 

@@ -76,6 +76,7 @@ def test_wheel_holds_packages_controllers_and_sdk(
                 assert str(source.relative_to(checkout)) in names
     built = {name for name in names if name.endswith(".wasm")}
     assert built == {f"pyaici/_wasm/{folder.name}.wasm" for folder in controller_folders(checkout)}
+    assert len([name for name in names if re.fullmatch(r"pyaici/_sdk/lib/[0-9a-f]{64}\.a", name)]) == 1
     for part in ("include", "src", "zig"):
         for source in (checkout / "controllers" / "sdk" / part).rglob("*"):
             if source.is_file():
@@ -107,7 +108,7 @@ def test_metadata(distributions: tuple[Path, Path, Path]) -> None:
 
 
 def test_installed_wheel_works_outside_the_repository(
-    distributions: tuple[Path, Path, Path], tmp_path: Path
+    checkout: Path, distributions: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     """A new environment that pip alone fills; then the path from `aici new` to a module that is taken."""
     run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
@@ -117,7 +118,9 @@ def test_installed_wheel_works_outside_the_repository(
     place = run(binaries / "python", "-c", "import pyaici; print(pyaici.__file__)", cwd=tmp_path, env=env)
     assert place.startswith(str(tmp_path))
     listed = run("aici", "list", cwd=tmp_path, env=env)
-    assert all(re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(ROOT))
+    assert all(
+        re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(checkout)
+    )
     for language in ("c++", "c", "zig"):
         name = "my_" + language.replace("+", "x")
         run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)

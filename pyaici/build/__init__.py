@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .controller import Built, build_controller
 from .errors import BuildError
+from .library import build_library
 from .project import build_all, controller_folders
 from .sdk import Sdk, find_sdk
 from .toolchain import Toolchain
@@ -20,6 +21,7 @@ __all__ = [
     "Toolchain",
     "build_all",
     "build_controller",
+    "build_library",
     "controller_folders",
     "find_sdk",
 ]

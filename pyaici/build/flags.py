@@ -9,8 +9,9 @@ from __future__ import annotations
 #: wasmtime runs SIMD and bulk memory by default; both make loops over masks several times faster
 TARGET = ("-target", "wasm32-wasi", "-O3", "-msimd128", "-mbulk-memory")
 
-#: sections per function, so that the link drops what a controller does not use
-_SECTIONS = ("-ffunction-sections", "-fdata-sections")
+#: a section per function, so that the link drops what a controller does not use; no debug information, since
+#: the link strips it and objects are 30 times as large with it
+_OBJECTS = ("-ffunction-sections", "-fdata-sections", "-g0")
 #: `{.size = sizeof(x)}` is how the structs of aici.h begin, so missing initialisers are meant
 _WARNINGS = (
     "-Wall",
@@ -19,9 +20,9 @@ _WARNINGS = (
     "-Wno-missing-designated-field-initializers",
 )
 
-C = (*TARGET, "-std=gnu17", *_SECTIONS, *_WARNINGS)
+C = (*TARGET, "-std=gnu17", *_OBJECTS, *_WARNINGS)
 #: there is no C++ exception support for WASI: `throw` would not link
-CXX = (*TARGET, "-std=c++20", "-fno-exceptions", "-fno-rtti", *_SECTIONS, *_WARNINGS)
+CXX = (*TARGET, "-std=c++20", "-fno-exceptions", "-fno-rtti", *_OBJECTS, *_WARNINGS)
 
 #: 64 KiB of stack instead of Zig's 16 MiB, which every instance would have to map
 STACK_BYTES = 65536

@@ -25,6 +25,11 @@ class Sdk:
         return self.root / "include"
 
     @property
+    def libraries(self) -> Path:
+        """Compiled sources, if the SDK came with a wheel: an archive named by its digest."""
+        return self.root / "lib"
+
+    @property
     def zig_module(self) -> Path:
         """What a Zig controller gets by ``@import("aici")``."""
         return self.root / "zig" / "aici.zig"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from pyaici.build import BuildError, Sdk, Toolchain, build_controller
+from pyaici.build import BuildError, Sdk, Toolchain, build_controller, build_library
 
 from .conftest import MINIMAL, CountingToolchain
 
@@ -150,6 +150,24 @@ def test_change_of_any_input_builds_again(tmp_path: Path, sdk: Sdk, tools: Count
     (folder / "near.h").unlink()
     with pytest.raises(BuildError, match=r"near\.h"):
         built()
+
+
+def test_a_library_that_came_with_the_sdk_is_taken_if_it_fits(
+    tmp_path: Path, sdk: Sdk, tools: CountingToolchain
+) -> None:
+    library = build_library(sdk, tools)
+    sdk.libraries.mkdir()
+    shipped = sdk.libraries / library.name
+    library.rename(shipped)
+    source = tmp_path / "ctl.cpp"
+    source.write_text(CXX.replace("CALL", "answer()"))
+    tools.ran.clear()
+    built = build_controller(source, tmp_path / "ctl.wasm", sdk=sdk, tools=tools)
+    assert field(built.path, 3) == 42
+    assert [word for word in tools.ran if "answer.cpp" in word] == []
+    (sdk.root / "src" / "answer.cpp").write_text("int answer() { return 43; }\n")
+    build_controller(source, tmp_path / "ctl.wasm", sdk=sdk, tools=tools)
+    assert field(built.path, 3) == 43
 
 
 def test_same_sources_same_bytes(tmp_path: Path, sdk: Sdk) -> None:
