@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
-import resource
 import threading
 import time
 from functools import lru_cache
@@ -27,6 +26,7 @@ CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, de
 
 _SIGSEGV = 11
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.pthread_self.restype = ctypes.c_ulong
 
 
 def _config() -> wasmtime.Config:
@@ -78,13 +78,19 @@ def segv_handler() -> int:
     return int(action[0])
 
 
+def stack_size() -> int:
+    """Bytes of stack of the calling thread."""
+    attributes, address, size = (ctypes.c_char * 256)(), ctypes.c_void_p(), ctypes.c_size_t()
+    if _libc.pthread_getattr_np(ctypes.c_void_p(_libc.pthread_self()), attributes):
+        raise RuntimeFailure("the C library does not tell the size of this thread's stack")
+    _libc.pthread_attr_getstack(attributes, ctypes.byref(address), ctypes.byref(size))
+    _libc.pthread_attr_destroy(attributes)
+    return size.value
+
+
 def _check_stack() -> None:
     """Wasm that runs out of stack traps only if the thread has more stack than Wasm may use."""
-    if threading.current_thread() is threading.main_thread():
-        size, _ = resource.getrlimit(resource.RLIMIT_STACK)
-        size = FIBER_STACK if size == resource.RLIM_INFINITY else size
-    else:
-        size = threading.stack_size() or FIBER_STACK
+    size = stack_size()
     if size < WASM_STACK + STACK_MARGIN:
         raise RuntimeFailure(
             f"the stack of this thread has {size >> 10} KiB, guests need {WASM_STACK + STACK_MARGIN >> 10}: "

@@ -19,7 +19,7 @@ from aicirt.wasm.code import BULK, MEMORY_GROW, Found, scan
 from aicirt.wasm.inspect import ModuleShape, inspect
 
 #: changes whenever the output for some input changes; part of the key of compiled artifacts
-REWRITER_VERSION = 1
+REWRITER_VERSION = 2
 #: export names that start like this belong to the rewriter
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from wasmtime import wat2wasm
+
+from aicirt.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
+from aicirt.modules import CompileLimits, compile_in_child, compile_in_child_async
+from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Program
+
+GOOD = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
+  (func (export "aici_arg") (result i32) (i32.const 16)) {}
+  (func (export "aici_mid_process") (result i32) (i32.const 42)))"""
+#: takes seconds to compile: one huge function
+BOMB = GOOD.format(f"(func (param i32) (result i32) (local.get 0) {'(i32.const 7) i32.add ' * 400_000})")
+
+
+def _write(directory: Path, wat: str) -> tuple[Path, Path]:
+    path = directory / "module.wasm"
+    path.write_bytes(bytes(wat2wasm(wat)))
+    return path, directory / "module.compiled"
+
+
+def test_a_compiled_module_runs_in_another_process(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, GOOD.format(""))
+    info = compile_in_child(wasm, artifact)
+    assert info.size == wasm.stat().st_size and info.compiled_size == artifact.stat().st_size
+    assert (info.abi_version, info.initial_memory, info.has_pre) == (1, 65536, False)
+    engine = Engine()
+    linker = Linker(engine, [])
+    program = Program.from_file(linker, artifact)
+    guest = Instance(program)
+    assert guest.call(Export.MID) == 42
+    for part in (guest, program, linker, engine):
+        part.close()
+    assert artifact.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"not wasm at all", "not WebAssembly"),
+        (bytes(wat2wasm(GOOD.format('(func (export "_start"))'))), "reactor"),
+        (bytes(wat2wasm(GOOD.format("(func (result i32))"))), "does not compile"),
+        (bytes(wat2wasm(GOOD.format("")))[:-3], "truncated"),
+    ],
+)
+def test_a_refused_module_says_why_and_leaves_nothing(tmp_path: Path, content: bytes, reason: str) -> None:
+    wasm, artifact = tmp_path / "m.wasm", tmp_path / "m.compiled"
+    wasm.write_bytes(content)
+    with pytest.raises(ModuleError, match=reason):
+        compile_in_child(wasm, artifact)
+    assert not artifact.exists()
+
+
+def test_limits_reach_the_child(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, GOOD.format(""))
+    with pytest.raises(ModuleError, match="more than the limit of 1000"):
+        compile_in_child(wasm, artifact, Limits(memory_bytes=1000))
+
+
+def test_too_much_cpu_time_is_an_error(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, BOMB)
+    with pytest.raises(CompileLimitError, match="1 s of CPU time"):
+        compile_in_child(wasm, artifact, cost=CompileLimits(cpu_s=1))
+    assert not artifact.exists()
+
+
+def test_too_much_memory_is_an_error(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, BOMB)
+    with pytest.raises(CompileLimitError) as caught:
+        compile_in_child(wasm, artifact, cost=CompileLimits(memory_bytes=64 << 20))
+    assert caught.value.detail["limit"] == "memory_bytes"
+
+
+def test_too_much_time_is_an_error_and_the_child_is_gone(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, BOMB)
+    for compile_it in (
+        lambda cost: compile_in_child(wasm, artifact, cost=cost),
+        lambda cost: asyncio.run(compile_in_child_async(wasm, artifact, cost=cost)),
+    ):
+        start = time.monotonic()
+        with pytest.raises(CompileLimitError, match=r"0\.5 s"):
+            compile_it(CompileLimits(wall_s=0.5))
+        assert time.monotonic() - start < 5
+        assert _children() == []
+
+
+def test_cancelling_ends_the_child(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, BOMB)
+
+    async def cancel() -> None:
+        task = asyncio.create_task(compile_in_child_async(wasm, artifact))
+        await asyncio.sleep(0.4)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert _children() == []
+
+
+def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, BOMB)
+    code = f"""
+from pathlib import Path
+from aicirt.modules import compile_in_child
+compile_in_child(Path({str(wasm)!r}), Path({str(artifact)!r}))
+"""
+    path = os.pathsep.join(sys.path)
+    parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path})
+    deadline = time.monotonic() + 20
+    while not (children := _children(parent.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.4)  # it has said whom to die with
+    parent.kill()
+    parent.wait()
+    while any(Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z" for pid in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_async_gives_the_same(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, GOOD.format(""))
+    one = asyncio.run(compile_in_child_async(wasm, artifact))
+    artifact.unlink()
+    assert compile_in_child(wasm, artifact) == one
+    wasm.write_bytes(b"no")
+    with pytest.raises(ModuleError, match="not WebAssembly"):
+        asyncio.run(compile_in_child_async(wasm, tmp_path / "other"))
+
+
+def test_a_compiler_that_breaks_is_a_runtime_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wasm, artifact = _write(tmp_path, GOOD.format(""))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeFailure, match="status 1"):
+        compile_in_child(wasm, artifact)
+    monkeypatch.undo()
+    with pytest.raises(AiciError, match="cannot be compiled"):
+        compile_in_child(tmp_path / "missing.wasm", artifact)
+
+
+def _children(pid: int | None = None) -> list[int]:
+    pid = pid or os.getpid()
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text(encoding="ascii").split())
+    return [child for child in found if _state(child) != "Z"]
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import msgpack
+import pytest
+from wasmtime import wat2wasm
+
+from aicirt.errors import CompileLimitError, ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
+from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
+from aicirt.modules import store as store_module
+from aicirt.modules.private import is_private_file, private_directory, write_whole
+from aicirt.wasm import Engine, Limits, Linker, Program
+
+
+def _module(number: int = 0) -> bytes:
+    return bytes(
+        wat2wasm(
+            f"""(module (import "aici" "stop" (func)) (memory (export "memory") 1)
+            (func (export "aici_abi_v1")) (func (export "aici_arg") (result i32) (i32.const {number}))
+            (func (export "aici_mid_process") (result i32) (i32.const 1)))"""
+        )
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModuleStore:
+    return ModuleStore(tmp_path / "cache")
+
+
+def test_a_module_is_compiled_once(
+    store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wasm = _module()
+    info = store.add(wasm)
+    assert info.id == hashlib.sha256(wasm).hexdigest()
+    assert (info.size, info.abi_version, info.imports) == (len(wasm), 1, ["aici.stop"])
+    assert "aici_mid_process" in info.exports and info.compiled_size > len(wasm)
+
+    def fail(*_args: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(store_module, "compile_in_child", fail)
+    assert store.add(wasm) == info
+    assert ModuleStore(tmp_path / "cache").get(info.id) == info
+    assert store.wasm(info.id) == wasm
+    assert store.list() == [info]
+
+
+def test_artifacts_load(store: ModuleStore) -> None:
+    info = store.add(_module())
+    engine = Engine()
+    program_linker = Linker(engine, [])
+    with pytest.raises(ModuleError, match="linked"):  # it needs aici.stop
+        Program.from_file(program_linker, store.artifact_path(info.id))
+    program_linker.close()
+    engine.close()
+
+
+def test_nothing_is_left_of_a_refused_module(store: ModuleStore, tmp_path: Path) -> None:
+    with pytest.raises(ModuleError):
+        store.add(b"\0asm\1\0\0\0")
+    with pytest.raises(ModuleError, match="more than the limit"):
+        ModuleStore(tmp_path / "cache", limits=Limits(module_bytes=10)).add(_module())
+    with pytest.raises(CompileLimitError):
+        ModuleStore(tmp_path / "cache", cost=CompileLimits(wall_s=0.01)).add(_module())
+    files = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+    assert files == []
+
+
+@pytest.mark.parametrize(
+    "damage", ["artifact", "truncated", "info", "no info", "no artifact", "writable", "link"]
+)
+def test_what_is_damaged_or_foreign_is_compiled_again(
+    store: ModuleStore, tmp_path: Path, damage: str
+) -> None:
+    info = store.add(_module())
+    artifact = store.artifact_path(info.id)
+    description = artifact.with_suffix(".json")
+    good = artifact.read_bytes()
+    if damage == "artifact":
+        artifact.write_bytes(good[:-100] + bytes(100))
+    elif damage == "truncated":
+        artifact.write_bytes(good[:1000])
+    elif damage == "info":
+        description.write_text("{")
+    elif damage == "no info":
+        description.unlink()
+    elif damage == "no artifact":
+        artifact.unlink()
+    elif damage == "writable":
+        artifact.chmod(0o666)
+    elif damage == "link":
+        elsewhere = tmp_path / "elsewhere"
+        artifact.rename(elsewhere)
+        artifact.symlink_to(elsewhere)
+    if damage in ("info", "no info"):
+        assert store.list() == []
+    again = store.get(info.id)
+    assert again.id == info.id
+    assert is_private_file(artifact)
+    assert hashlib.sha256(artifact.read_bytes()).hexdigest() == again.compiled_sha256
+    assert len(artifact.read_bytes()) == len(good)
+
+
+def test_an_artifact_belongs_to_one_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ModuleStore(tmp_path / "cache")
+    info = first.add(_module())
+    monkeypatch.setattr(store_module, "REWRITER_VERSION", 999)
+    second = ModuleStore(tmp_path / "cache")
+    assert second.artifact_path(info.id) != first.artifact_path(info.id)
+    assert second.list() == []
+    second.get(info.id)
+    assert second.artifact_path(info.id).exists() and first.artifact_path(info.id).exists()
+
+
+def test_a_damaged_module_in_a_shared_store_is_refused(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    info = ModuleStore(tmp_path / "one", modules=shared).add(_module())
+    other = ModuleStore(tmp_path / "two", modules=shared)
+    assert other.get(info.id).id == info.id
+    third = ModuleStore(tmp_path / "three", modules=shared)
+    (shared / f"{info.id}.wasm").write_bytes(_module(1))
+    with pytest.raises(UnknownModuleError, match="damaged"):
+        third.get(info.id)
+
+
+def test_directories_of_others_are_not_trusted(tmp_path: Path) -> None:
+    ModuleStore(tmp_path / "cache")
+    compiled = tmp_path / "cache" / "compiled"
+    assert compiled.stat().st_mode & 0o777 == 0o700
+    compiled.chmod(0o750)
+    with pytest.raises(RuntimeFailure, match="chmod 700"):
+        ModuleStore(tmp_path / "cache")
+    compiled.chmod(0o700)
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(RuntimeFailure, match="can be changed by other users"):
+        ModuleStore(tmp_path / "cache")
+    (tmp_path / "cache").chmod(0o755)
+    ModuleStore(tmp_path / "cache")
+    compiled.rename(tmp_path / "moved")
+    compiled.symlink_to(tmp_path / "moved")
+    with pytest.raises(RuntimeFailure, match="not a link"):
+        ModuleStore(tmp_path / "cache")
+
+
+def test_directories_that_belong_to_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(RuntimeFailure, match=f"belongs to user {owner}, not to 12345"):
+        private_directory(tmp_path / "theirs")
+    assert not is_private_file(Path(__file__))
+
+
+def test_unknown_modules_are_named(store: ModuleStore) -> None:
+    for ask in (store.get, store.wasm, store.remove):
+        with pytest.raises(UnknownModuleError, match="nothing"):
+            ask("nothing")
+        with pytest.raises(UnknownModuleError, match="0" * 64):
+            ask("0" * 64)
+
+
+def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
+    one, two = store.add(_module(1)), store.add(_module(2))
+    store.tags.set("best", two.id, "ann")
+    assert store.get("best").tags == ["best"] and store.get("best").id == two.id
+    assert store.wasm("best") == _module(2)
+    assert [info.id for info in store.list()] == sorted([one.id, two.id])
+    with pytest.raises(ModuleError, match="still has the tags best"):
+        store.remove(two.id)
+    store.tags.remove("best", "ann")
+    store.remove(two.id)
+    assert [info.id for info in store.list()] == [one.id]
+    assert not store.artifact_path(two.id).exists()
+
+
+def test_async_adds_and_finds(store: ModuleStore) -> None:
+    async def both() -> tuple[ModuleInfo, ModuleInfo]:
+        return await asyncio.gather(store.add_async(_module(3)), store.add_async(_module(3)))
+
+    one, two = asyncio.run(both())
+    assert one == two == asyncio.run(store.get_async(one.id))
+    store.artifact_path(one.id).unlink()
+    assert asyncio.run(store.get_async(one.id)).id == one.id
+
+
+def test_descriptions_pass_through_msgpack_and_json(store: ModuleStore) -> None:
+    info = store.add(_module())
+    for packed in (msgpack.unpackb(msgpack.packb(info.to_wire())), json.loads(json.dumps(info.to_wire()))):
+        assert ModuleInfo.from_wire(packed | {"later": 1}) == info
+    with pytest.raises(ProtocolError):
+        ModuleInfo.from_wire({"id": "x"})
+
+
+def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_whole(tmp_path / "file", b"old")
+    monkeypatch.setattr(os, "fsync", lambda _fd: (_ for _ in ()).throw(OSError("disk")))
+    with pytest.raises(OSError, match="disk"):
+        write_whole(tmp_path / "file", b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_the_default_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert default_directory() == Path("/somewhere/aici/store")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert default_directory() == Path("/home/me/.cache/aici/store")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aicirt.errors import ModuleError, UnknownModuleError
+from aicirt.modules import Tag, Tags
+
+ONE, TWO = "1" * 64, "a" * 64
+
+
+@pytest.fixture
+def tags(tmp_path: Path) -> Tags:
+    return Tags(tmp_path)
+
+
+def test_tags_name_and_rename(tags: Tags) -> None:
+    assert tags.list() == []
+    assert tags.set("b", ONE) == Tag("b", ONE, "")
+    tags.set("a.b-c_9", TWO, "ann")
+    assert tags.list() == [Tag("a.b-c_9", TWO, "ann"), Tag("b", ONE)]
+    assert tags.resolve("b") == ONE
+    tags.set("b", TWO)
+    assert tags.resolve("b") == TWO
+    tags.remove("b")
+    with pytest.raises(UnknownModuleError, match="'b'"):
+        tags.resolve("b")
+    with pytest.raises(UnknownModuleError):
+        tags.remove("b")
+
+
+def test_ids_name_themselves(tags: Tags) -> None:
+    assert tags.resolve(ONE) == ONE
+
+
+def test_a_tag_of_one_owner_is_not_moved_by_another(tags: Tags) -> None:
+    tags.set("t", ONE, "ann")
+    for act in (
+        lambda: tags.set("t", TWO, "bob"),
+        lambda: tags.set("t", TWO),
+        lambda: tags.remove("t", "bob"),
+    ):
+        with pytest.raises(ModuleError, match="belongs to 'ann'"):
+            act()
+    assert tags.resolve("t") == ONE
+    tags.set("t", TWO, "ann")
+    tags.set("free", ONE)
+    tags.set("free", TWO, "bob")
+    with pytest.raises(ModuleError):
+        tags.set("free", ONE, "ann")
+
+
+@pytest.mark.parametrize("name", ["", "A", "-a", ".a", "a/b", "../a", "a b", "a\n", "ä", "a" * 65, ONE, TWO])
+def test_bad_names_are_refused(tags: Tags, name: str) -> None:
+    with pytest.raises(ModuleError, match="a tag has"):
+        tags.set(name, ONE)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=70))
+def test_a_name_is_refused_or_kept_as_it_is(tags: Tags, name: str) -> None:
+    try:
+        tags.set(name, ONE)
+    except ModuleError:
+        assert not name.isascii() or not name.islower() or not name.isalnum() or name == "" or len(name) > 64
+    else:
+        assert tags.resolve(name) == ONE
+
+
+def test_processes_do_not_lose_each_others_tags(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from aicirt.modules import Tags
+tags = Tags(Path(sys.argv[1]))
+for i in range(25):
+    tags.set(f"{sys.argv[2]}-{i}", "1" * 64)
+"""
+    root = str(Path(__file__).parents[3])
+    workers = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env={"PYTHONPATH": root})
+        for name in ("x", "y", "z")
+    ]
+    assert [worker.wait() for worker in workers] == [0, 0, 0]
+    assert len(Tags(tmp_path).list()) == 75

@@ -1,0 +1,301 @@
+"""What kills a process that runs guests, and what is done against it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import wasmtime
+
+from aicirt.errors import ModuleError, RuntimeFailure
+from aicirt.wasm import Engine, Export, Fiber, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm import snapshot as snapshot_module
+from aicirt.wasm import ticker as ticker_module
+from aicirt.wasm.engine import stack_size
+from aicirt.wasm.program import compile_module
+
+from .conftest import controller
+
+Make = Callable[..., Instance]
+
+PRELUDE = """
+import ctypes, faulthandler, os, resource, signal, sys, threading
+from wasmtime import wat2wasm
+from aicirt.errors import AiciError, RuntimeFailure, TimeLimitError, TrapError
+from aicirt.wasm import *
+WASM = bytes(wat2wasm('''(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
+  (func (export "aici_arg") (result i32) (i32.const 0))
+  (func (export "aici_pre_process") (result i32) (i32.load (i32.const -4)))
+  (func (export "aici_post_process") (result i32) (loop $l (br $l)) (i32.const 0))
+  (func $deep (export "aici_mid_process") (result i32) (i32.add (call $deep) (i32.const 1))))'''))
+def guest(engine):
+    return Instance(Program.compile(Linker(engine, []), WASM))
+def trap(guest, export):
+    try:
+        guest.call(export)
+    except TrapError as error:
+        return error.detail["trap"]
+"""
+
+
+def _run(code: str) -> str:
+    """Standard output of a process of its own; it must end well and silently."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.strip()
+
+
+def test_traps_do_not_kill_and_follow_each_other() -> None:
+    code = """
+    engine = Engine()
+    print([trap(guest(engine), e) for e in (Export.PRE, Export.MID, Export.PRE, Export.MID)])
+    """
+    assert _run(code) == "['out_of_bounds', 'stack_overflow', 'out_of_bounds', 'stack_overflow']"
+
+
+def test_a_fault_handler_enabled_too_late_is_found_before_a_guest_runs() -> None:
+    code = """
+    faulthandler.enable()
+    engine = Engine()
+    print(trap(guest(engine), Export.PRE))
+    faulthandler.disable()
+    faulthandler.enable()
+    try:
+        guest(engine)
+    except RuntimeFailure as error:
+        print("faulthandler" in error.message)
+    """
+    assert _run(code) == "out_of_bounds\nTrue"
+
+
+@pytest.mark.parametrize("kib", [256, 384, 512, 700])
+def test_threads_with_a_small_stack_are_refused(kib: int) -> None:
+    """There, Wasm that runs out of stack is a segmentation fault."""
+    code = f"""
+    def run():
+        try:
+            Engine()
+        except RuntimeFailure as error:
+            print("stack_size" in error.message)
+    threading.stack_size({kib} << 10)
+    thread = threading.Thread(target=run)
+    thread.start()
+    threading.stack_size(8 << 20)  # the thread keeps what it was made with
+    thread.join()
+    """
+    assert _run(code) == "True"
+
+
+def test_the_smallest_accepted_stack_suffices() -> None:
+    code = """
+    from aicirt.wasm.limits import STACK_MARGIN, WASM_STACK
+    def run():
+        engine = Engine()
+        print([trap(guest(engine), Export.MID) for _ in range(3)])
+    threading.stack_size(WASM_STACK + STACK_MARGIN + (64 << 10))
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    """
+    assert _run(code) == "['stack_overflow', 'stack_overflow', 'stack_overflow']"
+
+
+def test_stack_sizes_are_those_of_the_thread() -> None:
+    sizes: list[int] = []
+    before = threading.stack_size(1 << 20)
+    thread = threading.Thread(target=lambda: sizes.append(stack_size()))
+    thread.start()
+    thread.join()
+    threading.stack_size(before)
+    assert abs(sizes[0] - (1 << 20)) <= 16384
+
+
+def test_guests_stay_on_the_thread_of_their_engine(engine: Engine, linker: Linker) -> None:
+    program = Program.compile(linker, controller())
+    caught: list[RuntimeFailure] = []
+
+    def run() -> None:
+        try:
+            Instance(program)
+        except RuntimeFailure as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "only on the thread" in caught[0].message
+    program.close()
+
+
+def test_a_process_may_end_with_everything_open() -> None:
+    code = """
+    engine = Engine()
+    ticker = Ticker(engine)
+    ticker.arm()
+    first, second = guest(engine), guest(engine)
+    fiber = Fiber(first, Export.POST, limit_ms=10_000)
+    print([fiber.poll(), fiber.poll()])
+    children = second.fork_many(3)
+    snapshot = second.snapshot()
+    """
+    assert _run(code) == "[False, False]"
+
+
+def test_a_ticker_does_not_survive_a_fork_and_says_so() -> None:
+    code = """
+    engine = Engine()
+    ticker = Ticker(engine)
+    child = os.fork()
+    if child == 0:
+        try:
+            ticker.arm()
+        except RuntimeFailure:
+            os._exit(7)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert _run(code) == "7"
+
+
+def test_a_ticker_that_cannot_get_a_timer_says_so() -> None:
+    code = """
+    resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
+    try:
+        Ticker(Engine())
+    except RuntimeFailure as error:
+        print(error.message)
+    """
+    assert _run(code).startswith("the ticker of time limits cannot start")
+
+
+def test_a_ticker_that_does_not_tick_is_found_at_the_start(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libc = ctypes.CDLL(None)
+    nothing = ctypes.cast(libc.getpid, ctypes.c_void_p).value
+    monkeypatch.setattr(ticker_module.raw, "address_of", lambda _name: nothing)
+    monkeypatch.setattr(ticker_module, "_START_TIMEOUT_S", 0.05)
+    with pytest.raises(RuntimeFailure, match="does not tick"):
+        Ticker(engine)
+
+
+def test_clones_work_in_a_process_made_undumpable() -> None:
+    code = """
+    engine = Engine()
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
+    parent = guest(engine)
+    parent.write(100, b"state")
+    print(parent.fork().read(100, 5))
+    """
+    assert _run(code) == "b'state'"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "(module (memory i64 1))",
+        "(module (memory i64 10000000))",
+        "(module (memory 1 1 shared))",
+        "(module (memory 1) (memory 1))",
+        "(module (type (struct (field i32))))",
+        "(module (memory 1 1 shared) (func (drop (i32.atomic.load (i32.const 0)))))",
+        "(component)",
+    ],
+)
+def test_the_engine_itself_refuses_what_it_shall_not_run(engine: Engine, module: str) -> None:
+    with pytest.raises(ModuleError):
+        compile_module(engine, bytes(wasmtime.wat2wasm(module)))
+
+
+def test_setjmp_and_vectors_are_in_the_engine(engine: Engine) -> None:
+    """Exceptions of the final standard, as LLVM makes them for setjmp; v128."""
+    module = """(module (tag $t (param i32)) (func (result i32)
+      (block $h (result i32) (try_table (catch $t $h) (throw $t (i32.const 1))) (i32.const 2)))
+      (func (result v128) (f32x4.relaxed_madd (v128.const i64x2 0 0) (v128.const i64x2 0 0)
+        (v128.const i64x2 0 0))))"""
+    compile_module(engine, bytes(wasmtime.wat2wasm(module))).close()
+
+
+# -- leaks ------------------------------------------------------------------------------------
+
+
+def _used() -> tuple[int, int]:
+    """Open descriptors and mappings of this process."""
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        return len(list(Path("/proc/self/fd").iterdir())), sum(1 for _ in maps)
+
+
+def test_thousands_of_guests_leave_nothing_behind(make: Make) -> None:
+    parent = make('(data (i32.const 0) "x") (func (export "aici_pre_process") (result i32) unreachable)')
+    parent.write(5000, b"state")
+
+    def churn(rounds: int) -> None:
+        for _ in range(rounds):
+            snapshot = parent.snapshot()
+            guests = [Instance.from_snapshot(snapshot), *parent.fork_many(2), Instance(parent.program)]
+            guests.append(guests[0].fork())
+            fiber_guest = guests.pop()
+            fiber = Fiber(fiber_guest, Export.MID)
+            fiber.poll()
+            fiber_guest.close()
+            for number, guest in enumerate(guests):
+                if number:
+                    guest.close()
+            del guests, guest, snapshot  # one is left to the garbage collector
+
+    churn(50)
+    before = _used()
+    churn(500)
+    after = _used()
+    assert after[0] == before[0]
+    assert abs(after[1] - before[1]) <= 8  # the heap may have split a mapping
+
+
+def test_failures_while_cloning_leave_nothing_behind(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = make()
+    parent.write(5000, b"state")
+    parent.fork().close()
+    before = _used()
+    calls = 0
+
+    def fail(*_args: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:
+            raise OSError("no more mappings")
+
+    monkeypatch.setattr(snapshot_module, "copy_runs", fail)
+    for _ in range(30):
+        with pytest.raises(OSError, match="no more mappings"):
+            parent.fork_many(5)
+    assert _used()[0] == before[0]
+    assert abs(_used()[1] - before[1]) <= 8
+    monkeypatch.undo()
+    parent.fork().close()
+
+
+def test_engines_can_be_made_one_after_the_other() -> None:
+    for _ in range(10):
+        engine = Engine(Limits(memory_bytes=1 << 20))
+        linker = Linker(engine, [])
+        program = Program.compile(linker, controller())
+        guest = Instance(program)
+        guest.start()
+        guest.close()
+        program.close()
+        linker.close()
+        engine.close()
