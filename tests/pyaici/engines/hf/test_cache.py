@@ -1,0 +1,204 @@
+"""The slot cache against a plain list per sequence, and against the model's own arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pyaici.engines.hf.cache import Slot, SlotCache
+from pyaici.engines.hf.passes import split
+from pyaici.engines.hf.runner import Feed, ModelRunner
+from tests.pyaici.engines.hf.support import CountingCalls, make_model
+
+CPU = torch.device("cpu")
+HEADS, DIM, LAYERS = 2, 3, 2
+
+
+class SlotMachine(RuleBasedStateMachine):
+    """Any order of operations: every slot holds what was written to it, in every layer."""
+
+    @initialize()
+    def start(self) -> None:
+        self.cache = SlotCache(LAYERS, num_slots=1, capacity=2)
+        self.model: list[tuple[Slot, list[float]]] = []
+        self.next = 1.0
+
+    @rule()
+    def new(self) -> None:
+        self.model.append((self.cache.new_slot(), []))
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def free(self, data: st.DataObject) -> None:
+        slot, _ = self.model.pop(data.draw(st.integers(0, len(self.model) - 1)))
+        self.cache.free(slot)
+
+    @precondition(lambda self: self.model and len(self.model) < 8)
+    @rule(data=st.data())
+    def fork(self, data: st.DataObject) -> None:
+        slot, held = data.draw(st.sampled_from(self.model))
+        self.model.append((self.cache.fork(slot), held.copy()))
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        slot, held = data.draw(st.sampled_from(self.model))
+        keep = data.draw(st.integers(0, len(held)))
+        del held[keep:]
+        slot.length = keep
+
+    @precondition(lambda self: len(self.model) > 1)
+    @rule(data=st.data())
+    def catch_up(self, data: st.DataObject) -> None:
+        """A copy that holds the beginning of another gets the rest."""
+        (a, full), (b, _) = data.draw(st.permutations(self.model))[:2]
+        b.length = min(b.length, data.draw(st.integers(0, len(full))), self._shared(a, b))
+        self.cache.copy(a, b)
+        held = next(held for slot, held in self.model if slot is b)
+        held[:] = full
+
+    def _shared(self, a: Slot, b: Slot) -> int:
+        x = next(held for slot, held in self.model if slot is a)
+        y = next(held for slot, held in self.model if slot is b)
+        count = 0
+        for one, other in zip(x, y, strict=False):
+            if one != other:
+                break
+            count += 1
+        return count
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), gather=st.booleans())
+    def append(self, data: st.DataObject, gather: bool) -> None:
+        """One pass over some slots, ragged, in any order."""
+        size = data.draw(st.integers(1, len(self.model)))
+        chosen = data.draw(st.permutations(self.model))[:size]
+        if gather:
+            self.cache.gather([slot for slot, _ in chosen])
+        counts = [data.draw(st.integers(1, 4)) for _ in chosen]
+        width = max(counts)
+        states = torch.full((size, HEADS, width, DIM), -99.0)
+        for row, ((_, held), count) in enumerate(zip(chosen, counts, strict=True)):
+            for i in range(count):
+                states[row, :, width - count + i] = self.next
+                held.append(self.next)
+                self.next += 1
+        self.cache.placement = self.cache.place([slot for slot, _ in chosen], counts, CPU)
+        for layer in range(LAYERS):
+            keys, values = self.cache.update(states + layer, -states - layer, layer)
+            assert keys.shape == (size, HEADS, self.cache.placement.num_keys, DIM)
+            for row, (_, held) in enumerate(chosen):
+                assert (keys[row, 0, : len(held), 0] - layer).tolist() == held
+                assert (-values[row, 1, : len(held), 2] - layer).tolist() == held
+        for (slot, _), count in zip(chosen, counts, strict=True):
+            slot.length += count
+
+    @invariant()
+    def slots_hold_what_was_written(self) -> None:
+        assert sorted(slot.index for slot, _ in self.model) == list(range(len(self.model)))
+        for slot, held in self.model:
+            assert slot.length == len(held) and self.cache.slots[slot.index] is slot
+            for number, layer in enumerate(self.cache.layers):
+                if layer.is_initialized and held:
+                    row = layer.keys[slot.index, :, : len(held)]
+                    assert torch.equal(row[0, :, 0] - number, torch.tensor(held))
+                    assert not bool(layer.keys[slot.index, :, slot.used :].any())
+
+
+TestSlots = SlotMachine.TestCase
+TestSlots.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+def test_a_freed_slot_leaves_no_infinities() -> None:
+    """Attention multiplies what it must not see by zero, and infinity times zero is not a number."""
+    cache = SlotCache(1)
+    first, second = cache.new_slot(), cache.new_slot()
+    cache.placement = cache.place([first, second], [3, 1], CPU)
+    cache.update(*[torch.full((2, HEADS, 3, DIM), float("inf"))] * 2, 0)
+    first.length, second.length = 3, 1
+    cache.free(first)
+    cache.free(second)
+    assert not bool(cache.layers[0].keys.any()) and not bool(cache.layers[0].values.any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        ("LlamaConfig", {}),
+        ("LlamaConfig", {"attn_implementation": "eager"}),
+        ("MistralConfig", {"sliding_window": 5}),
+        ("Gemma3TextConfig", {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}),
+    ],
+    ids=["llama", "eager", "sliding", "hybrid"],
+)
+def test_ragged_passes_give_the_logits_of_a_full_recompute(
+    config: str, options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """Appends of many lengths, forks, cuts and gaps: exact in float64, close in float32."""
+    model = make_model(config, **options).to(dtype)
+    runner = ModelRunner(model)
+    tolerance = 2e-6 if dtype is torch.float64 else 1e-3  # the result is float32 in any case
+    random = torch.Generator().manual_seed(5)
+    held: list[tuple[Slot, list[int]]] = [(runner.cache.new_slot(), []) for _ in range(4)]
+    for step in range(12):
+        chosen = [held[i] for i in torch.randperm(len(held), generator=random)[: 1 + step % 4]]
+        feeds = []
+        for slot, tokens in chosen:
+            new = torch.randint(0, 256, (1 + (step * 7 + slot.index * 5) % 9,), generator=random).tolist()
+            tokens += new
+            feeds.append(Feed(slot, new))
+        for (_, tokens), got in zip(chosen, runner.run(feeds), strict=True):
+            want = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1]
+            assert torch.allclose(got.to(dtype), want, atol=tolerance)
+            assert got.argmax() == want.argmax()
+        slot, tokens = chosen[0]
+        if step % 3 == 0:  # take back a part
+            slot.length = len(tokens) // 2
+            del tokens[slot.length :]
+        if step % 4 == 1:
+            held.append((runner.cache.fork(slot), tokens.copy()))
+        if step % 5 == 4:
+            runner.cache.free(held.pop(0)[0])
+
+
+def test_cut_and_fed_again_is_bitwise_what_it_was() -> None:
+    """The same shapes give the same bits, whatever lay there in between."""
+    runner = ModelRunner(make_model())
+    slot = runner.cache.new_slot()
+    runner.run([Feed(slot, [1, 2, 3, 4, 5])])
+    (never_further,) = runner.run([Feed(slot, [6])])
+    runner.run([Feed(slot, [7, 8, 9])])
+    slot.length = 5
+    (again,) = runner.run([Feed(slot, [6])])
+    assert torch.equal(never_further, again)
+
+
+def test_long_feeds_are_cut_into_chunks_and_short_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.engines.hf.runner.CHUNK_TOKENS", 16)
+    model = make_model()
+    runner = ModelRunner(model)
+    slots = [runner.cache.new_slot() for _ in range(3)]
+    tokens = [list(range(40)), [1], list(range(10, 43))]
+    with CountingCalls(model) as calls:
+        got = runner.run([Feed(slot, list(t)) for slot, t in zip(slots, tokens, strict=True)])
+    assert max(width for _, width in calls.shapes) <= 16
+    assert [slot.length for slot in slots] == [40, 1, 33]
+    for row, t in zip(got, tokens, strict=True):
+        want = model(input_ids=torch.tensor([t]), use_cache=False).logits[0, -1]
+        assert torch.allclose(row, want, atol=1e-4)
+
+
+def test_rows_share_a_pass_if_padding_costs_less_than_a_pass() -> None:
+    assert split([("a", 1), ("b", 1), ("c", 1)], 12) == [["a", "b", "c"]]
+    assert split([("long", 500), ("a", 1), ("b", 1)], 12) == [["a", "b"], ["long"]]
+    assert split([("a", 1), ("splice", 7), ("b", 1)], 12) == [["a", "b", "splice"]]
+    assert split([("a", 1), ("splice", 9), ("b", 1)], 12) == [["a", "b"], ["splice"]]
+    assert split([("p", 100), ("q", 108), ("a", 1)], 12) == [["a"], ["p", "q"]]
+    assert split([("a", 1), ("long", 500)], 1000) == [["a", "long"]]
+    assert split([], 12) == []

@@ -1,0 +1,154 @@
+"""Choosing tokens: distributions, filters and limits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pyaici.engines.hf.sampler import Choice, Chosen, _draw, choose, mask
+from pyaici.step import Row, RowKind
+
+NEG_INF = float("-inf")
+
+
+def pick(logits: torch.Tensor, choices: list[Choice], vocab_size: int | None = None) -> list[Chosen]:
+    logits = logits.clone()
+    plain = mask(logits, choices, vocab_size or logits.shape[1])
+    return choose(logits, plain, choices)
+
+
+def choice(
+    temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, seed: int = 0, **more: object
+) -> Choice:
+    generator = torch.Generator().manual_seed(seed) if temperature else None
+    return Choice(temperature, top_p, top_k, generator, **more)  # type: ignore[arg-type]
+
+
+def frequencies(logits: list[float], n: int = 4000, row: Row | None = None, **options: float) -> list[float]:
+    line = torch.tensor(logits)
+    generator = torch.Generator().manual_seed(1)
+    one = Choice(
+        options.get("temperature", 1.0), options.get("top_p", 1.0), int(options.get("top_k", 0)), generator
+    )
+    one.row = row
+    tokens = [chosen.token for chosen in pick(line.repeat(n, 1), [one] * n)]
+    return [tokens.count(token) / n for token in range(len(logits))]
+
+
+P = [0.5, 0.25, 0.125, 0.0625, 0.0625]
+LOGITS = [math.log(p) for p in P]
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [
+        ({}, P),
+        ({"temperature": 0.5}, [p * p / sum(q * q for q in P) for p in P]),
+        ({"temperature": 2.0}, [p**0.5 / sum(q**0.5 for q in P) for p in P]),
+        ({"top_k": 2}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"top_k": 1}, [1, 0, 0, 0, 0]),
+        ({"top_p": 0.5}, [1, 0, 0, 0, 0]),
+        ({"top_p": 0.51}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"top_p": 0.01}, [1, 0, 0, 0, 0]),
+        ({"top_p": 0.6, "top_k": 3}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"temperature": 1e-7}, [1, 0, 0, 0, 0]),
+        ({"temperature": 1e-5}, [1, 0, 0, 0, 0]),
+    ],
+    ids=str,
+)
+def test_frequencies(options: dict[str, float], want: list[float]) -> None:
+    assert frequencies(LOGITS, **options) == pytest.approx(want, abs=0.03)
+
+
+def test_masks_and_biases_come_before_the_filters() -> None:
+    row = Row(RowKind.BITMASK, bits=np.array([0b01110], dtype=np.uint32))
+    assert frequencies(LOGITS, row=row, top_k=2) == pytest.approx([0, 2 / 3, 1 / 3, 0, 0], abs=0.03)
+    dense = Row(RowKind.DENSE, bias=np.array([NEG_INF, 0, 0, math.log(4), 0], dtype=np.float32))
+    want = [0, 0.25, 0.125, 0.25, 0.0625]
+    assert frequencies(LOGITS, row=dense) == pytest.approx([w / sum(want) for w in want], abs=0.03)
+
+
+def test_top_p_looks_further_than_its_first_guess_when_it_must() -> None:
+    """5000 equal tokens: 90 % of the probability is 4500 of them."""
+    flat = torch.zeros(1, 5000)
+    tokens = {pick(flat, [choice(top_p=0.9, seed=seed)])[0].token for seed in range(400)}
+    assert len(tokens) > 300
+
+
+def test_every_line_has_its_own_settings_and_chance() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, 1000) * 3
+    settings = [
+        {"temperature": 0.0},
+        {"temperature": 0.7, "top_p": 0.9},
+        {"temperature": 1.3},
+        {"temperature": 1.0, "top_k": 5},
+        {"temperature": 2.0, "top_k": 400, "top_p": 0.99},
+        {"temperature": 1.0},
+    ]
+    together = pick(logits, [choice(seed=i, **s) for i, s in enumerate(settings)])
+    alone = [pick(logits[i : i + 1], [choice(seed=i, **s)])[0] for i, s in enumerate(settings)]
+    assert [c.token for c in together] == [c.token for c in alone]
+    reversed_batch = pick(logits.flip(0), [choice(seed=i, **s) for i, s in enumerate(settings)][::-1])
+    assert [c.token for c in reversed_batch][::-1] == [c.token for c in alone]
+
+
+def test_forbidden_tokens_are_never_drawn_even_at_the_edges() -> None:
+    """A draw of exactly 0 and one that rounds to 1 stay inside the allowed."""
+    probabilities = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]] * 3)
+    ends = torch.tensor([0.0, math.nextafter(1, 0), 0.3 + 1e-6], dtype=torch.float64)
+    assert _draw(probabilities, ends).tolist() == [1, 3, 3]
+    tiny = torch.full((1, 50_000), 1e-30)
+    assert 0 <= int(_draw(tiny, ends[1:2])) < 50_000
+
+
+def test_measures_are_of_the_unmasked_distribution_at_the_temperature() -> None:
+    logits = torch.tensor([LOGITS, LOGITS, LOGITS, LOGITS])
+    row = Row(RowKind.BITMASK, bits=np.array([0b00110], dtype=np.uint32))
+    token = Row(RowKind.TOKEN, token=2)
+    cold = [p * p / sum(q * q for q in P) for p in P]
+    a, b, c, d = pick(
+        logits,
+        [
+            choice(0.0, row=row, measure=True, list_top=2),
+            choice(0.5, row=token, measure=True),
+            choice(0.0),
+            choice(0.0, measure=True, row=Row(RowKind.ALL)),
+        ],
+    )
+    assert (a.token, b.token, c.token, d.token) == (1, 2, 0, 0)
+    assert (a.logprob, a.allowed_mass) == pytest.approx((math.log(0.25), 0.375), abs=1e-6)
+    assert a.top is not None and [t for t, _ in a.top] == [0, 1]
+    assert [v for _, v in a.top] == pytest.approx([math.log(0.5), math.log(0.25)], abs=1e-6)
+    assert (b.logprob, b.allowed_mass) == pytest.approx((math.log(cold[2]), cold[2]), abs=1e-6)
+    assert b.top is None and math.isnan(c.logprob) and math.isnan(c.allowed_mass)
+    assert d.allowed_mass == 1.0
+
+
+def test_a_tiny_allowed_mass_is_still_sampled_right() -> None:
+    """The allowed tokens have a probability that float32 cannot hold."""
+    logits = torch.tensor([[0.0, -200.0, -201.0]])
+    row = Row(RowKind.BITMASK, bits=np.array([0b110], dtype=np.uint32))
+    (chosen,) = pick(logits, [choice(1.0, row=row, measure=True)])
+    assert chosen.token in (1, 2) and chosen.logprob == pytest.approx(-200 - (chosen.token - 1))
+    assert chosen.allowed_mass == pytest.approx(0, abs=1e-30)
+
+
+def test_ids_beyond_the_vocabulary_have_no_probability() -> None:
+    logits = torch.tensor([[0.0, 0.0, 9.0, 9.0]])
+    (chosen,) = pick(logits, [choice(0.0, measure=True, list_top=4)], vocab_size=2)
+    assert chosen.token in (0, 1) and chosen.logprob == pytest.approx(math.log(0.5))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_token_where_everything_is_forbidden_or_no_number(temperature: float) -> None:
+    nothing = Row(RowKind.BITMASK, bits=np.zeros(1, dtype=np.uint32))
+    logits = torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [1.0, 2.0]])
+    empty, broken, good = pick(
+        logits, [choice(temperature, row=nothing, measure=True), choice(temperature), choice(temperature)]
+    )
+    assert (empty.token, broken.token) == (-1, -1) and good.token in (0, 1)
+    assert math.isnan(empty.logprob)
