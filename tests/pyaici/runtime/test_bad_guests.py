@@ -130,7 +130,7 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
     player.step(bad, good)
     verbs = []
     while True:
-        result = player.step(*([StepInput(good, tokens=[1])] + [StepInput(bad)]))
+        result = player.step(StepInput(good, tokens=[1]), StepInput(bad))
         assert result.mid[good].verb == Verb.SAMPLE
         verbs.append(result.mid[bad].verb)
         if verbs[-1] != Verb.LATE:

@@ -1,0 +1,93 @@
+"""aici.h, the table that modules are checked against, the struct layouts of the worker and docs/abi.md agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from aicirt.settings import RequestLimits
+from aicirt.wasm.abi import EXPORTS, IMPORTS
+from aicirt.wasm.limits import Limits
+from aicirt.worker import results, sequence
+from pyaici.step import RowKind, Verb
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = (ROOT / "controllers/sdk/include/aici.h").read_text()
+PAGE = (ROOT / "docs/abi.md").read_text()
+
+
+def constant(name: str) -> int:
+    match = re.search(rf"\b{name}\b\s*(?:=\s*)?\(?(-?\w+)", HEADER)
+    assert match, name
+    return int(match[1].rstrip("u"), 0)
+
+
+def fields(struct: str) -> list[str]:
+    body = re.search(rf"typedef struct {struct} \{{(.*?)\}} {struct};", HEADER, re.DOTALL)
+    assert body, struct
+    plain = re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL)
+    found = []
+    for kind, name, count in re.findall(r"(uint32_t|float) (\w+)(?:\[(\w+)\])?;", plain):
+        found += [f"{kind} {name}"] * (constant(count) if count else 1)
+    return found
+
+
+def test_verbs_and_rows_have_the_same_numbers() -> None:
+    for verb in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND, Verb.FORK, Verb.SAMPLE, Verb.SPLICE):
+        assert constant(f"AICI_{verb.name}") == verb == getattr(results, verb.name)
+    for kind in RowKind:
+        assert constant(f"AICI_ROW_{kind.name}") == kind == getattr(results, kind.name)
+    assert constant("AICI_ROW_SAME") == results.SAME
+    for name in (
+        "FORK",
+        "BACKTRACK",
+        "FF_TOKENS",
+        "SUSPEND",
+        "LOGPROBS",
+        "TOP_K",
+        "DENSE",
+        "TOKENIZER",
+        "MAX_FORKS",
+    ):
+        assert constant(f"AICI_CAP_{name}") == getattr(results, f"CAP_{name}")
+
+
+def test_structs_have_the_same_layout() -> None:
+    arg = fields("aici_step_arg")
+    assert 4 * len(arg) == sequence._ARG_SIZE
+    assert 4 * arg.index("uint32_t num_group") == sequence._NUM_GROUP
+    assert 4 * arg.index("uint32_t tokens") == sequence._TOKENS
+    assert 4 * arg.index("uint32_t group") == sequence._GROUP
+    assert [name[0] for name in arg[1:11]] == list("uuuuuffuuu")
+    assert 4 * len(fields("aici_mid_result")) == results._MID.size
+    assert [name[0] for name in fields("aici_mid_result")] == list("uuuuuffuuuu")
+    assert 4 * len(fields("aici_pre_result")) == results._PRE.size
+    assert 4 * len(fields("aici_post_result")) == results._POST.size
+
+
+def test_imports_and_exports_are_declared_and_described() -> None:
+    declared = set(re.findall(r"AICI_IMPORT\((\w+)\)", HEADER)) - {"name"}
+    assert declared == set(IMPORTS)
+    for name in IMPORTS:
+        assert re.search(rf"`[^`]*\b{name}\b", PAGE), name
+    for name, _ in EXPORTS.values():
+        if name.startswith("aici_"):
+            assert name in HEADER and name in PAGE, name
+
+
+def test_the_limits_on_the_page_are_the_limits() -> None:
+    limits, request = Limits(), RequestLimits()
+    assert (limits.init_ms, limits.pre_ms, limits.mid_ms, limits.post_ms) == (1000, 1, 20, 1)
+    for callback, ms in [
+        ("init(arg_len)", 1000),
+        ("post_process()", 1),
+        ("pre_process()", 1),
+        ("mid_process()", 20),
+    ]:
+        assert re.search(rf"`aici_{re.escape(callback)} -> \w+` \|.*\| {ms} ms \|", PAGE), callback
+    assert limits.memory_bytes == 64 << 20 and "memory 64 MiB" in PAGE
+    assert request.log_bytes == 64 << 10 and "64 KiB of output" in PAGE
+    assert (request.max_variables, request.max_variable_bytes) == (1024, 1 << 20)
+    assert (
+        request.max_suspended_steps == 1000 and request.max_late_steps == 10 and request.max_ff_tokens == 4096
+    )
