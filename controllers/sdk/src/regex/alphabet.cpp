@@ -1,0 +1,167 @@
+#include "aici/regex/alphabet.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace aici::regex {
+namespace {
+
+/// At `codepoint` the membership of class `index` changes.
+struct Change {
+  std::uint32_t codepoint, index;
+};
+
+/// Sets of classes, each with the number in which it was first seen. Number 0 is the empty set.
+class Memberships {
+ public:
+  explicit Memberships(std::size_t num_classes) : words_((num_classes + 31) / 32), now_(words_) { number(); }
+
+  void flip(std::uint32_t index) { now_[index / 32] ^= 1u << (index % 32); }
+
+  /// The number of the present set.
+  std::uint32_t number() {
+    Hasher hash;
+    for (const std::uint32_t word : now_) hash.add(word);
+    const std::size_t bytes = words_ * sizeof(std::uint32_t);
+    const std::uint32_t known = ids_.find(
+        hash.bits(), [&](std::uint32_t i) { return !bytes || !std::memcmp(&sets_[i * words_], now_.data(), bytes); });
+    if (known != HashIndex::kNone) return known;
+    sets_.insert(sets_.end(), now_.begin(), now_.end());
+    ids_.insert(hash.bits(), count_);
+    return count_++;
+  }
+
+  std::uint32_t count() const { return count_; }
+  bool has(std::uint32_t set, std::uint32_t index) const {
+    return sets_[set * words_ + index / 32] >> (index % 32) & 1;
+  }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint32_t> now_, sets_;
+  std::uint32_t count_ = 0;
+  HashIndex ids_;
+};
+
+}  // namespace
+
+bool Alphabet::build(const std::vector<CodepointSet>& classes, const Limits& limits) {
+  *this = Alphabet();
+  if (!find_kinds(classes, limits)) return false;
+  below_start_.push_back(0);
+  for (std::uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
+    const std::uint32_t bits = byte < 0xE0 ? 6 : byte < 0xF0 ? 12 : 18;
+    const std::uint32_t least = byte < 0xE0 ? 0x80 : byte < 0xF0 ? 0x800 : 0x10000;
+    const std::uint32_t lead = byte < 0xE0 ? byte & 0x1F : byte < 0xF0 ? byte & 0xF : byte & 7;
+    leads_[byte] = make_step(lead << bits, bits, least);
+  }
+  return !too_many_nodes_;
+}
+
+bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits& limits) {
+  std::vector<Change> changes;
+  for (std::uint32_t i = 0; i < classes.size(); i++)
+    for (const CodepointRange& r : classes[i].ranges()) {
+      changes.push_back({r.low, i});
+      changes.push_back({r.high + 1, i});
+    }
+  std::sort(changes.begin(), changes.end(), [](auto& a, auto& b) { return a.codepoint < b.codepoint; });
+
+  // Numbers come in the order of first characters, so those of ASCII are the first ones.
+  Memberships memberships(classes.size());
+  const auto meet = [&](std::uint32_t codepoint, Kind kind) {
+    if (!intervals_.empty() && intervals_.back().kind == kind) return;
+    intervals_.push_back({codepoint, kind});
+  };
+  meet(0, 0);
+  for (std::size_t i = 0; i < changes.size();) {
+    const std::uint32_t codepoint = changes[i].codepoint;
+    for (; i < changes.size() && changes[i].codepoint == codepoint; i++) memberships.flip(changes[i].index);
+    if (codepoint > kMaxCodepoint) break;
+    const std::uint32_t number = memberships.number();
+    if (number >= limits.character_kinds) return false;
+    if (intervals_.back().low == codepoint) intervals_.pop_back();
+    meet(codepoint, static_cast<Kind>(number));
+  }
+  num_kinds_ = memberships.count();
+
+  beyond_ascii_.resize(num_kinds_);
+  num_dense_ = 1;
+  for (std::size_t i = 0; i < intervals_.size(); i++) {
+    const auto [low, kind] = intervals_[i];
+    const std::uint32_t end = i + 1 < intervals_.size() ? intervals_[i + 1].low : kMaxCodepoint + 1;
+    for (std::uint32_t c = low; c < std::min(end, 0x80u); c++) ascii_[c] = kind;
+    if (low < 0x80) num_dense_ = std::max(num_dense_, kind + 1u);
+    if (end > 0x80) beyond_ascii_[kind] = true;
+  }
+  class_kinds_.resize(classes.size() * words());
+  for (std::uint32_t i = 0; i < classes.size(); i++)
+    for (std::uint32_t kind = 0; kind < num_kinds_; kind++)
+      if (memberships.has(kind, i)) class_kinds_[i * words() + kind / 32] |= 1u << (kind % 32);
+  return true;
+}
+
+/// The step to the characters low .. low + 2^bits - 1; those below `least` would not be UTF-8.
+Alphabet::Step Alphabet::make_step(std::uint32_t low, std::uint32_t bits, std::uint32_t least) {
+  const std::uint32_t end = low + (1u << bits);
+  if (end <= least || low > kMaxCodepoint) return 0;
+  auto at = std::partition_point(intervals_.begin(), intervals_.end(), [=](auto& i) { return i.low <= low; }) - 1;
+  const bool one_kind = at + 1 == intervals_.end() || (at + 1)->low >= end;
+  if (one_kind && (at->kind == 0 || (low >= least && end <= kMaxCodepoint + 1))) return uniform_step(at->kind, bits);
+  Step steps[64];
+  for (std::uint32_t i = 0; i < 64; i++) {
+    const std::uint32_t first = low + (i << (bits - 6));
+    if (bits > 6) {
+      steps[i] = make_step(first, bits - 6, least);
+    } else {
+      while (at + 1 != intervals_.end() && (at + 1)->low <= first) ++at;
+      steps[i] = at->kind;
+    }
+  }
+  return add_node(steps);
+}
+
+Alphabet::Step Alphabet::uniform_step(Kind kind, std::uint32_t bits) {
+  if (bits == 0 || kind == 0) return kind;
+  Step steps[64];
+  std::fill(steps, steps + 64, uniform_step(kind, bits - 6));
+  return add_node(steps);
+}
+
+Alphabet::Step Alphabet::add_node(const Step* steps) {
+  if (std::all_of(steps, steps + 64, [](Step s) { return s == 0; })) return 0;
+  Hasher hash;
+  for (int i = 0; i < 64; i++) hash.add(steps[i]);
+  const std::uint32_t known = node_ids_.find(hash.bits(), [&](std::uint32_t node) {
+    return std::equal(steps, steps + 64, &steps_[node * 64]);
+  });
+  if (known != HashIndex::kNone) return static_cast<Step>(kNode | known);
+  const auto node = static_cast<std::uint32_t>(below_start_.size() - 1);
+  if (node >= kMostNodes) {
+    too_many_nodes_ = true;
+    return 0;
+  }
+  steps_.insert(steps_.end(), steps, steps + 64);
+  std::vector<Kind> below;
+  for (int i = 0; i < 64; i++) {
+    if (i > 0 && steps[i] == steps[i - 1]) continue;
+    if (steps[i] & kNode) {
+      const auto kinds = kinds_below(steps[i] & ~kNode & 0xffff);
+      below.insert(below.end(), kinds.begin(), kinds.end());
+    } else if (steps[i]) {
+      below.push_back(steps[i]);
+    }
+  }
+  std::sort(below.begin(), below.end());
+  below_.insert(below_.end(), below.begin(), std::unique(below.begin(), below.end()));
+  below_start_.push_back(static_cast<std::uint32_t>(below_.size()));
+  node_ids_.insert(hash.bits(), node);
+  return static_cast<Step>(kNode | node);
+}
+
+std::size_t Alphabet::bytes() const {
+  return class_kinds_.size() * 4 + intervals_.size() * sizeof(Interval) + steps_.size() * 2 + below_.size() * 2 +
+         below_start_.size() * 4 + node_ids_.bytes();
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,205 @@
+// Removes assertions from an automaton. A state is split by the side to its left: what the character before it
+// was, as far as assertions can tell. From a state the sides to its right are tried one by one; on each it is
+// known which assertions hold. States from which no assertion can be reached before the next character do not
+// depend on their left side and are made once.
+#include <algorithm>
+#include <utility>
+
+#include "nfa_builder.hpp"
+
+namespace aici::regex {
+namespace {
+
+using Op = NfaState::Op;
+
+struct Side {
+  bool edge = false, newline = false, word = false, ascii_word = false;
+  bool operator==(const Side&) const = default;
+};
+
+bool holds(Assertion assertion, Side left, Side right) {
+  const bool ascii = is_ascii_assertion(assertion);
+  const bool l = ascii ? left.ascii_word : left.word, r = ascii ? right.ascii_word : right.word;
+  switch (assertion) {
+    case Assertion::kTextStart: return left.edge;
+    case Assertion::kTextEnd: return right.edge;
+    case Assertion::kLineStart: return left.edge || left.newline;
+    case Assertion::kLineEnd: return right.edge || right.newline;
+    case Assertion::kWordBoundary:
+    case Assertion::kAsciiWordBoundary: return l != r;
+    case Assertion::kNoWordBoundary:
+    case Assertion::kAsciiNoWordBoundary: return l == r;
+    case Assertion::kWordStart:
+    case Assertion::kAsciiWordStart: return !l && r;
+    case Assertion::kWordEnd:
+    case Assertion::kAsciiWordEnd: return l && !r;
+    case Assertion::kWordStartHalf:
+    case Assertion::kAsciiWordStartHalf: return !l;
+    case Assertion::kWordEndHalf:
+    case Assertion::kAsciiWordEndHalf: return !r;
+  }
+  return false;
+}
+
+class Resolver {
+ public:
+  Resolver(const Nfa& nfa, KindSets* sets, std::uint32_t most) : nfa_(nfa), sets_(*sets), states_(sets, most) {}
+
+  void find_sides(const AssertionClasses& classes, const Alphabet& alphabet);
+  bool run(Nfa* out);
+
+ private:
+  void find_sensitive();
+  NfaId get(NfaId state, std::size_t side);
+  void resolve(NfaId state, std::size_t side, NfaId into);
+  NfaId step(NfaId state);
+  NfaId options(NfaId state, std::size_t left);
+  NfaId then(KindSetId kinds, NfaId next);
+
+  static constexpr std::size_t kEdge = 0;  ///< the side beyond the text
+
+  const Nfa& nfa_;
+  KindSets& sets_;
+  NfaStates states_;
+  std::vector<Side> sides_{Side{.edge = true}};
+  std::vector<KindSetId> side_kinds_{kNoKinds};
+  std::vector<bool> sensitive_;
+  std::vector<NfaId> made_;  ///< per state and side; 0 = not yet
+  std::vector<std::pair<NfaId, std::size_t>> work_;
+  std::vector<std::uint32_t> marks_;
+  std::vector<std::uint32_t> slots_;  ///< per state, its place in `found` of options()
+  std::uint32_t walk_ = 0;
+};
+
+void Resolver::find_sides(const AssertionClasses& classes, const Alphabet& alphabet) {
+  const auto has = [&](std::uint32_t index, std::uint32_t kind) {
+    return index != AssertionClasses::kNone && (alphabet.kinds_of_class(index)[kind / 32] >> (kind % 32) & 1);
+  };
+  std::vector<std::vector<std::uint32_t>> members(1);
+  for (std::uint32_t kind = 1; kind < alphabet.size(); kind++) {
+    const Side side{.newline = has(classes.newline, kind),
+                    .word = has(classes.word, kind),
+                    .ascii_word = has(classes.ascii_word, kind)};
+    const auto known = static_cast<std::size_t>(std::find(sides_.begin(), sides_.end(), side) - sides_.begin());
+    if (known == sides_.size()) {
+      sides_.push_back(side);
+      members.emplace_back(alphabet.words());
+    }
+    members[known][kind / 32] |= 1u << (kind % 32);
+  }
+  for (std::size_t i = 1; i < sides_.size(); i++) side_kinds_.push_back(sets_.add(members[i]));
+}
+
+/// Loops in the automaton go through states made later, so a few rounds suffice.
+void Resolver::find_sensitive() {
+  sensitive_.assign(nfa_.states.size(), false);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t id = 0; id < nfa_.states.size(); id++) {
+      const NfaState& s = nfa_.states[id];
+      if (sensitive_[id] || !nfa_.live[id]) continue;
+      if (s.op == Op::kAssert || (s.op == Op::kSplit && (sensitive_[s.out] || sensitive_[s.alt])))
+        sensitive_[id] = changed = true;
+    }
+  }
+}
+
+bool Resolver::run(Nfa* out) {
+  find_sensitive();
+  marks_.resize(nfa_.states.size());
+  slots_.resize(nfa_.states.size());
+  made_.resize(nfa_.states.size() * sides_.size());
+  const NfaId start = get(nfa_.start, kEdge);
+  while (!work_.empty() && !states_.overflow() && !sets_.overflow()) {
+    const auto [state, side] = work_.back();
+    work_.pop_back();
+    resolve(state, side, made_[state * sides_.size() + side]);
+  }
+  if (states_.overflow() || sets_.overflow()) return false;
+  *out = states_.finish(start);
+  return true;
+}
+
+/// The new state for `state` with `side` to its left.
+NfaId Resolver::get(NfaId state, std::size_t side) {
+  if (state == Nfa::kMatch) return Nfa::kMatch;
+  if (!sensitive_[state]) side = kEdge;
+  NfaId& made = made_[state * sides_.size() + side];
+  if (made == 0) {
+    made = states_.open();
+    work_.push_back({state, side});
+  }
+  return made;
+}
+
+void Resolver::resolve(NfaId state, std::size_t side, NfaId into) {
+  const NfaId options_here = sensitive_[state] ? options(state, side) : step(state);
+  states_.fill(into, options_here);
+}
+
+NfaId Resolver::step(NfaId state) {
+  const NfaState& s = nfa_.states[state];
+  if (!nfa_.live[state]) return states_.kinds(kNoKinds, Nfa::kMatch);
+  if (s.op == Op::kSplit) return states_.split(get(s.out, kEdge), get(s.alt, kEdge));
+  return then(s.kinds, s.out);
+}
+
+/// A character of `kinds`, then `next`, which may have to know what it was.
+NfaId Resolver::then(KindSetId kinds, NfaId next) {
+  if (!sensitive_[next]) return states_.kinds(kinds, get(next, kEdge));
+  NfaId out = states_.kinds(kNoKinds, Nfa::kMatch);
+  for (std::size_t side = 1; side < sides_.size(); side++) {
+    const KindSetId part = sets_.intersect(kinds, side_kinds_[side]);
+    if (part != kNoKinds) out = states_.split(states_.kinds(part, get(next, side)), out);
+  }
+  return out;
+}
+
+NfaId Resolver::options(NfaId state, std::size_t left) {
+  std::vector<std::pair<NfaId, KindSetId>> found;  // where to, by which kinds
+  bool matches = false;
+  std::vector<NfaId> stack;
+  for (std::size_t right = 0; right < sides_.size(); right++) {
+    walk_++;
+    stack.assign(1, state);
+    while (!stack.empty()) {
+      const NfaId id = stack.back();
+      stack.pop_back();
+      if (marks_[id] == walk_ || !nfa_.live[id]) continue;
+      marks_[id] = walk_;
+      const NfaState& s = nfa_.states[id];
+      if (s.op == Op::kSplit) {
+        stack.push_back(s.alt);
+        stack.push_back(s.out);
+      } else if (s.op == Op::kAssert) {
+        if (holds(s.assertion, sides_[left], sides_[right])) stack.push_back(s.out);
+      } else if (s.op == Op::kMatch) {
+        matches |= right == kEdge;
+      } else if (right != kEdge) {
+        const KindSetId part = sets_.intersect(s.kinds, side_kinds_[right]);
+        if (part == kNoKinds) continue;
+        std::uint32_t& slot = slots_[s.out];
+        if (slot >= found.size() || found[slot].first != s.out) {
+          slot = static_cast<std::uint32_t>(found.size());
+          found.push_back({s.out, kNoKinds});
+        }
+        found[slot].second = sets_.unite(found[slot].second, part);
+      }
+    }
+  }
+  NfaId out = matches ? Nfa::kMatch : states_.kinds(kNoKinds, Nfa::kMatch);
+  for (const auto& [next, kinds] : found) out = states_.split(then(kinds, next), out);
+  return out;
+}
+
+}  // namespace
+
+bool resolve_assertions(const AssertionClasses& classes, const Alphabet& alphabet, KindSets* sets,
+                        std::uint32_t most, Nfa* nfa) {
+  const Nfa from = std::move(*nfa);
+  Resolver resolver(from, sets, most);
+  resolver.find_sides(classes, alphabet);
+  return resolver.run(nfa);
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,101 @@
+// loop_signature: which kinds of bytes can follow a state in any number and order.
+//
+// Searched is a set of states with a set of signature bits such that every character with these bits leads from
+// each of the states to one of them. All strings of such characters are then allowed. There are many such pairs;
+// a state that characters lead out to is either taken in, which may cost bits that it does not allow, or the
+// characters are given up, whichever costs less.
+#include <algorithm>
+
+#include "aici/regex/automaton.hpp"
+
+namespace aici::regex {
+namespace {
+
+/// How much a bit is worth: roughly, how many tokens have one of its bytes.
+constexpr std::uint8_t kLetterWeight = 10, kDigitWeight = 3, kOtherWeight = 1, kUtf8Weight = 40;
+
+}  // namespace
+
+void Automaton::set_byte_classes(ByteClasses classes) {
+  const Alphabet& alphabet = program_->alphabet;
+  kind_bits_.assign(alphabet.dense(), 0);
+  for (std::uint32_t kind = 0; kind < alphabet.dense(); kind++)
+    if (alphabet.beyond_ascii(static_cast<Kind>(kind))) kind_bits_[kind] = kWellFormedUtf8;
+  std::fill(bit_weight_, bit_weight_ + 32, std::uint8_t{0});
+  bit_weight_[30] = kUtf8Weight;
+  known_bits_ = kWellFormedUtf8;
+  for (std::uint32_t b = 0; b < 0x80; b++) {
+    const std::uint8_t bit = classes.of[b];
+    kind_bits_[alphabet.ascii(static_cast<std::uint8_t>(b))] |= 1u << bit;
+    known_bits_ |= 1u << bit;
+    const bool letter = ((b | 32) >= 'a' && (b | 32) <= 'z') || b == ' ';
+    const std::uint8_t weight = letter ? kLetterWeight : b >= '0' && b <= '9' ? kDigitWeight : kOtherWeight;
+    bit_weight_[bit] = std::max(bit_weight_[bit], weight);
+  }
+  for (const State row : rows_) table_[row + kFlags] &= ~kHasLoop;
+}
+
+std::uint32_t Automaton::weight(Signature bits) const {
+  std::uint32_t sum = 0;
+  for (; bits; bits &= bits - 1) sum += bit_weight_[__builtin_ctz(bits)];
+  return sum;
+}
+
+/// visit(bits, target) for groups of characters that have these bits and lead to this row.
+template <class Visit>
+void Automaton::each_transition(State row, Visit visit) {
+  if (!built(row)) build(row);
+  const std::uint32_t dense = program_->alphabet.dense();
+  // By index: a visit may build rows and move the table.
+  for (std::uint32_t kind = 0; kind < dense; kind++) visit(kind_bits_[kind], table_[row + kHeaderWords + kind]);
+  for (std::uint32_t run = table_[row + kRuns]; runs_[run].kind != kLastKind; run++)
+    visit(kWellFormedUtf8, runs_[run].target);
+}
+
+Signature Automaton::allowed_bits(State row) {
+  Signature allowed = known_bits_;
+  each_transition(row, [&](Signature bits, State target) {
+    if (target == kDead) allowed &= ~bits;
+  });
+  return allowed;
+}
+
+Signature Automaton::find_closed(State row, std::size_t most_states) {
+  Signature inside = allowed_bits(row);
+  std::vector<State> home{row};
+  for (std::size_t i = 0; i < home.size() && inside; i++) {
+    inside &= allowed_bits(home[i]);
+    each_transition(home[i], [&](Signature bits, State target) {
+      bits &= inside;
+      if (!bits || std::find(home.begin(), home.end(), target) != home.end()) return;
+      if (home.size() < most_states) {
+        const Signature kept = inside & allowed_bits(target);
+        if (weight(inside & ~kept) < weight(bits)) {
+          home.push_back(target);
+          inside = kept;
+          return;
+        }
+      }
+      inside &= ~bits;
+    });
+  }
+  return inside;
+}
+
+Signature Automaton::loop_signature(State state) {
+  if (state >= kInside || state == kDead || kind_bits_.empty()) return 0;
+  if (!(table_[state + kFlags] & kHasLoop)) {
+    // Few states give up more characters at once, many may lead to a state that allows little.
+    constexpr std::size_t kTries[] = {1, 2, 12};
+    Signature best = 0;
+    for (const std::size_t most_states : kTries) {
+      const Signature found = find_closed(state, most_states);
+      if (weight(found) > weight(best)) best = found;
+    }
+    table_[state + kLoop] = best;
+    table_[state + kFlags] |= kHasLoop;
+  }
+  return table_[state + kLoop];
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,35 @@
+// The size check before the automaton is built: counted repetitions multiply.
+#include <algorithm>
+
+#include "nfa_builder.hpp"
+
+namespace aici::regex {
+
+BuildFailure check_sizes(const Ast& ast, const Limits& limits) {
+  std::vector<std::uint64_t> sizes(ast.nodes.size());
+  std::vector<bool> asserts(ast.nodes.size());
+  for (std::size_t id = 0; id < ast.nodes.size(); id++) {
+    const Node& node = ast.nodes[id];
+    const bool leaf = node.kind == Node::Kind::kClass || node.kind == Node::Kind::kAssertion;
+    std::uint64_t size = 1;
+    asserts[id] = node.kind == Node::Kind::kAssertion;
+    for (std::uint32_t i = 0; !leaf && i < node.count; i++) {
+      size += sizes[ast.child(node, i)];
+      if (asserts[ast.child(node, i)]) asserts[id] = true;
+    }
+    if (node.kind == Node::Kind::kAlternate) size += node.count;
+    if (node.kind == Node::Kind::kRepeat)
+      size *= std::max({node.min, node.max == Node::kNoMax ? node.min + 1 : node.max, 1u});
+    if (asserts[id] && (node.kind == Node::Kind::kUntil || node.kind == Node::Kind::kNot))
+      return {"anchors and word boundaries are not supported inside (?until:...) and (?not:...)", node.offset};
+    if (size > limits.nfa_states)
+      return {node.kind == Node::Kind::kRepeat
+                  ? "with this repetition written out the pattern is too large"
+                  : "the pattern is too large",
+              node.offset};
+    sizes[id] = size;
+  }
+  return {};
+}
+
+}  // namespace aici::regex

@@ -1,0 +1,133 @@
+"""The language of a pattern: against another engine on all short texts, and whether every state can finish."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+
+import pytest
+import regex
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.controllers.regex.engine import Engine, Refused
+from tests.controllers.regex.patterns import ALPHABET, MARK, Pattern, patterns
+
+fuzzing = settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+class Walk:
+    """Texts over characters, asked byte by byte, with every step remembered."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.steps: dict[tuple[int, str], int] = {}
+        self.accepts: dict[int, bool] = {}
+
+    def step(self, state: int, character: str) -> int:
+        key = (state, character)
+        if key not in self.steps:
+            for byte in character.encode():
+                state = self.engine.append(state, byte)
+            self.steps[key] = state
+        return self.steps[key]
+
+    def accepting(self, state: int) -> bool:
+        if state not in self.accepts:
+            self.accepts[state] = self.engine.accepting(state)
+        return self.accepts[state]
+
+
+def check_texts(
+    engine: Engine, pattern: Pattern, fullmatch: Callable[[str], object], alphabet: str, length: int
+) -> None:
+    """Which texts match: as another engine says, for all texts up to a length."""
+    walk = Walk(engine)
+    states = {"": engine.state(b"")}
+    for size in range(length + 1):
+        for letters in itertools.product(alphabet, repeat=size):
+            text = "".join(letters)
+            if size:
+                states[text] = walk.step(states[text[:-1]], text[-1])
+            assert walk.accepting(states[text]) == bool(fullmatch(text)), (pattern, text)
+
+
+def check_states(engine: Engine) -> None:
+    """A state is dead exactly if no match can be reached from it. A few random patterns have too many states."""
+    assert engine.inexact_states(30_000) in (0, None)
+
+
+@fuzzing
+@given(pattern=patterns(), letters=st.permutations(ALPHABET))
+def test_texts_as_in_the_standard_library(engine: Engine, pattern: Pattern, letters: list[str]) -> None:
+    engine.compile(pattern.ours)
+    check_texts(engine, pattern, re.compile(pattern.theirs).fullmatch, "".join(letters[:7]), 3)
+    check_states(engine)
+
+
+@fuzzing
+@given(pattern=patterns(with_properties=True), letters=st.permutations(ALPHABET + MARK))
+def test_properties_as_in_the_regex_package(engine: Engine, pattern: Pattern, letters: list[str]) -> None:
+    engine.compile(pattern.ours)
+    check_texts(engine, pattern, regex.compile(pattern.theirs, regex.V0).fullmatch, "".join(letters[:7]), 3)
+    check_states(engine)
+
+
+@fuzzing
+@given(pattern=patterns(with_anchors=True), letters=st.permutations(ALPHABET))
+def test_anchors_as_in_the_standard_library(engine: Engine, pattern: Pattern, letters: list[str]) -> None:
+    alphabet, fullmatch = "".join(letters[:6]), re.compile(pattern.theirs).fullmatch
+    try:
+        engine.compile(pattern.ours)
+    except Refused as refused:
+        assert "no text matches" in refused.message
+        texts = ("".join(t) for size in range(5) for t in itertools.product(alphabet, repeat=size))
+        assert not any(fullmatch(text) for text in texts)
+        return
+    check_texts(engine, pattern, fullmatch, alphabet, 3)
+    check_states(engine)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"[a-z]+",
+        r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?",
+        r'"([^"\\\x00-\x1f\x7f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4}))*"',
+        r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9-]+(\.[a-zA-Z0-9-]+)*\.[a-zA-Z]{2,10}",
+        r"\w+(?:[-']\w+)*",
+        r"(?i)straße|größe",
+        r"\p{Greek}{2,5} \p{Han}{1,3}",
+        r"(?m)^\w+$(?:\n^\w+$)*",
+        r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?!$))?){4}".replace(r"(?:\.(?!$))?", r"\.?"),
+    ],
+)
+def test_usual_patterns_have_exact_states(engine: Engine, pattern: str) -> None:
+    engine.compile(pattern)
+    assert engine.inexact_states(30_000) == 0
+
+
+@fuzzing
+@given(pattern=patterns(with_anchors=True), text=st.binary(max_size=8))
+def test_only_well_formed_utf8(engine: Engine, pattern: Pattern, text: bytes) -> None:
+    try:
+        engine.compile(rf"(?s:.)*(?:{pattern.ours})(?s:.)*")
+    except Refused as refused:
+        assert "no text matches" in refused.message
+        return
+    seen = engine.run(text)
+    for end, status in enumerate(seen):
+        prefix = text[:end]
+        completed = any(_decodes(prefix + more) for more in (b"", b"\x80", b"\x80\x80", b"\x80\x80\x80", b"\x90\x80\x80", b"\xa0\x80", b"\x90\x80"))
+        assert completed or status == 0, (pattern, prefix)
+        assert status != 3 or _decodes(prefix), (pattern, prefix)
+
+
+def _decodes(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
