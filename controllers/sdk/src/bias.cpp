@@ -44,7 +44,8 @@ void copy_duplicates(const Vocabulary& vocab, std::uint32_t* out) {
   const auto pairs = vocab.duplicates();
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
     const TokenId token = pairs[i], holder = pairs[i + 1];
-    out[token >> 5] |= (out[holder >> 5] >> (holder & 31) & 1) << (token & 31);
+    const std::uint32_t bit = 1u << (token & 31);
+    out[holder >> 5] >> (holder & 31) & 1 ? out[token >> 5] |= bit : out[token >> 5] &= ~bit;
   }
 }
 

@@ -89,7 +89,12 @@ MidResult MidResult::splice(std::uint32_t backtrack, std::vector<TokenId> tokens
 
 namespace detail {
 
-Step& present_step() { return the_step; }
+void link_runtime();
+
+Step& present_step() {
+  link_runtime();  // runtime.cpp
+  return the_step;
+}
 
 std::string read_argument(std::uint32_t size) {
   std::string argument(size, '\0');

@@ -1,5 +1,6 @@
 // What the C++ library does when it cannot go on. Its own versions print by way of printf, which is
-// half of a small controller; these end the sequence with the message as its error.
+// half of a small controller; these end the sequence with the message as its error. They replace weak
+// definitions, which a linker takes first if it finds them first: so this file must be linked by name.
 #include <__verbose_abort>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,10 @@ void __libcpp_verbose_abort(const char* format, ...) noexcept { fail(format); }
 _LIBCPP_END_NAMESPACE_STD
 
 extern "C" void __cxa_pure_virtual() { fail("a pure virtual function was called"); }
+
+namespace aici::detail {
+void link_runtime() {}
+}  // namespace aici::detail
 
 void* operator new(std::size_t size) {
   void* block = std::malloc(size != 0 ? size : 1);

@@ -34,7 +34,7 @@ inline void take_subtree(const TokenId* order, const TrieNode& node, std::uint32
   for (const TokenId* t = order + node.first; t != end; t++) out[*t >> 5] |= 1u << (*t & 31);
 }
 
-/// Gives duplicates the bits of the tokens whose bytes they share.
+/// Gives duplicates the bits of the tokens in the trie whose bytes they share.
 void copy_duplicates(const Vocabulary& vocab, std::uint32_t* out);
 
 /// Sets or clears the bits of all special tokens of this sort.

@@ -5,12 +5,13 @@
 //   vocabulary.hpp             the tokens; token_set.hpp: sets of them
 //   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens they allow
 //   functional.hpp             constraints as pure functions; signature.hpp: what makes them fast
-//   string_recognizer.hpp      constraints as lists of strings
+//   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts
 //   recognizer_controller.hpp  a controller of any of these; constraint.hpp: a part of a controller
 //   tokenwise.hpp              the older controller interface
 #pragma once
 
 #include "aici/bias.hpp"
+#include "aici/choices.hpp"
 #include "aici/constraint.hpp"
 #include "aici/controller.hpp"
 #include "aici/functional.hpp"

@@ -1,0 +1,48 @@
+// choices.hpp - a recognizer of one out of several fixed texts.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "aici/types.hpp"
+
+namespace aici {
+
+/// A functional recognizer (functional.hpp): the text is one of `texts`. Its states are the nodes of their
+/// prefix tree. `texts` must hold at least one text; an empty text means that nothing may come too.
+class Choices {
+ public:
+  using State = std::uint32_t;
+
+  explicit Choices(std::span<const std::string> texts);
+
+  State initial() const { return 0; }
+  State append(State state, std::uint8_t byte) const { return child(state, byte); }
+  bool byte_allowed(State state, std::uint8_t byte) const { return child(state, byte) != kNone; }
+  bool dead(State state) const { return state == kNone; }
+  bool special_allowed(State state, SpecialToken token) const {
+    return token == SpecialToken::eos && nodes_[state].may_end;
+  }
+  bool forced_byte(State state, std::uint8_t* byte) const;
+
+ private:
+  static constexpr State kNone = 0xffffffff;
+  struct Node {
+    State first_child = kNone, sibling = kNone;
+    std::uint8_t byte = 0;  ///< that leads here
+    bool may_end = false;
+  };
+
+  State child(State state, std::uint8_t byte) const {
+    State node = nodes_[state].first_child;
+    while (node != kNone && nodes_[node].byte != byte) node = nodes_[node].sibling;
+    return node;
+  }
+  void add(const std::string& text);
+
+  std::vector<Node> nodes_;
+};
+
+}  // namespace aici

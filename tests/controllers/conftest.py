@@ -1,0 +1,39 @@
+"""Compiled controllers, once per session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.wasm import Program
+from pyaici.build import build_controller
+from tests.controllers.host import Host
+
+CONTROLLERS = Path(__file__).parents[2] / "controllers"
+GUESTS = Path(__file__).parent / "guests"
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[Host]:
+    with Host() as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def program(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
+    """Builds and compiles a controller: a folder of controllers/, or a file of tests/controllers/guests/."""
+    folder = tmp_path_factory.mktemp("wasm")
+    programs: dict[str, Program] = {}
+
+    def program(name: str) -> Program:
+        if name not in programs:
+            source = GUESTS / f"{name}.cpp"
+            if not source.exists():
+                source = CONTROLLERS / name
+            built = build_controller(source, folder / f"{name}.wasm")
+            programs[name] = host.compile(built.path.read_bytes())
+        return programs[name]
+
+    return program

@@ -1,0 +1,352 @@
+"""A small host that plays the ABI of aici.h for compiled controllers, in one process and without an engine.
+
+What the runtime does around it (processes, rows in shared memory, deadlines) has tests of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicirt.errors import ControllerFailed
+from aicirt.vocab import VocabularyImage, build_image
+from aicirt.vocab.spell import Speller
+from aicirt.wasm import Engine, Export, GuestExit, Instance, Limits, Linker, Program, Ticker, host_functions
+
+STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE = range(6)
+ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
+(ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED) = range(7)
+CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
+CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
+EVERYTHING = {**dict.fromkeys(range(1, 9), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
+
+_ANY_VERSION = 0xFFFFFFFF
+_MID = struct.Struct("<5I2f4I")
+
+
+class Vocab:
+    """A vocabulary with its image; `tokenize` defaults to the longest match, which is exact for it."""
+
+    def __init__(
+        self,
+        tokens: Sequence[bytes],
+        *,
+        special: Sequence[int] = (),
+        eos: Sequence[int] = (),
+        vocab_size: int | None = None,
+        tokenize: Callable[[bytes], list[int]] | None = None,
+        **named: int | None,
+    ) -> None:
+        self.tokens = list(tokens)
+        self.special = frozenset(special) | frozenset(eos)
+        self.eos = list(eos)
+        self.named = named
+        self.image = build_image(tokens, special=special, eos=eos, vocab_size=vocab_size, **named)  # type: ignore[arg-type]
+        self.view = VocabularyImage(self.image)
+        self.size = self.view.vocab_size
+        self.text = [i for i, token in enumerate(self.tokens) if token and i not in self.special]
+        spelling = [b"" if i in self.special else token for i, token in enumerate(self.tokens)]
+        self.tokenize = tokenize or Speller(spelling)
+
+    def allowed(self, permits: Callable[[bytes], bool]) -> list[int]:
+        """By brute force: the tokens of text that `permits` accepts."""
+        return [i for i in self.text if permits(self.tokens[i])]
+
+
+def ascii_vocab() -> Vocab:
+    """Single printable bytes and newline, and an end token; the longest match is exact."""
+    tokens = [bytes([b]) for b in (*range(32, 127), 10)]
+    return Vocab([*tokens, b"<eos>"], eos=[len(tokens)])
+
+
+@dataclass
+class Mid:
+    """What mid_process returned; `allowed` are the tokens of a bit mask."""
+
+    verb: int
+    kind: int = -1
+    token: int = -1
+    allowed: list[int] = field(default_factory=list)
+    bits: NDArray[np.uint32] | None = None
+    biases: dict[int, float] = field(default_factory=dict)
+    default: float = 0.0
+    temperature: float = 0.0
+    top_k: int = 0
+    backtrack: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Answer:
+    """What the callbacks of one step returned; None for those that were not called."""
+
+    post: int | None = None
+    pre: tuple[int, int] | None = None
+    mid: Mid | None = None
+    children: list[Guest] = field(default_factory=list)
+
+    @property
+    def row(self) -> Mid:
+        """The result of mid_process, which must have been called."""
+        assert self.mid is not None
+        return self.mid
+
+
+class Guest:
+    """One sequence: an instance of a controller and what its imports see."""
+
+    def __init__(
+        self,
+        program: Program,
+        vocab: Vocab,
+        arg: bytes | str = b"",
+        *,
+        prompt: Sequence[int] = (),
+        capabilities: dict[int, int] | None = None,
+        seq_id: int = 1,
+    ) -> None:
+        self.vocab = vocab
+        self.capabilities = EVERYTHING if capabilities is None else capabilities
+        self.seq_id = seq_id
+        self.step_number = 0
+        self.output = bytearray()
+        self.variables: dict[bytes, tuple[int, bytes]] = {}
+        self.sources: list[bytes] = [b""] * 7
+        self.sources[ARG] = arg.encode() if isinstance(arg, str) else arg
+        self.sources[PROMPT] = np.array(prompt, "<u4").tobytes()
+        self.image_address = 0
+        self.tokenized: list[bytes] = []
+        self._adopt(Instance(program))
+        self.instance.start()
+        self.arg_address = self.instance.call(Export.ARG)
+        if program.has[Export.INIT]:
+            assert self.instance.call(Export.INIT, len(self.sources[ARG])) == 0
+        if program.has[Export.INIT_PROMPT]:
+            assert self.instance.call(Export.INIT_PROMPT, len(prompt)) == 0
+
+    def _adopt(self, instance: Instance) -> None:
+        self.instance = instance
+        instance.owner = self
+        instance.log = lambda _fd, data: self.output.extend(data)
+
+    def step(
+        self,
+        tokens: Sequence[int] = (),
+        *,
+        backtrack: int = 0,
+        sampled: bool | None = None,
+        logprob: float = math.nan,
+        mass: float = math.nan,
+        top: Sequence[tuple[int, float]] = (),
+        group: Sequence[int] | None = None,
+        children: Sequence[int] = (),
+    ) -> Answer:
+        """One step. `children` are the ids for new sequences if pre_process forks."""
+        self.begin(tokens, backtrack=backtrack, sampled=sampled, logprob=logprob, mass=mass, top=top)
+        answer = self.critical()
+        if answer.post == STOP or (answer.pre and answer.pre[0] in (STOP, SUSPEND)):
+            return answer
+        if answer.pre and answer.pre[0] == FORK:
+            assert len(children) == answer.pre[1] - 1, "the test must give an id for each child"
+            answer.children = [self.fork(child) for child in children]
+            group = [self.seq_id, *children]
+            for child in answer.children:
+                child.set_group(group)
+        if group is not None:
+            self.set_group(group)
+        answer.mid = self.mid()
+        return answer
+
+    def begin(
+        self,
+        tokens: Sequence[int],
+        *,
+        backtrack: int = 0,
+        sampled: bool | None = None,
+        logprob: float = math.nan,
+        mass: float = math.nan,
+        top: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        """Fills in the step's argument."""
+        self.step_number += 1
+        sampled = len(tokens) == 1 if sampled is None else sampled
+        flags = sampled | 2 * (not math.isnan(logprob))
+        words = struct.pack(
+            "<5I2f2I",
+            self.seq_id,
+            self.step_number,
+            flags,
+            backtrack,
+            len(tokens),
+            logprob,
+            mass,
+            len(top),
+            1,
+        )
+        inline = (list(tokens) + [0] * 16)[:16]
+        group = [self.seq_id] + [0] * 15
+        self.instance.write(self.arg_address + 4, words + struct.pack("<32I", *inline, *group))
+        self.sources[TOKENS] = np.array(tokens, "<u4").tobytes()
+        self.sources[GROUP] = np.array([self.seq_id], "<u4").tobytes()
+        self.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
+
+    def set_group(self, group: Sequence[int]) -> None:
+        """The fork group that mid_process sees."""
+        self.sources[GROUP] = np.array(group, "<u4").tobytes()
+        self.instance.write(self.arg_address + 36, struct.pack("<I", len(group)))
+        self.instance.write(self.arg_address + 104, self.sources[GROUP][:64])
+
+    def critical(self) -> Answer:
+        """post_process and pre_process, where they exist."""
+        answer, has = Answer(), self.instance.program.has
+        num_tokens = len(self.sources[TOKENS])
+        try:
+            if has[Export.POST] and num_tokens:
+                answer.post = struct.unpack("<2I", self.read(self.instance.call(Export.POST), 8))[1]
+            if has[Export.PRE] and answer.post != STOP:
+                answer.pre = struct.unpack("<3I", self.read(self.instance.call(Export.PRE), 12))[1:]
+        except GuestExit:
+            answer.post = STOP
+        return answer
+
+    def mid(self) -> Mid:
+        """mid_process."""
+        try:
+            address = self.instance.call(Export.MID)
+        except GuestExit:
+            return Mid(STOP)
+        size, verb, kind, row, length, default, temperature, top_k, backtrack, ff, count = _MID.unpack(
+            self.read(address, _MID.size)
+        )
+        assert size == _MID.size
+        result = Mid(verb, kind, default=default, temperature=temperature, top_k=top_k, backtrack=backtrack)
+        if verb == SPLICE:
+            result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()
+        elif verb == SAMPLE:
+            self._read_row(result, row, length)
+        return result
+
+    def _read_row(self, result: Mid, row: int, length: int) -> None:
+        if result.kind == TOKEN:
+            result.token = row
+        elif result.kind == BITMASK:
+            assert length == self.vocab.view.mask_words
+            result.bits = np.frombuffer(self.read(row, 4 * length), np.uint32)
+            result.allowed = self.vocab.view.tokens_of(result.bits)
+        elif result.kind == SPARSE:
+            pairs = struct.iter_unpack("<If", self.read(row, 8 * length))
+            result.biases = dict(pairs)
+        elif result.kind == DENSE:
+            assert length == self.vocab.size
+            result.biases = dict(enumerate(np.frombuffer(self.read(row, 4 * length), "<f4").tolist()))
+
+    def fork(self, seq_id: int) -> Guest:
+        """A copy of this sequence, as the runtime makes it; they share variables."""
+        child: Guest = object.__new__(Guest)
+        child.__dict__.update(self.__dict__)
+        child.seq_id = seq_id
+        child.output = bytearray()
+        child.sources = list(self.sources)
+        child._adopt(self.instance.fork())
+        child.instance.write(child.arg_address + 4, struct.pack("<I", seq_id))
+        return child
+
+    def read(self, address: int, length: int) -> bytes:
+        """A copy of guest memory."""
+        return self.instance.read(address, length)
+
+    def take_log(self) -> str:
+        """What was printed since the last time."""
+        text = self.output.decode("utf-8", "replace")
+        self.output.clear()
+        return text
+
+
+def _read(guest: Instance, source: int, offset: int, dst: int, length: int) -> int:
+    data: bytes = guest.owner.sources[source]
+    guest.write(dst, data[offset : offset + length])
+    return len(data)
+
+
+def _vocabulary(guest: Instance) -> int:
+    owner: Guest = guest.owner
+    if not owner.image_address:
+        owner.image_address = guest.grow(-(-len(owner.vocab.image) // 65536))
+        guest.write(owner.image_address, owner.vocab.image)
+    return owner.image_address
+
+
+def _tokenize(guest: Instance, src: int, length: int) -> int:
+    owner: Guest = guest.owner
+    owner.tokenized.append(guest.read(src, length))
+    tokens = owner.vocab.tokenize(owner.tokenized[-1])
+    owner.sources[TOKENIZED] = np.array(tokens, "<u4").tobytes()
+    return len(tokens)
+
+
+def _var_get(guest: Instance, name: int, name_length: int, length_out: int) -> int:
+    owner: Guest = guest.owner
+    version, owner.sources[VALUE] = owner.variables.get(guest.read(name, name_length), (0, b""))
+    if length_out:
+        guest.write(length_out, struct.pack("<I", len(owner.sources[VALUE])))
+    return version
+
+
+def _var_write(guest: Instance, *args: int) -> int:
+    name, name_length, value, value_length, op, when = args
+    key, data = guest.read(name, name_length), guest.read(value, value_length)
+    version, old = guest.owner.variables.get(key, (0, b""))
+    if when not in (_ANY_VERSION, version):
+        return 0
+    guest.owner.variables[key] = (version + 1, old + data if op else data)
+    return int(version) + 1
+
+
+def _capability(guest: Instance, number: int) -> int:
+    return int(guest.owner.capabilities.get(number, 0))
+
+
+def _stop(_guest: Instance) -> None:
+    raise GuestExit("aici_stop")
+
+
+def _fail(guest: Instance, message: int, length: int) -> None:
+    raise ControllerFailed(guest.read(message, length).decode("utf-8", "replace"))
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "read": _read,
+    "vocabulary": _vocabulary,
+    "tokenize": _tokenize,
+    "var_get": _var_get,
+    "var_write": _var_write,
+    "capability": _capability,
+    "stop": _stop,
+    "fail": _fail,
+}
+
+
+class Host:
+    """The engine and linker of a test process; `with host:` around guests."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.engine = Engine(limits or Limits())
+        self.ticker = Ticker(self.engine)
+        self.linker = Linker(self.engine, host_functions(_CALLS, timed=_CALLS.keys()))
+
+    def compile(self, wasm: bytes) -> Program:
+        """A program, for `Guest`."""
+        return Program.compile(self.linker, wasm)
+
+    def __enter__(self) -> Host:
+        self.ticker.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.ticker.__exit__(*exc)  # type: ignore[arg-type]
