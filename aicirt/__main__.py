@@ -17,7 +17,12 @@ from aicirt.supervisor.workers import default_worker_count
 
 _EPILOG = """\
 Clients find the daemon by its socket: Runtime(socket=PATH), or AICI_SOCKET=PATH in the environment.
-Every limit can be set: --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
+An engine without that starts its own, so a daemon is for what shall outlive an engine, or serve several.
+
+examples:
+  {prog} --socket /run/user/1000/aici.sock --workers 2
+  AICI_SOCKET=/run/user/1000/aici.sock aici run yesno --prompt "Is the sky blue?"
+  {prog} --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
 """
 
 
@@ -36,12 +41,12 @@ def _limit(text: str) -> tuple[str, float]:
     return name, float(value)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Parses the arguments and serves; returns the exit status."""
+def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
+    """Parses the arguments and serves; returns the exit status. `prog` is how the user calls it."""
     parser = argparse.ArgumentParser(
-        prog="aicirt",
+        prog=prog,
         description="Runs AICI controllers for inference engines on this machine.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(prog=prog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

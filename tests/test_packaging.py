@@ -128,6 +128,28 @@ def test_installed_wheel_works_outside_the_repository(
         assert "aici_mid_process" in run("aici", "check", f"{name}.wasm", cwd=tmp_path, env=env)
 
 
+def test_a_users_path_ends_with_a_model_under_control(
+    distributions: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    """`aici new`, `build` and `run` of the installed wheel; torch and the rest come from this environment."""
+    site = tmp_path / "site"
+    wheel = str(distributions[0])
+    run(sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target", site, wheel, cwd=tmp_path)
+    env = {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+    place = run(sys.executable, "-c", "import pyaici; print(pyaici.__file__)", cwd=tmp_path, env=env)
+    assert place.startswith(str(site))
+    aici = [sys.executable, "-m", "pyaici.cli"]
+    run(*aici, "new", "my_ctrl", cwd=tmp_path, env=env)
+    run(*aici, "build", "my_ctrl", cwd=tmp_path, env=env)
+    generate = [*aici, "run", "my_ctrl.wasm", "--arg", "aeiou", "--no-chat", "--max-tokens", "12"]
+    text = run(*generate, "--prompt", "2 + 2 =", cwd=tmp_path, env=env)
+    answer = text.split("2 + 2 =")[1].split("|")[0]
+    assert answer.strip()
+    assert not re.search("[aeiou]", answer, re.IGNORECASE)
+    assert re.search(r"\d+ of 49152 tokens are allowed", text)
+    assert "12 tokens sampled, 0 forced" in text
+
+
 def test_editable_hook_removes_what_is_no_controller_any_more(checkout: Path, tmp_path: Path) -> None:
     """An editable install builds into the tree, where a module of a removed folder must not stay."""
     stale = checkout / "pyaici" / "_wasm" / "gone.wasm"

@@ -10,7 +10,7 @@ from typing import Any
 
 from aicirt.errors import AiciError
 from pyaici.build import BuildError
-from pyaici.cli import build, check, listing, new, runtime
+from pyaici.cli import build, check, listing, new, run, runtime
 
 _DESCRIPTION = (
     "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"aici {_version()}")
     commands: Any = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (new, build, check, listing, runtime):
+    for module in (new, build, check, run, listing, runtime):
         module.add(commands)
     return top
 
@@ -50,7 +50,10 @@ def _version() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns the exit status: 0, 1 (error), 2 (wrong command line) or 130 (Ctrl-C)."""
-    arguments = parser().parse_args(argv)
+    top = parser()
+    arguments, arguments.rest = top.parse_known_args(argv)
+    if arguments.rest and not getattr(arguments, "takes_rest", False):
+        top.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()

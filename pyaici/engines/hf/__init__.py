@@ -1,22 +1,50 @@
-"""The engine for models of the Hugging Face Transformers library."""
+"""The engine for models of the Hugging Face Transformers library.
+
+Names are imported at their first use, so that the command line, which takes its options from
+`pyaici.engines.hf.program`, works and is quick without torch.
+"""
 
 from __future__ import annotations
 
-from pyaici.engines.hf.engine import HfEngine
-from pyaici.engines.hf.events import (
-    BackTracked,
-    Event,
-    Finished,
-    Forked,
-    Log,
-    Started,
-    Suspended,
-    TokensAppended,
-)
-from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request, Sampling
-from pyaici.engines.hf.stats import Phase, StepStats
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyaici.engines.hf.engine import HfEngine
+    from pyaici.engines.hf.events import (
+        BackTracked,
+        Event,
+        Finished,
+        Forked,
+        Log,
+        Started,
+        Suspended,
+        TokensAppended,
+    )
+    from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
+    from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request, Sampling
+    from pyaici.engines.hf.stats import Phase, StepStats
+
+_MODULES = {
+    "engine": ["HfEngine"],
+    "events": [
+        "BackTracked",
+        "Event",
+        "Finished",
+        "Forked",
+        "Log",
+        "Started",
+        "Suspended",
+        "TokensAppended",
+    ],
+    "logits_processor": ["AiciLogitsProcessor"],
+    "request": ["FinishReason", "GenerationResult", "Origin", "Request", "Sampling"],
+    "stats": ["Phase", "StepStats"],
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AiciLogitsProcessor",
     "BackTracked",
     "Event",
     "FinishReason",
@@ -34,3 +62,9 @@ __all__ = [
     "Suspended",
     "TokensAppended",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -154,9 +154,33 @@ def test_help_teaches_by_examples() -> None:
     top = aici("--help")
     assert top.returncode == 0
     assert "aici new my_ctrl" in top.stdout
-    for command in re.findall(r"^    (\w+) ", top.stdout, re.MULTILINE):
-        help_text = aici(command, "--help").stdout
-        assert f"examples:\n  aici {command}" in help_text or f"examples:\n  {command}" in help_text, command
+    commands = re.findall(r"^    (\w+) ", top.stdout, re.MULTILINE)
+    assert commands == ["new", "build", "check", "run", "list", "runtime"]
+    for command in commands:
+        assert f"examples:\n  aici {command}" in aici(command, "--help").stdout, command
+
+
+def test_help_and_errors_of_run_need_no_engine() -> None:
+    """torch takes seconds to import, and is not installed with the package alone."""
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pyaici.cli.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+
+    def without_torch(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, *arguments]
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+    assert "--prompt TEXT" in without_torch("run", "--help").stdout
+    assert (
+        "no bundled controller is called 'nonsense'"
+        in without_torch("run", "nonsense", "--prompt", "x").stderr
+    )
+    missing = without_torch("run", "none", "--prompt", "x")
+    assert missing.returncode == 1
+    assert 'pip install "aici[hf]"' in missing.stderr
 
 
 def test_wrong_command_lines() -> None:

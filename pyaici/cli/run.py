@@ -1,0 +1,38 @@
+"""`aici run`: a model writes under a controller's control."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from aicirt.errors import AiciError
+from pyaici.cli.command import add_command
+from pyaici.engines.hf import program
+
+_MORE = """
+Loads a Transformers model (default: SmolLM2-135M-Instruct, which is fetched once), starts aicirt or joins the
+one of $AICI_SOCKET, and shows the text as it grows: what the model chose, what the controller forced or took
+back, forks side by side, and what the controller prints. Needs the extra hf: pip install 'aici[hf]'
+"""
+_EXAMPLES = """\
+  aici run my_ctrl.wasm --prompt "Tell me a story"
+  aici run regex --arg "[A-Z][a-z]+ is [0-9]+ years old" --prompt "Who are you?"
+  aici run yesno --prompt "Is the sky blue?" --model ~/models/my-model
+  aici run my_ctrl.wasm --prompt @question.txt --n 3 --temperature 0.8 --seed 1
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    summary = "generate text under a controller's control"
+    parser = add_command(commands, "run", run, summary, more=_MORE, examples=_EXAMPLES)
+    parser.add_argument("controller", metavar="CONTROLLER", help="a .wasm file, or a name from `aici list`")
+    program.add_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Generates; the exit status is 1 if a sequence ended with an error."""
+    try:
+        return program.run(arguments)
+    except (ValueError, OSError) as error:
+        raise AiciError(str(error)) from error

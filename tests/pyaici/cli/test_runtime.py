@@ -1,0 +1,67 @@
+"""`aici runtime`, and `aici list` at it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyaici.cli.__main__ import main
+from pyaici.runtime import Runtime
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_a_daemon_in_the_foreground(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It serves uploads and lists until SIGTERM, then ends in order."""
+    monkeypatch.chdir(tmp_path)
+    socket = tmp_path / "aicirt.sock"
+    command = [sys.executable, "-m", "pyaici.cli", "runtime", "--workers", "1"]
+    command += ["--socket", str(socket), "--store", str(tmp_path / "store")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as daemon:
+        try:
+            deadline = time.monotonic() + 60
+            while not socket.exists():
+                assert daemon.poll() is None and time.monotonic() < deadline, "it does not start"
+                time.sleep(0.05)
+            main(["new", "mine", "--lang", "zig"])
+            main(["build", "mine"])
+            with Runtime(socket) as runtime:
+                module = runtime.upload("mine.wasm")
+                runtime.tag(module.id, "favourite")
+            capsys.readouterr()
+            assert main(["list", "--socket", str(socket)]) == 0
+            assert re.search(rf"{module.id[:16]} .* favourite$", capsys.readouterr().out, re.MULTILINE)
+            monkeypatch.setenv("AICI_SOCKET", str(socket))
+            assert main(["list"]) == 0
+            assert "favourite" in capsys.readouterr().out
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            _, log = daemon.communicate(timeout=30)
+    assert daemon.returncode == 0, log
+    assert not socket.exists()
+
+
+def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--socket", str(tmp_path / "none.sock")]) == 1
+    assert "start one with 'aici runtime'" in capsys.readouterr().err
+
+
+def test_help_is_the_daemons_with_the_commands_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["runtime", "--help"])
+    assert ended.value.code == 0
+    assert "usage: aici runtime" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        main(["runtime", "--limit", "luck=7"])
+    assert ended.value.code == 2
+    assert "no limit 'luck'" in capsys.readouterr().err
