@@ -13,6 +13,7 @@ from aicirt.worker.variables import Variables
 
 LIMITS = RequestLimits(max_variables=4, max_variable_name=8, max_variable_bytes=64, max_suspended_steps=2)
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"toolongname"])
+GUESSES = st.sampled_from([None, 0, 1, 2])
 
 
 class VariablesModel(RuleBasedStateMachine):
@@ -24,7 +25,7 @@ class VariablesModel(RuleBasedStateMachine):
         self.model: dict[bytes, tuple[int, bytes]] = {}
 
     @rule(
-        name=NAMES, value=st.binary(max_size=40), append=st.booleans(), guess=st.sampled_from([None, 0, 1, 2])
+        name=NAMES, value=st.binary(max_size=40), append=st.booleans(), guess=GUESSES
     )
     def write(self, name: bytes, value: bytes, append: bool, guess: int | None) -> None:
         version, old = self.model.get(name, (0, b""))
