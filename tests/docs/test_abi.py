@@ -1,4 +1,4 @@
-"""aici.h, the table that modules are checked against, the struct layouts of the worker and docs/abi.md agree."""
+"""aici.h, the table for checking modules, the struct layouts of the worker, and docs/abi.md agree."""
 
 from __future__ import annotations
 
