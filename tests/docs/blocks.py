@@ -1,0 +1,114 @@
+"""Fenced code blocks of the documents, and how the marked ones are run.
+
+The words after a block's language say what it is:
+
+    ```cpp controller=digits      a controller (also c, zig): built to digits.wasm
+    ```python run                 a program; the blocks of a document run in order and share their variables
+    ```console run                commands after "$ ", each with its output; "..." stands for any lines
+    ```cpp fragment               not complete, not run
+
+The blocks of one document run in one folder, in which the built controllers lie.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyaici.build import build_controller
+
+SUFFIXES = {"cpp": ".cpp", "c": ".c", "zig": ".zig"}
+_FENCE = re.compile(r"^ *```(?P<info>[^`\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block; `line` is that of its first line of text."""
+
+    document: Path
+    line: int
+    language: str
+    words: tuple[str, ...]
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.document.name}:{self.line}"
+
+    @property
+    def controller(self) -> str | None:
+        """The name, if the block is a controller."""
+        return next((w.partition("=")[2] for w in self.words if w.startswith("controller=")), None)
+
+    @property
+    def runs(self) -> bool:
+        return "run" in self.words or self.controller is not None
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    """All fenced blocks, in order."""
+    text = document.read_text()
+    for found in _FENCE.finditer(text):
+        language, *words = found["info"].split() or [""]
+        line = text.count("\n", 0, found.start("text")) + 1
+        yield Block(document, line, language, tuple(words), found["text"])
+
+
+def run_blocks(document: Path, folder: Path) -> int:
+    """Runs the marked blocks of a document in `folder`; returns how many.
+
+    Raises AssertionError, BuildError or what a program raises, with the place in the document in the message
+    or traceback.
+    """
+    variables: dict[str, object] = {"__name__": "__main__"}
+    count = 0
+    for block in blocks(document):
+        if not block.runs:
+            continue
+        count += 1
+        if block.controller:
+            source = folder / f"{block.controller}{SUFFIXES[block.language]}"
+            source.write_text(block.text)
+            build_controller(source, folder / f"{block.controller}.wasm")
+        elif block.language == "python":
+            # line numbers as in the document, so that a traceback points there
+            code = compile("\n" * (block.line - 1) + block.text, str(document), "exec")
+            exec(code, variables)
+        elif block.language == "console":
+            _run_console(block, folder)
+        else:
+            raise AssertionError(f"{block.where}: there is no way to run {block.language!r}")
+    return count
+
+
+def _run_console(block: Block, folder: Path) -> None:
+    # the command of this tree, whether or not it is installed
+    aici = f'aici() {{ "{sys.executable}" -m pyaici.cli "$@"; }}\n'
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, expected = session.partition("\n")
+        done = subprocess.run(
+            ["bash", "-c", aici + command],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert matches(expected, done.stdout), f"{block.where}: `{command}` printed\n{done.stdout}"
+        assert done.returncode == 0 or expected, (
+            f"{block.where}: `{command}` ended with status {done.returncode}"
+        )
+
+
+def matches(expected: str, printed: str) -> bool:
+    """Is this the expected output? A line "..." stands for any lines, "..." in a line for any text."""
+    parts = [re.escape(line) for line in expected.strip().split("\n")]
+    pattern = "\n".join(parts).replace(r"\.\.\.", ".*?")
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None

@@ -1,0 +1,86 @@
+"""The marked examples of all documents work, and every example of docs/controllers.md is marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import BuildError
+
+from .blocks import SUFFIXES, blocks, matches, run_blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize(
+    "document", [d for d in DOCUMENTS if any(b.runs for b in blocks(d))], ids=lambda d: d.name
+)
+def test_examples(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_blocks(document, tmp_path) > 0
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+def test_no_example_is_left_out_by_mistake(document: Path) -> None:
+    """Whole programs run; what is not whole says so. Marks that nothing understands are errors."""
+    for block in blocks(document):
+        if block.language in {*SUFFIXES, "python", "console"}:
+            assert block.runs != ("fragment" in block.words), (
+                f"{block.where}: mark it as run or as a fragment"
+            )
+        unknown = [w for w in block.words if w not in {"run", "fragment"} and not w.startswith("controller=")]
+        assert not unknown, f"{block.where}: unknown marks {unknown}"
+
+
+# -- the harness itself: it must fail where an example fails ----------------------------------------
+
+
+def document(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "doc.md"
+    path.write_text(text.replace("'''", "```"))
+    return path
+
+
+def test_python_blocks_share_variables_and_fail_at_their_line(tmp_path: Path) -> None:
+    good = document(
+        tmp_path, "'''python run\na = 1\n'''\ntext\n'''python run\nassert a == 1\n'''\n'''python\n1/0\n'''\n"
+    )
+    assert run_blocks(good, tmp_path) == 2
+    bad = document(tmp_path, "text\n\n'''python run\na = 1\nassert a == 2\n'''\n")
+    with pytest.raises(AssertionError) as caught:
+        run_blocks(bad, tmp_path)
+    assert caught.traceback[-1].lineno == 4  # counted from 0
+
+
+def test_controller_blocks_are_built(tmp_path: Path) -> None:
+    good = document(
+        tmp_path,
+        "'''c controller=none\n#include \"aici.h\"\nAICI_CONTROLLER\n'''\n"
+        "'''python run\nassert open('none.wasm', 'rb').read(4) == b'\\0asm'\n'''\n"
+        "'''console run\n$ ls *.wasm\nnone.wasm\n'''\n",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        assert run_blocks(good, tmp_path) == 3
+    with pytest.raises(BuildError, match="nonsense"):
+        run_blocks(document(tmp_path, "'''cpp controller=none\nnonsense;\n'''\n"), tmp_path)
+
+
+def test_console_blocks_compare_output(tmp_path: Path) -> None:
+    assert (
+        run_blocks(document(tmp_path, "'''console run\n$ echo a; echo b\na\n...\n$ true\n'''\n"), tmp_path)
+        == 1
+    )
+    for wrong in ("$ echo a\nb\n", "$ false\n", "$ echo surprise\n", "$ echo a\na\nb\n"):
+        with pytest.raises(AssertionError, match=r"doc\.md:2"):
+            run_blocks(document(tmp_path, f"'''console run\n{wrong}'''\n"), tmp_path)
+
+
+def test_output_patterns() -> None:
+    assert matches("one\n...\nend", "one\n2\n3\nend\n")
+    assert matches("size ... kB", "size 12.3 kB")
+    assert not matches("size ... kB", "size 12.3 MB")
+    assert not matches("a.c", "abc")
+    assert not matches("", "text")

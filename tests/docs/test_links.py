@@ -1,0 +1,60 @@
+"""What the documents refer to exists: files, sections, scripts, commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.cli.__main__ import parser
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors that a renderer makes of the headings."""
+    headings = re.findall(r"^#+ +(.*?) *$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(document: Path) -> Iterator[str]:
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+@by_name
+def test_links_lead_somewhere(document: Path) -> None:
+    for link in links(document):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = document.parent / path if path else document
+        assert target.exists(), f"{document.name} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{document.name} links to {link}, but there is no such heading"
+
+
+@by_name
+def test_scripts_and_modules_exist(document: Path) -> None:
+    text = document.read_text()
+    for script in re.findall(r"(?:\./)?(scripts/\w+\.sh|\.ci/run)", text):
+        assert (ROOT / script).is_file(), script
+    for module in re.findall(r"python -m ([a-z][\w.]*)", text):
+        if module.split(".")[0] in {"aicirt", "pyaici", "bench"}:
+            path = ROOT / module.replace(".", "/")
+            assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+@by_name
+def test_commands_exist(document: Path) -> None:
+    """`aici WORD` in code is a command with that name."""
+    (commands,) = (a.choices for a in parser()._actions if a.choices is not None)
+    assert set(commands) == {"new", "build", "check", "run", "list", "runtime"}
+    code = re.findall(r"`([^`\n]+)`|^ *\$? *(aici .*)$", document.read_text(), re.MULTILINE)
+    for inline, line in code:
+        for word in re.findall(r"(?:^|&& |; )aici ([a-z]+)", inline or line):
+            assert word in commands, f"{document.name}: aici {word}"
