@@ -80,10 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f'this needs the Transformers engine: pip install "aici[hf]" ({error})') from error
     model, tokenizer = load_model(arguments.model, arguments.device)
     if wasm is None:
-        return _generate(HfEngine(model, tokenizer), _request(arguments, tokenizer, None))
+        return _generate(HfEngine(model, tokenizer), make_request(arguments, tokenizer, None))
     with Runtime() as runtime:
         module = runtime.upload(wasm).id
-        return _generate(HfEngine(model, tokenizer, runtime), _request(arguments, tokenizer, module))
+        return _generate(HfEngine(model, tokenizer, runtime), make_request(arguments, tokenizer, module))
 
 
 def load_model(path: str | None, device: str | None) -> tuple[Any, Any]:
@@ -107,7 +107,7 @@ def load_model(path: str | None, device: str | None) -> tuple[Any, Any]:
     return model.to(device), AutoTokenizer.from_pretrained(folder)
 
 
-def _request(arguments: argparse.Namespace, tokenizer: Any, module: str | None) -> Request:
+def make_request(arguments: argparse.Namespace, tokenizer: Any, module: str | None) -> Request:
     from pyaici.engines.hf.request import Prompt, Request, Sampling
 
     text = _text_or_file(arguments.prompt)

@@ -1,0 +1,132 @@
+"""What a person sees: pieces of text, marks and colours, and the summary."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from aicirt.errors import TrapError
+from pyaici.engines.hf.events import (
+    BackTracked,
+    Event,
+    Finished,
+    Forked,
+    Log,
+    Started,
+    Suspended,
+    TokensAppended,
+)
+from pyaici.engines.hf.request import FinishReason, Origin
+from pyaici.engines.hf.stats import Phase, StepStats
+from pyaici.engines.hf.terminal import Terminal
+from pyaici.engines.hf.transcript import Kind, Transcripts
+
+EVENTS: list[Event] = [
+    Started(0, 0, [1], "Say: "),
+    TokensAppended(0, 0, [1], "Hel", Origin.SAMPLED),
+    TokensAppended(0, 0, [1], "lo wor", Origin.SAMPLED),
+    TokensAppended(0, 0, [1], "ld", Origin.FORCED),
+    BackTracked(0, 0, 2, "world"),
+    TokensAppended(0, 0, [1], "moon", Origin.FORCED),
+    Log(0, 0, "one\ntwo\n"),
+    Forked(0, 0, [1], False),
+    TokensAppended(0, 0, [1], "!", Origin.SAMPLED),
+    TokensAppended(0, 1, [1], "?", Origin.SAMPLED),
+    Finished(0, 0, FinishReason.EOS, None),
+    Suspended(0, 1),
+]
+
+
+def pieces(seq: int, events: list[Event] = EVENTS) -> list[tuple[Kind, str]]:
+    transcripts = Transcripts()
+    for event in events:
+        transcripts.take(event)
+    return [(piece.kind, piece.text) for piece in transcripts.by_seq[seq].pieces]
+
+
+def test_taken_back_text_stays_where_it_was() -> None:
+    assert pieces(0) == [
+        (Kind.PROMPT, "Say: "),
+        (Kind.SAMPLED, "Hello "),
+        (Kind.TAKEN, "world"),
+        (Kind.FORCED, "moon"),
+        (Kind.SAMPLED, "!"),
+    ]
+
+
+def test_a_fork_begins_with_what_was_written_before_it() -> None:
+    assert pieces(1) == [(Kind.PROMPT, "Say: "), (Kind.SHARED, "Hello moon"), (Kind.SAMPLED, "?")]
+
+
+def test_text_taken_back_twice_and_from_the_prompt() -> None:
+    events: list[Event] = [
+        Started(0, 0, [1], "abc"),
+        TokensAppended(0, 0, [1], "de", Origin.SAMPLED),
+        BackTracked(0, 0, 1, "e"),
+        BackTracked(0, 0, 3, "bcd"),
+        TokensAppended(0, 0, [1], "x", Origin.FORCED),
+    ]
+    assert pieces(0, events) == [(Kind.PROMPT, "a"), (Kind.TAKEN, "bcde"), (Kind.FORCED, "x")]
+
+
+def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(
+        file=out,
+        force_terminal=terminal,
+        width=100,
+        color_system="standard" if terminal else None,
+        highlight=False,
+    )
+    with Terminal(console) as screen:
+        for event in events:
+            screen.show(event)
+    if summary:
+        seconds = {phase: 0.001 * number for number, phase in enumerate(Phase, start=1)}
+        screen.summary(StepStats(2, seconds, sampled=5, forced=7, backtracked=3, forks=1), 2.0)
+    return out.getvalue()
+
+
+def test_marks_take_the_place_of_colours_in_a_file() -> None:
+    text = shown(EVENTS, terminal=False)
+    assert "\x1b" not in text
+    assert text.splitlines()[0] == "prompt  sampled  «forced»  ~taken back~  shared"
+    assert "#0 (ended: eos)\nSay: Hello ~world~«moon»!\n  | one\n  | two\n" in text
+    assert "#1, forked from #0 (suspended)\nHello moon?\n" in text
+    assert text.count("#0") == 2, "printed once, at the end"
+
+
+def test_colours_on_a_terminal() -> None:
+    text = shown(EVENTS, terminal=True)
+    assert "\x1b[1;36mmoon" in text and "\x1b[9;31mworld" in text and "\x1b[32m!" in text
+    assert "«" not in text and "~" not in text
+
+
+def test_errors_are_shown_and_cut_beams_are_not() -> None:
+    events: list[Event] = [
+        *EVENTS[:2],
+        Forked(0, 0, [1], True),
+        Finished(0, 1, FinishReason.CUT, None),
+        Finished(0, 0, FinishReason.ERROR, TrapError("unreachable")),
+    ]
+    text = shown(events, terminal=False)
+    assert "#0 (ended: error)\nSay: Hel\nerror: unreachable" in text and "#1" not in text
+
+
+def test_long_prompts_and_logs_are_cut() -> None:
+    prompt = "".join(f"line {i}\n" for i in range(50))
+    log = "".join(f"log {i}\n" for i in range(50))
+    text = shown([Started(0, 0, [1], prompt), Log(0, 0, log)], terminal=False)
+    assert "line 45" not in text and "...\nline 46\n" in text
+    assert "log 29" not in text and "... 30 lines before" in text and "log 49" in text
+
+
+def test_the_summary_says_where_the_time_went() -> None:
+    text = shown(EVENTS, terminal=False, summary=True)
+    assert "5 tokens sampled, 7 forced, 3 taken back, 1 forks in 2 steps and 2.00 s (6.0 tokens/s)" in text
+    header, figures = text.splitlines()[-2:]
+    assert (
+        " ".join(header.split()) == "ms per step post pre wait forward mid wait mask sample added by control"
+    )
+    assert figures.split() == ["0.500", "1.000", "1.500", "2.000", "2.500", "3.000", "6.000"]
