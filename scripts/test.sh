@@ -10,4 +10,4 @@ scripts/setup.sh hf,sdk,dev
 # with more threads than free cores OpenMP spins, and a step of the model takes ten times as long
 export OMP_NUM_THREADS=1
 export PATH="$PWD/.venv/bin:$PATH"
-exec .venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadscope "$@"
+exec .venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadscope --timeout=600 "$@"

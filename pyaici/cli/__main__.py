@@ -51,9 +51,10 @@ def _version() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Runs one command; returns the exit status: 0, 1 (error), 2 (wrong command line) or 130 (Ctrl-C)."""
     top = parser()
-    arguments, arguments.rest = top.parse_known_args(argv)
-    if arguments.rest and not getattr(arguments, "takes_rest", False):
-        top.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
+    arguments, rest = top.parse_known_args(argv)
+    if rest and not getattr(arguments, "takes_rest", False):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.rest = rest
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
