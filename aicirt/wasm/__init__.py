@@ -8,7 +8,7 @@ Life of a guest, by the functions that a worker calls::
     program = Program.from_file(linker, artifact)  # once per module
     guest = Instance(program); guest.start()       # fresh; or Instance.from_snapshot(snapshot)
     guest.call(Export.PRE)                         # to the end, on this thread's stack
-    fiber = Fiber(guest, Export.MID); fiber.poll() # in slices of 1 to 2 ms
+    fiber = Fiber(guest, Export.MID); fiber.poll() # in slices of about 1 ms
     children = guest.fork_many(3); snapshot = guest.snapshot()
     guest.close()
 

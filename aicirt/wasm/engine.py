@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
+import signal
 import threading
 import time
 from functools import lru_cache
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
 
 _SIGSEGV = 11
+_PR_SET_THP_DISABLE = 41
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.pthread_self.restype = ctypes.c_ulong
 
@@ -111,6 +113,11 @@ def _time_limit_error(guest: Instance, used_ns: int) -> TimeLimitError:
 class Engine:
     """One per process. Guests run on the thread that made it, one at a time.
 
+    Turns off transparent huge pages for the process. A Python signal handler must not raise while
+    a guest runs: no exception can pass from a callback's first moment through C code, and what
+    comes instead kills the process. Python's own handler of SIGINT, if there, is replaced by one
+    that ends the guest and then raises `KeyboardInterrupt`.
+
     Raises `RuntimeFailure` if the thread's stack is too small for guests.
     """
 
@@ -124,6 +131,7 @@ class Engine:
         "changes",
         "clock_start",
         "excluded_ns",
+        "interrupted",
         "limits",
         "pointer",
         "running",
@@ -134,6 +142,8 @@ class Engine:
 
     def __init__(self, limits: Limits | None = None) -> None:
         _check_stack()
+        # where huge pages are always used, a fork would copy 2 MiB for each page that was changed
+        _libc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
         self.limits = limits or Limits()
         #: finds changed pages of guests
         self.changes = change_finder()
@@ -147,6 +157,11 @@ class Engine:
         self.clock_start = -1
         #: thread CPU time since `clock_start` that was the host's own
         self.excluded_ns = 0
+        #: SIGINT came while a guest ran
+        self.interrupted = False
+        main = threading.current_thread() is threading.main_thread()
+        if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._on_interrupt)
         # argument and result of synchronous calls, and where they put a trap
         self.args = (ctypes.c_uint64 * 4)()
         self.args_address = ctypes.addressof(self.args)
@@ -174,6 +189,16 @@ class Engine:
         trap, self.trap.value = self.trap.value, None
         return trap
 
+    def _on_interrupt(self, _signal: int, _frame: object) -> None:
+        if self.running is None:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def raise_interrupt(self) -> None:
+        """Raises the `KeyboardInterrupt` that was put off while a guest ran."""
+        self.interrupted = False
+        raise KeyboardInterrupt
+
     def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:
         """The epoch has passed the deadline of the running guest: go on, yield or end it.
 
@@ -185,6 +210,8 @@ class Engine:
             delta[0] = 1
             kind[0] = raw.CONTINUE
             now = time.thread_time_ns()
+            if self.interrupted:
+                raise KeyboardInterrupt
             if guest is None or self.clock_start < 0:
                 self.clock_start = now
                 self.excluded_ns = 0
@@ -197,6 +224,7 @@ class Engine:
                 kind[0] = raw.YIELD
             return None
         except BaseException as error:  # an exception must not cross into wasmtime
+            self.interrupted = False
             if guest is not None:
                 guest.pending = error
             return raw.error_new(b"interrupted")  # type: ignore[no-any-return]
@@ -204,6 +232,8 @@ class Engine:
     def close(self) -> None:
         """Frees the engine. Instances and the ticker must be closed before."""
         self.running = None
+        if signal.getsignal(signal.SIGINT) == self._on_interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._callback = None
         self.changes.close()
         self.wasmtime.close()

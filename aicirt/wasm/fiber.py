@@ -62,7 +62,7 @@ class Fiber:
         instance.host_ns = instance.program.host_ns
 
     def poll(self) -> bool:
-        """Run one slice (until the end, or 1 to 2 ticks); True when the call is done.
+        """Run one slice (until the end, or for about one tick); True when the call is done.
 
         Raises as `Instance.call`; the fiber is over then.
         """
@@ -70,6 +70,8 @@ class Fiber:
         engine = instance.engine
         if self._future is None:
             raise RuntimeFailure("the call is over")
+        if engine.running is not None:
+            raise RuntimeFailure("a guest is running: host functions cannot run others")
         if self._polled:
             engine.clock_start = time.thread_time_ns()
             engine.excluded_ns = 0
@@ -81,6 +83,8 @@ class Fiber:
         engine.running = instance
         done: bool = raw.future_poll(self._future)
         engine.running = None
+        if engine.interrupted:
+            engine.raise_interrupt()
         if not done:
             instance.used_ns += time.thread_time_ns() - engine.clock_start - engine.excluded_ns
             return False

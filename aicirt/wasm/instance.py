@@ -238,9 +238,10 @@ class Instance:
         Raises `TrapError`, `TimeLimitError`, `MemoryLimitError`, or what a host function raised.
         The ticker must be armed, or a loop never ends.
         """
-        if self.failed or self.fiber is not None:
-            raise self._not_callable()
         engine = self.engine
+        if self.failed or self.fiber is not None or engine.running is not None:
+            raise self.not_callable()
+        function = self._handles[export] or self.handle(export)
         program = self.program
         self.callback = EXPORTS[export][0]  # type: ignore[index]
         self.limit_ns = program.limit_ns[export]
@@ -250,17 +251,21 @@ class Instance:
         engine.running = self
         engine.args[0] = arg
         raw.set_epoch_deadline(self.context, 1)
-        function = self._handles[export] or self.handle(export)
         error = raw.func_call(self.context, function, engine.args_address, 4, engine.trap_address)
         engine.running = None
+        if engine.interrupted:
+            engine.raise_interrupt()
         if error or engine.trap.value:
             raise self.failure(error, engine.take_trap())
         return engine.args[0] & 0xFFFFFFFF
 
-    def _not_callable(self) -> RuntimeFailure:
+    def not_callable(self) -> RuntimeFailure:
+        """Why this guest cannot be called or cloned now."""
         if self.failed:
             return RuntimeFailure("the guest ended in the middle of a call; it can only be closed")
-        return RuntimeFailure("the guest is in the middle of an asynchronous call")
+        if self.fiber is not None:
+            return RuntimeFailure("the guest is in the middle of an asynchronous call")
+        return RuntimeFailure("a guest is running: host functions cannot call or clone guests")
 
     def failure(self, error: int | None, trap: int | None) -> BaseException:
         """The exception for a call that ended with a wasmtime error or trap, which are freed."""
@@ -292,9 +297,9 @@ class Instance:
         return snapshot.fork(self, count)
 
     def check_idle(self) -> None:
-        """Raises `RuntimeFailure` in the middle of a call, or after a failed one."""
-        if self.failed or self.fiber is not None or self.engine.running is self:
-            raise self._not_callable()
+        """Raises `RuntimeFailure` in the middle of any guest's call, or after a failed one of this."""
+        if self.failed or self.fiber is not None or self.engine.running is not None:
+            raise self.not_callable()
 
     def close(self) -> None:
         """Frees the guest, and an unfinished call first. Idempotent."""

@@ -20,16 +20,23 @@ _libc.pwrite.restype = ctypes.c_ssize_t
 def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
     """A sealed memfd of `nbytes` zeros, except for `ranges` of (address here, offset, bytes).
 
-    The caller owns the descriptor. Raises `OSError` if there is no memory or descriptor left.
+    The caller owns the descriptor. Raises `RuntimeFailure` if there is no memory or descriptor left.
     """
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        return _fill(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), nbytes, ranges)
+    except OSError as error:
+        raise RuntimeFailure(f"a memory file of {nbytes} bytes cannot be made: {error}") from None
+
+
+def _fill(fd: int, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
     try:
         os.ftruncate(fd, nbytes)
         for address, offset, length in ranges:
             while length:
                 done = _libc.pwrite(fd, address, length, offset)
                 if done <= 0:
-                    raise OSError(ctypes.get_errno(), f"cannot fill memory file {name}")
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code))
                 address, offset, length = address + done, offset + done, length - done
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
     except BaseException:

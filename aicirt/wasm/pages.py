@@ -27,12 +27,16 @@ _POPULATE_BYTES = 32 << 10
 def map_private(address: int, nbytes: int, fd: int) -> None:
     """Copy-on-write view of the first `nbytes` of `fd` in place of what is at `address`.
 
-    Raises `OSError` if the kernel refuses (too many mappings).
+    Raises `RuntimeFailure` if the kernel refuses.
     """
     protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
     found = _libc.mmap(address, nbytes, protection, flags, fd, 0)
     if found != address:
-        raise OSError(ctypes.get_errno(), "cannot map a memory file into a guest")
+        why = os.strerror(ctypes.get_errno())
+        raise RuntimeFailure(
+            f"no more memory can be mapped ({why}): the process may have too many guests "
+            "(sysctl vm.max_map_count)"
+        )
 
 
 def copy_runs(runs: list[tuple[int, int]], offset: int) -> None:

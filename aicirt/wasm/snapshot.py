@@ -101,7 +101,7 @@ def _whole_pages(nbytes: int) -> int:
 
 
 def take(guest: Instance) -> Snapshot:
-    """A snapshot of `guest`, which goes on unchanged. Raises `OSError` if there is no memory."""
+    """A snapshot of `guest`, which goes on unchanged. Raises `RuntimeFailure` if there is no memory."""
     guest.check_idle()
     guest.refresh()
     return _take(guest, _changed(guest))

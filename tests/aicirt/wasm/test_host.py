@@ -114,15 +114,18 @@ def test_interleaved_guests_each_get_their_own_exception(make: Make) -> None:
 
 
 def test_a_host_function_must_not_call_guests(make: Make) -> None:
-    other = make(lambda _guest: 0, "", "i32", "(i32.const 1)")
+    other, idle = (make(lambda _guest: 0, "", "i32", "(i32.const 1)") for _ in range(2))
+
+    half_run = Fiber(other, Export.PRE)
 
     def call(guest: Instance) -> int:
-        with pytest.raises(RuntimeFailure):
-            guest.snapshot()
+        for use in (guest.snapshot, guest.fork, lambda: guest.call(Export.MID), half_run.poll, idle.fork):
+            with pytest.raises(RuntimeFailure, match="is running"):
+                use()
         return 5
 
     assert make(call, "", "i32", "(call $f)").call(Export.PRE) == 5
-    assert other.call(Export.PRE) == 1
+    assert half_run.run() == idle.call(Export.PRE) == 1
 
 
 def test_missing_and_unknown_host_functions_are_named() -> None:

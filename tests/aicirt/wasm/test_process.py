@@ -34,6 +34,7 @@ WASM = bytes(wat2wasm('''(module (memory (export "memory") 1) (func (export "aic
   (func (export "aici_arg") (result i32) (i32.const 0))
   (func (export "aici_pre_process") (result i32) (i32.load (i32.const -4)))
   (func (export "aici_post_process") (result i32) (loop $l (br $l)) (i32.const 0))
+  (func (export "aici_init") (param i32) (result i32) (loop $l (br $l)) (i32.const 0))
   (func $deep (export "aici_mid_process") (result i32) (i32.add (call $deep) (i32.const 1))))'''))
 def guest(engine):
     return Instance(Program.compile(Linker(engine, []), WASM))
@@ -155,6 +156,35 @@ def test_a_process_may_end_with_everything_open() -> None:
     assert _run(code) == "[False, False]"
 
 
+@pytest.mark.parametrize("call", ["g.call(Export.INIT)", "Fiber(g, Export.INIT, (0,)).run()"])
+def test_ctrl_c_ends_the_guest_and_then_interrupts(call: str) -> None:
+    """An exception that a signal handler raises in a callback's first moment crashes the process."""
+    code = f"""
+    engine = Engine(Limits(init_ms=60_000))
+    ticker = Ticker(engine)
+    program = guest(engine).program
+    caught = 0
+    signal.signal(signal.SIGALRM, engine._on_interrupt)
+    for turn in range(100):
+        g = Instance(program)
+        try:
+            with ticker:
+                signal.setitimer(signal.ITIMER_REAL, 0.002 + turn * 2e-5)
+                {call}
+        except KeyboardInterrupt:
+            caught += 1
+        assert Fiber(Instance(program), Export.ARG).run() == 0
+    print(caught, signal.getsignal(signal.SIGINT) == engine._on_interrupt)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("at once")
+    engine.close()
+    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    """
+    assert _run(code) == "100 True\nat once\nTrue"
+
+
 def test_a_ticker_does_not_survive_a_fork_and_says_so() -> None:
     code = """
     engine = Engine()
@@ -202,6 +232,46 @@ def test_clones_work_in_a_process_made_undumpable() -> None:
     print(parent.fork().read(100, 5))
     """
     assert _run(code) == "b'state'"
+
+
+def test_huge_pages_are_off(engine: Engine) -> None:
+    assert ctypes.CDLL(None).prctl(42, 0, 0, 0, 0) == 1  # PR_GET_THP_DISABLE
+
+
+def test_running_out_of_descriptors_is_an_error_of_one_guest() -> None:
+    code = """
+    engine = Engine()
+    parent = guest(engine)
+    parent.write(100, b"state")
+    kept = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+    try:
+        while True:
+            kept.append(parent.snapshot())
+    except RuntimeFailure as error:
+        print(len(kept) > 5, error.message.partition(":")[0])
+    kept.clear()
+    print(Instance.from_snapshot(parent.snapshot()).read(100, 5))
+    """
+    assert _run(code) == "True a memory file of 4096 bytes cannot be made\nb'state'"
+
+
+def test_running_out_of_address_space_is_an_error_of_one_guest() -> None:
+    code = """
+    engine = Engine()
+    parent = guest(engine)
+    size = int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (size + (20 << 30), size + (20 << 30)))
+    kept = []
+    try:
+        while True:
+            kept.append(parent.fork())
+    except RuntimeFailure as error:
+        print(2 <= len(kept) <= 5)
+    kept.pop().close()
+    print(parent.fork().read(0, 1))
+    """
+    assert _run(code) == "True\nb'\\x00'"
 
 
 @pytest.mark.parametrize(
