@@ -73,11 +73,13 @@ def read_companion(folder: Path) -> Companion:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError as error:
         raise VocabularyError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise VocabularyError(f"{path} holds {type(content).__name__}, not an object")
     return content
 
 

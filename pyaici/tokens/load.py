@@ -104,7 +104,10 @@ def _from_file(path: Path, companion: Companion) -> Vocabulary:
         spec = _parse(data, path)
         if is_tekken(spec):
             return companion.configure(vocabulary_from_tekken(spec, name))
-        return vocabulary_from_json(spec, companion, name)
+        try:
+            return vocabulary_from_json(spec, companion, name)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise VocabularyError(f"{path} is not as a tokenizer.json should be: {error!r}") from error
     if _RANK_LINE.match(data):
         return companion.configure(vocabulary_from_ranks(read_rank_file(path), name=name))
     if _RWKV_LINE.match(data):

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from aicirt.errors import VocabularyError
-from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary
+from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary, tokens_by_id
 
 #: RWKV World files begin with id 1; 0 ends a text
 _END = 0
@@ -36,9 +36,8 @@ def vocabulary_from_rwkv(path: Path, name: str) -> Vocabulary:
             ) from error
     if not found or min(found) <= _END:
         raise VocabularyError(f"{path}: ids must begin at {_END + 1}")
-    tokens = [found.get(token, b"") for token in range(max(found) + 1)]
     return Vocabulary(
-        tokens=tokens,
+        tokens=tokens_by_id(found),
         special_names={_END: "<|endoftext|>"},
         eos=(_END,),
         name=name,

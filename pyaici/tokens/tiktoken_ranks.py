@@ -11,7 +11,7 @@ from typing import Any
 
 from aicirt.errors import VocabularyError
 from pyaici.tokens.pattern import oniguruma_pattern
-from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary
+from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary, tokens_by_id
 
 
 def vocabulary_from_ranks(
@@ -36,12 +36,11 @@ def vocabulary_from_ranks(
     if not ranks:
         raise VocabularyError(f"{name}: no ranks")
     first, end = min(ranks.values()), max(ranks.values()) + 1
-    if len(set(ranks.values())) != len(ranks) or first < 0:
-        raise VocabularyError(f"{name}: ranks must be unique and not negative")
+    if len(set(ranks.values())) != len(ranks):
+        raise VocabularyError(f"{name}: ranks must be unique")
     special_names = {token: text for text, token in (special or {}).items()}
-    tokens = [b""] * max(end, *(token + 1 for token in special_names), 0)
-    for piece, token in ranks.items():
-        tokens[token] = piece
+    pieces = {token: piece for piece, token in ranks.items()}
+    tokens = tokens_by_id({**pieces, **{token: pieces.get(token, b"") for token in special_names}})
     blob = TokenizerBlob()
     if pattern is not None:
         spec = {"pattern": oniguruma_pattern(pattern), "first": first, "end": end}

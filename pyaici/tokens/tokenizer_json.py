@@ -8,7 +8,7 @@ from aicirt.errors import VocabularyError
 from pyaici.tokens.blob import tokenizers_blob
 from pyaici.tokens.companion import Companion
 from pyaici.tokens.pieces import piece_rule
-from pyaici.tokens.vocabulary import Vocabulary
+from pyaici.tokens.vocabulary import Vocabulary, tokens_by_id
 
 
 def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) -> Vocabulary:
@@ -35,10 +35,7 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
         if content in ids:
             special[ids[content]] = content
 
-    if not text:
-        raise VocabularyError("tokenizer.json has an empty vocabulary")
-    size = max((*text, *special)) + 1
-    tokens = [text.get(token, b"") if token not in special else b"" for token in range(size)]
+    tokens = tokens_by_id({**text, **dict.fromkeys(special, b"")})
     roles = {role: ids[content] for role, content in companion.roles.items() if content in ids}
     vocabulary = Vocabulary(
         tokens=tokens,
@@ -47,7 +44,7 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
         bos=roles.get("bos"),
         pad=roles.get("pad"),
         unk=roles.get("unk", unk[0] if unk else None),
-        vocab_size=max(size, companion.vocab_size or 0),
+        vocab_size=max(len(tokens), companion.vocab_size or 0),
         name=name,
         tokenizer=tokenizers_blob(spec, special),
     )

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from aicirt.errors import VocabularyError
+
+#: ids that a file may use; the runtime takes no more, and one wrong number must not fill the memory
+MAX_TOKENS = 1 << 22
+
+
+def tokens_by_id(found: Mapping[int, bytes]) -> list[bytes]:
+    """The bytes of each token as a list, b"" for ids that are not there.
+
+    Raises VocabularyError for no tokens at all, negative ids or ids beyond `MAX_TOKENS`.
+    """
+    if not found:
+        raise VocabularyError("the vocabulary is empty")
+    if min(found) < 0 or max(found) >= MAX_TOKENS:
+        raise VocabularyError(
+            f"token ids must be between 0 and {MAX_TOKENS - 1}, not {min(found)} to {max(found)}"
+        )
+    return [found.get(token, b"") for token in range(max(found) + 1)]
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ def test_sentencepiece_decoder(tmp_path: Path) -> None:
             "only strings",
         ),
         ({"model": {"type": "WordLevel"}, "decoder": {"type": "Fuse"}}, "unknown model WordLevel"),
-        ({"model": {"vocab": {}}, "decoder": {"type": "Fuse"}}, "empty vocabulary"),
+        ({"model": {"vocab": {}}, "decoder": {"type": "Fuse"}}, "vocabulary is empty"),
     ],
 )
 def test_unknown_combinations_are_refused(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
@@ -280,12 +280,39 @@ def test_unknown_combinations_are_refused(tmp_path: Path, parts: dict[str, Any],
         load(tmp_path, spec_of(**parts))
 
 
-@pytest.mark.parametrize("text", ['{"model": 5}', '{"vocab": {}}', "{not json", "{}"])
+MODEL = '"model": {"type": "BPE", "vocab": %s, "merges": []}, "decoder": {"type": "Fuse"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"model": 5}',
+        '{"vocab": {}}',
+        "{not json",
+        "{}",
+        '{"model": {"type": "Unigram", "vocab": [["a"]]}, "decoder": {"type": "Fuse"}}',
+        "{%s}" % (MODEL % '{"a": -1}'),
+        "{%s}" % (MODEL % '{"a": 4194304}'),
+        "{%s}" % (MODEL % '{"a": "x"}'),
+        '{"added_tokens": [{"id": 1}], %s}' % (MODEL % '{"a": 0}'),
+        '{"added_tokens": [{"id": 8000000, "content": "x", "special": true}], %s}' % (MODEL % '{"a": 0}'),
+        '{"pre_tokenizer": {}, "decoder": {"x": 1}, "model": {"type": "BPE", "vocab": {"a": 0}}}',
+    ],
+)
 def test_not_a_tokenizer_json(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(text)
     with pytest.raises(VocabularyError):
         load_vocabulary(path)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "generation_config.json", "config.json"])
+@pytest.mark.parametrize("text", ["[]", "{", "\xff"])
+def test_broken_files_beside_it(tmp_path: Path, file: str, text: str) -> None:
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / file).write_bytes(text.encode("latin-1"))
+    with pytest.raises(VocabularyError, match=file):
+        load_vocabulary(tmp_path)
 
 
 def test_not_a_tokenizer(tmp_path: Path) -> None:
