@@ -98,11 +98,7 @@ def empty_mask_error() -> EmptyMaskError:
 
 def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     """One token for each line of the masked logits; -1 where every one is forbidden."""
-    best, greedy = logits.max(dim=1)
-    tokens = [
-        token if value > float("-inf") else -1
-        for token, value in zip(greedy.tolist(), best.tolist(), strict=True)
-    ]
+    tokens = _best(logits)
     drawn = [i for i, choice in enumerate(choices) if not choice.greedy and tokens[i] >= 0]
     if not drawn:
         return tokens
@@ -126,6 +122,28 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     return tokens
 
 
+def _best(logits: torch.Tensor) -> list[int]:
+    """The most likely token of each line; -1 if its logit is -inf or no number."""
+    if logits.device.type == "cpu":  # numpy needs a tenth of torch's time
+        lines = logits.numpy()
+        places = lines.argmax(axis=1)
+        values = lines[range(len(places)), places].tolist()
+    else:
+        largest, at = logits.max(dim=1)
+        places, values = at, largest.tolist()
+    return [t if v > float("-inf") else -1 for t, v in zip(places.tolist(), values, strict=True)]
+
+
+def _allowed_mass(masked: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
+    """For each line, the probability of what is not forbidden."""
+    if masked.device.type == "cpu":
+        pairs = zip(masked.numpy(), probabilities.numpy(), strict=True)
+        return [min(1.0, float(p.dot(line > float("-inf")))) for line, p in pairs]
+    kept = torch.where(masked > float("-inf"), probabilities, 0.0)
+    masses: list[float] = kept.sum(dim=1).clamp_(max=1.0).tolist()
+    return masses
+
+
 def _draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Column where the cumulated probability passes `uniform` in [0, 1), for each line; never one of 0."""
     cumulated = probabilities.cumsum(dim=1, dtype=torch.float64)
@@ -147,14 +165,19 @@ def _draw_filtered(scaled: torch.Tensor, choices: list[Choice], uniform: torch.T
         for choice, covered in zip(choices, probabilities.sum(dim=1).tolist(), strict=True)
     ]
     if any(short) and width < size:
-        values, ids = scaled.sort(dim=1, descending=True)
+        # tokens below this have less than 1 - top_p together: the rest is enough
+        floor = min((1 - choice.top_p) / size for choice, more in zip(choices, short, strict=True) if more)
+        width = int(((scaled - total).exp_() >= floor).sum(dim=1).max())
+        values, ids = scaled.topk(max(1, width), dim=1)
         probabilities = (values - total).exp()
     limit = torch.tensor([choice.top_k or size for choice in choices], device=scaled.device)
     rank = torch.arange(probabilities.shape[1], device=scaled.device)
     probabilities = probabilities * (rank < limit[:, None])
     top_p = torch.tensor([choice.top_p for choice in choices], device=scaled.device)[:, None]
+    # top-p is a share of what top-k leaves; without top-k the whole is 1, however few are listed
+    whole = torch.where(limit[:, None] < size, probabilities.sum(dim=1, keepdim=True), 1.0)
     before = probabilities.cumsum(dim=1) - probabilities
-    keep = (before < top_p * probabilities.sum(dim=1, keepdim=True)) | (rank == 0)
+    keep = (before < top_p * whole) | (rank == 0)
     column = _draw(probabilities * keep, uniform)
     return ids.gather(1, column[:, None]).squeeze(1)
 
@@ -174,7 +197,7 @@ def _measure(
     ids = torch.tensor([max(0, chosen[i].token) for i in lines], device=plain.device)
     logprobs = (scaled.gather(1, ids[:, None]).squeeze(1) - norm).tolist()
     allowed = masked[lines] if len(lines) < len(masked) else masked
-    masses = torch.where(allowed > float("-inf"), probabilities, 0.0).sum(dim=1).clamp_(max=1.0).tolist()
+    masses = _allowed_mass(allowed, probabilities)
     for at, i in enumerate(lines):
         if chosen[i].token >= 0:
             row = choices[i].row

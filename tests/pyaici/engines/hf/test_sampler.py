@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyaici.engines.hf.sampler import Choice, Chosen, _draw, choose, mask
+from pyaici.engines.hf.sampler import Choice, Chosen, _draw, _draw_filtered, choose, mask
 from pyaici.step import Row, RowKind
 
 NEG_INF = float("-inf")
@@ -76,6 +76,20 @@ def test_top_p_looks_further_than_its_first_guess_when_it_must() -> None:
     flat = torch.zeros(1, 5000)
     tokens = {pick(flat, [choice(top_p=0.9, seed=seed)])[0].token for seed in range(400)}
     assert len(tokens) > 300
+
+
+@pytest.mark.parametrize("tail", [30, 2000], ids=["all listed at once", "listed in two goes"])
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.97])
+def test_top_p_keeps_just_enough(tail: int, top_p: float) -> None:
+    """The largest draw gives the last token that is kept: the first whose cumulated probability suffices."""
+    weights = torch.cat([torch.linspace(3, 1, 200), torch.linspace(0.2, 0.1, tail)]).double()
+    probabilities = weights / weights.sum()
+    last = int((probabilities.cumsum(0) < top_p).sum())
+    order = torch.randperm(len(weights), generator=torch.Generator().manual_seed(0))
+    logits = torch.empty(len(weights)).index_copy_(0, order, probabilities.log().float())
+    largest = torch.tensor([math.nextafter(1, 0)], dtype=torch.float64)
+    drawn = int(_draw_filtered(logits[None], [choice(top_p=top_p)], largest))
+    assert abs(order.tolist().index(drawn) - last) <= 1, "up to rounding"
 
 
 def test_every_line_has_its_own_settings_and_chance() -> None:
