@@ -1,6 +1,7 @@
 #include "aici/forced_text.hpp"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 #include "aici/host.hpp"
@@ -10,13 +11,58 @@ namespace aici {
 
 namespace {
 
-/// Texts that patterns for words tell apart: letters, digits, spaces, line ends, contractions, punctuation,
-/// marks, and the like beyond ASCII.
-constexpr std::string_view kContinuations[] = {
-    "a",  "A",  "1",  " ",  " a", "  a", "\n", "\n\na", "\t", "\r\n", "'s", "'",
-    ".",  ",",  "(",  "-",  "_",  "/",   "\"", "\\",    "é",  "É",    "ß",  "\u0301",
-    "а",  "ب",  "٣",  "ब",  "—",  "\u2028", "あ", "\u3000", "中", "한", "\uff21", "😀",
+/// Kinds of text that patterns for words tell apart: one of some bytes, and what comes after it.
+struct Kind {
+  std::string_view first, rest;
 };
+constexpr Kind kKinds[] = {
+    {"etaoinsrhldcumfpgwybvkxjqz", ""},
+    {"ETAOINSRHLDCUMFPGWYBVKXJQZ", ""},
+    {"0123456789", ""},
+    {" ", ""},
+    {" ", "a"},
+    {" ", " a"},
+    {"\n", ""},
+    {"\n", "\na"},
+    {"\t", "a"},
+    {"\r", "\n"},
+    {"'", "s"},
+    {"'\"`", ""},
+    {".,:;!?", ""},
+    {"()[]{}<>", ""},
+    {"-_/\\|@#$%^&*+=~", ""},
+};
+/// The same beyond ASCII: letters of both cases and of neither, marks, digits, punctuation, spaces, symbols.
+constexpr std::string_view kCharacters[] = {
+    "é", "É", "\u00a0", "\u0301", "а", "ب", "٣", "ब", "—", "\u2028", "あ", "\u3000", "中", "한", "\uff21", "😀",
+};
+
+/// Samples of the texts that may follow.
+std::vector<std::string> samples(const ByteSet& next) {
+  std::vector<std::string> found;
+  for (const Kind& kind : kKinds)
+    for (char first : kind.first)
+      if (next.has(static_cast<std::uint8_t>(first))) {
+        found.push_back(first + std::string(kind.rest));
+        break;
+      }
+  bool any = false;
+  for (std::string_view character : kCharacters)
+    if (next.has(static_cast<std::uint8_t>(character[0]))) {
+      found.emplace_back(character);
+      any = true;
+    }
+  // Some character with another first byte, if there are only such.
+  for (unsigned lead = 0xC2; lead < 0xF5 && !any; lead++)
+    if (next.has(static_cast<std::uint8_t>(lead))) {
+      std::string character(1, static_cast<char>(lead));
+      character.append(lead >= 0xF0 ? "\x90\x80\x80" : lead >= 0xE0 ? "\xa0\x80" : "\x80");
+      if (lead == 0xED || lead == 0xF4) character[1] = '\x80';
+      found.push_back(std::move(character));
+      any = true;
+    }
+  return found;
+}
 
 bool inside_character(std::string_view text, std::size_t at) {
   return at < text.size() && (static_cast<std::uint8_t>(text[at]) & 0xC0) == 0x80;
@@ -109,10 +155,9 @@ std::vector<TokenId> settled_tokens(ForcedText text) {
   if (last) return settled;
   for (std::size_t j = 1; j < ends.size() && !settled.empty(); j++)
     if (ends[j]) keep_common(&settled, tokenize(std::string_view(text.bytes).substr(0, j)));
-  for (std::string_view continuation : kContinuations) {
+  for (const std::string& sample : samples(text.next)) {
     if (settled.empty()) break;
-    if (text.next.has(static_cast<std::uint8_t>(continuation[0])))
-      keep_common(&settled, tokenize(text.bytes + std::string(continuation)));
+    keep_common(&settled, tokenize(text.bytes + sample));
   }
   return settled;
 }

@@ -16,8 +16,8 @@
 // character, F[0 .. j] is no text; then the token before U ends at j too, and its possible starts take j's place.)
 //
 // Most tokenizers first cut text into words, by a pattern that may look ahead (`\s+(?!\S)`), so that the split
-// of F's end can change without a token over the edge. Therefore F is also tokenized with samples of
-// every kind of text behind it, as far as their first byte may follow, and the common beginning is taken of these too.
+// of F's end can change without a token over the edge. Therefore F is also tokenized with a sample behind it of
+// every kind of text that may follow, going by its first byte, and the common beginning is taken of these too.
 //
 // If nothing may follow F, all of its tokens are settled.
 #pragma once
