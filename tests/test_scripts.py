@@ -1,0 +1,189 @@
+"""The scripts: what they do on machines that are not as they should be, and what they hand on.
+
+`scripts/setup.sh` has run before this file does: `scripts/test.sh` begins with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The scripts alone, in a folder where they may make an environment."""
+    copy = tmp_path / "checkout"
+    shutil.copytree(ROOT / "scripts", copy / "scripts")
+    shutil.copytree(ROOT / ".ci", copy / ".ci")
+    for name in ("pyproject.toml", "hatch_build.py"):
+        shutil.copy(ROOT / name, copy)
+    return copy
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A PATH with what every Linux has, and no Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("bash", "env", "cat", "cut", "dirname", "basename", "flock", "head", "sha256sum", "uname"):
+        found = shutil.which(name)
+        assert found, name
+        (folder / name).symlink_to(found)
+    return folder
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
+    path.chmod(0o755)
+
+
+def run(script: Path, *arguments: str, path: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [script, *arguments],
+        env={"PATH": str(path), **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_no_python(checkout: Path, tools: Path) -> None:
+    done = run(checkout / "scripts" / "setup.sh", path=tools)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "setup: Python 3.11 or newer is needed; none was found. "
+        "Install one, or name it: AICI_PYTHON=/path/to/python3.11\n"
+    )
+
+
+def test_old_python(checkout: Path, tools: Path) -> None:
+    program(tools / "python3", '[ "$1" = --version ] && echo Python 3.9.2; [ "$1" != -c ]')
+    done = run(checkout / "scripts" / "setup.sh", path=tools)
+    assert done.returncode == 1
+    assert "needed; python3 is Python 3.9.2; none" not in done.stderr
+    assert "python3 is Python 3.9.2;" in done.stderr
+
+
+def test_python_without_venv(checkout: Path, tools: Path) -> None:
+    """Debian's python3 without its package python3-venv."""
+    program(tools / "python3.11", 'case "$2" in *ensurepip*) exit 1 ;; esac')
+    done = run(checkout / "scripts" / "setup.sh", path=tools)
+    assert done.returncode == 1
+    assert "apt install python3.11-venv" in done.stderr
+
+
+def test_not_linux(checkout: Path, tools: Path) -> None:
+    (tools / "uname").unlink()
+    program(tools / "uname", "echo Darwin")
+    done = run(checkout / "scripts" / "setup.sh", path=tools)
+    assert done.returncode == 1
+    assert "runs on Linux only" in done.stderr
+
+
+@pytest.fixture
+def recorded(checkout: Path, tools: Path) -> Path:
+    """An environment whose Python writes down what it is asked for; returns that list's file."""
+    log = checkout / "log"
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    program(python, f'[ "$1" = -c ] || echo "$@" >>"{log}"; [ "$1" != --version ] || echo Python 3.11.7')
+    return log
+
+
+def asked(log: Path) -> list[str]:
+    lines = [line for line in log.read_text().splitlines() if line != "--version"]
+    log.write_text("")
+    return lines
+
+
+def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> None:
+    setup = checkout / "scripts" / "setup.sh"
+    assert run(setup, "hf,sdk", path=tools).returncode == 0
+    install, build = asked(recorded)
+    assert install == "-m pip install -qq --disable-pip-version-check torch==2.13.0 --editable .[hf,sdk]"
+    assert build == "-m pyaici.build"
+    assert run(setup, "hf,sdk", path=tools).returncode == 0
+    assert asked(recorded) == ["-m pyaici.build"], "nothing changed"
+    assert run(setup, "sdk,dev", path=tools).returncode == 0
+    assert "torch" not in asked(recorded)[0]
+    assert run(setup, "hf,sdk", path=tools, AICI_TORCH="torch==9 --extra-index-url URL").returncode == 0
+    assert "torch==9 --extra-index-url URL --editable .[hf,sdk]" in asked(recorded)[0]
+    (checkout / "pyproject.toml").write_text("[project]\n")
+    assert run(setup, "sdk,dev", path=tools).returncode == 0
+    assert "--editable .[sdk,dev]" in asked(recorded)[0]
+
+
+def test_a_failed_install_is_tried_again(checkout: Path, tools: Path, recorded: Path) -> None:
+    python = checkout / ".venv" / "bin" / "python"
+    works = python.read_text()
+    program(python, '[ "$1" != -m ]')
+    assert run(checkout / "scripts" / "setup.sh", "hf,sdk", path=tools).returncode != 0
+    python.write_text(works)
+    assert run(checkout / "scripts" / "setup.sh", "hf,sdk", path=tools).returncode == 0
+    assert "pip install" in asked(recorded)[0]
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("scripts/hf.sh", "harness/run_hf.py --model a path --n 2"),
+        ("scripts/test.sh", "-m pytest .* --model a path --n 2"),
+        (".ci/run", "-m pytest .* --model a path --n 2"),
+        ("scripts/bench.sh", "-m bench --model a path --n 2"),
+    ],
+)
+def test_arguments_are_passed_on(
+    script: str,
+    expected: str,
+    checkout: Path,
+    tools: Path,
+    recorded: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From any folder."""
+    monkeypatch.chdir(tmp_path)
+    done = run(checkout / script, "--model", "a path", "--n", "2", path=tools)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(expected, asked(recorded)[-1])
+
+
+def test_one_thread_for_openmp(checkout: Path, tools: Path, recorded: Path) -> None:
+    python = checkout / ".venv" / "bin" / "python"
+    program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$OMP_NUM_THREADS" >>"{recorded}"')
+    for script in ("test.sh", "hf.sh", "bench.sh"):
+        assert run(checkout / "scripts" / script, path=tools).returncode == 0
+        assert asked(recorded)[-1] == "1"
+
+
+def test_the_environment_of_these_tests_is_up_to_date() -> None:
+    """The real `setup.sh`, in the checkout that is tested: quick, and nothing to install."""
+    if Path(sys.prefix) != ROOT / ".venv":
+        pytest.skip("these tests run in another environment than the one of scripts/test.sh")
+    done = subprocess.run(
+        [ROOT / "scripts" / "setup.sh"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "installing" not in done.stderr
+
+
+def test_devcontainer_runs_the_same_set_up() -> None:
+    settings = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
+    assert settings["postCreateCommand"] == "./scripts/setup.sh hf,sdk,dev"
+    assert "scripts/setup.sh hf,sdk,dev" in (ROOT / "scripts" / "test.sh").read_text()
+    assert (ROOT / ".devcontainer" / settings["build"]["dockerfile"]).is_file()
+
+
+def test_scripts_are_executable() -> None:
+    for path in [*(ROOT / "scripts").glob("*.sh"), ROOT / ".ci" / "run"]:
+        assert path.stat().st_mode & stat.S_IXUSR, path
