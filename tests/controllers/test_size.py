@@ -1,0 +1,20 @@
+"""The SDK's layers stay small: every controller carries them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyaici.build import build_controller, find_sdk
+from tests.controllers.conftest import CONTROLLERS
+
+
+def test_three_layers(tmp_path: Path) -> None:
+    probe = build_controller(find_sdk().root / "size_probe.cpp", tmp_path / "probe.wasm")
+    assert probe.size <= 40_000
+
+
+def test_nothing_unused_is_linked(tmp_path: Path) -> None:
+    """printf alone, which the C++ library would use for its last words, weighs 20 kB."""
+    assert build_controller(CONTROLLERS / "uppercase", tmp_path / "uppercase.wasm").size <= 16_000
+    assert build_controller(CONTROLLERS / "yesno", tmp_path / "yesno.wasm").size <= 4_000
+    assert build_controller(CONTROLLERS / "yesno_zig", tmp_path / "yesno_zig.wasm").size <= 4_000
