@@ -1,10 +1,9 @@
-"""tokenizer.json files of every algorithm, trained here or made by hand, and those that are refused."""
+"""tokenizer.json files of every algorithm, trained here."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -19,30 +18,6 @@ from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN
 
 def in_worker(known: Vocabulary) -> BytesTokenizer:
     return load_tokenizer(known.tokenizer.kind, known.tokenizer.data, known.tokens)
-
-
-def load(tmp_path: Path, spec: dict[str, Any]) -> Vocabulary:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(spec))
-    return load_vocabulary(path)
-
-
-def spec_of(**parts: Any) -> dict[str, Any]:
-    """A tokenizer.json with three letters; `parts` go before the defaults."""
-    model = {
-        "type": "BPE",
-        "vocab": {"a": 0, "b": 1, "\u2581c": 2, "<0x0A>": 3},
-        "merges": [],
-        **parts.pop("model", {}),
-    }
-    return {
-        "version": "1.0",
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "model": model,
-        **parts,
-    }
 
 
 # -- WordPiece: a piece that begins a word has a space before it ------------------------------
@@ -226,99 +201,3 @@ def test_model_narrower_than_its_tokenizer(tmp_path: Path) -> None:
     known = load_vocabulary(tmp_path)
     assert (known.vocab_size, len(known.tokens), known.eos) == (size - 1, size - 1, ())
     assert known.decode(in_worker(known)(b"<one><two>")) == b"<one><two>"
-
-
-# -- what is refused -----------------------------------------------------------------------------------
-
-
-SENTENCEPIECE_DECODERS = [
-    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
-    {"type": "ByteFallback"},
-    {"type": "Fuse"},
-    {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-]
-
-
-def sequence(*parts: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "Sequence", "decoders": list(parts)}
-
-
-def test_sentencepiece_decoder(tmp_path: Path) -> None:
-    known = load(tmp_path, spec_of(decoder=sequence(*SENTENCEPIECE_DECODERS)))
-    assert known.tokens == [b"a", b"b", b" c", b"\n"]
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ({"decoder": None}, "no decoder"),
-        ({"decoder": {"type": "CTC", "pad_token": "a"}}, "unknown decoder CTC"),
-        ({"decoder": {"type": "Surprise"}}, "unknown decoder Surprise"),
-        ({"decoder": {"type": "ByteLevel"}}, "ByteLevel, but no"),
-        ({"decoder": sequence({"type": "ByteLevel"}, {"type": "Metaspace"})}, "ByteLevel with Metaspace"),
-        (
-            {
-                "decoder": {"type": "ByteLevel"},
-                "pre_tokenizer": {"type": "ByteLevel"},
-                "model": {"end_of_word_suffix": "</w>"},
-            },
-            "end_of_word_suffix",
-        ),
-        ({"decoder": {"type": "BPEDecoder", "suffix": "</w>"}}, "takes off"),
-        ({"decoder": {"type": "WordPiece", "prefix": ""}}, "no prefix"),
-        ({"decoder": sequence(SENTENCEPIECE_DECODERS[3])}, "Strip"),
-        (
-            {"decoder": sequence({"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""})},
-            "only strings",
-        ),
-        ({"model": {"type": "WordLevel"}, "decoder": {"type": "Fuse"}}, "unknown model WordLevel"),
-        ({"model": {"vocab": {}}, "decoder": {"type": "Fuse"}}, "vocabulary is empty"),
-    ],
-)
-def test_unknown_combinations_are_refused(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
-    with pytest.raises(VocabularyError, match=message):
-        load(tmp_path, spec_of(**parts))
-
-
-MODEL = '"model": {"type": "BPE", "vocab": %s, "merges": []}, "decoder": {"type": "Fuse"}'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"model": 5}',
-        '{"vocab": {}}',
-        "{not json",
-        "{}",
-        '{"model": {"type": "Unigram", "vocab": [["a"]]}, "decoder": {"type": "Fuse"}}',
-        "{%s}" % (MODEL % '{"a": -1}'),
-        "{%s}" % (MODEL % '{"a": 4194304}'),
-        "{%s}" % (MODEL % '{"a": "x"}'),
-        '{"added_tokens": [{"id": 1}], %s}' % (MODEL % '{"a": 0}'),
-        '{"added_tokens": [{"id": 8000000, "content": "x", "special": true}], %s}' % (MODEL % '{"a": 0}'),
-        '{"pre_tokenizer": {}, "decoder": {"x": 1}, "model": {"type": "BPE", "vocab": {"a": 0}}}',
-    ],
-)
-def test_not_a_tokenizer_json(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(text)
-    with pytest.raises(VocabularyError):
-        load_vocabulary(path)
-
-
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "generation_config.json", "config.json"])
-@pytest.mark.parametrize("text", ["[]", "{", "\xff"])
-def test_broken_files_beside_it(tmp_path: Path, file: str, text: str) -> None:
-    byte_level().save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / file).write_bytes(text.encode("latin-1"))
-    with pytest.raises(VocabularyError, match=file):
-        load_vocabulary(tmp_path)
-
-
-def test_not_a_tokenizer(tmp_path: Path) -> None:
-    with pytest.raises(VocabularyError, match="no file or folder"):
-        load_vocabulary(tmp_path / "nothing")
-    with pytest.raises(VocabularyError, match="Transformers can load"):
-        load_vocabulary(tmp_path)
-    with pytest.raises(VocabularyError, match="dict is no tokenizer"):
-        load_vocabulary({})
