@@ -11,7 +11,7 @@ names of scripts come from `fontTools`. Both must be of the same Unicode version
 Format, little values first (``unicode.cpp`` reads it). A varint holds 7 bits a byte, the last byte below 128.
 
 - categories: runs that cover all code points. A byte ``category | length << 5``; length 0: a varint follows.
-- scripts: runs that cover all code points: a byte for the script, the length as a varint. Script 0 is Unknown.
+- scripts: runs that cover all code points: a byte for the script (0 is Unknown), the length as a varint.
 - properties: per property the mask of categories it is built on (4 bytes), the number of ranges (varint), and
   ranges (gap, length - 1) as varints. A code point has the property if exactly one of the two says so.
 - folds: runs of code points whose simple case folding is another code point: gap to the previous run's start,
@@ -24,8 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import regex
-from fontTools import unicodedata as names_of
-from fontTools.unicodedata import Scripts
+from fontTools.unicodedata import Scripts, unidata_version
 from regex import _regex
 
 LIMIT = 0x110000
@@ -33,9 +32,9 @@ CATEGORIES = (
     "Lu Uppercase_Letter, Ll Lowercase_Letter, Lt Titlecase_Letter, Lm Modifier_Letter, Lo Other_Letter, "
     "Mn Nonspacing_Mark, Mc Spacing_Mark, Me Enclosing_Mark, Nd Decimal_Number, Nl Letter_Number, "
     "No Other_Number, Pc Connector_Punctuation, Pd Dash_Punctuation, Ps Open_Punctuation, "
-    "Pe Close_Punctuation, Pi Initial_Punctuation, Pf Final_Punctuation, Po Other_Punctuation, Sm Math_Symbol, "
-    "Sc Currency_Symbol, Sk Modifier_Symbol, So Other_Symbol, Zs Space_Separator, Zl Line_Separator, "
-    "Zp Paragraph_Separator, Cc Control, Cf Format, Cs Surrogate, Co Private_Use, Cn Unassigned"
+    "Pe Close_Punctuation, Pi Initial_Punctuation, Pf Final_Punctuation, "
+    "Po Other_Punctuation, Sm Math_Symbol, Sc Currency_Symbol, Sk Modifier_Symbol, So Other_Symbol, "
+    "Zs Space_Separator, Zl Line_Separator, Zp Paragraph_Separator, Cc Control, Cf Format, Cs Surrogate, Co Private_Use, Cn Unassigned"
 )
 GROUPS = {
     "LC Cased_Letter": "Lu Ll Lt",
@@ -113,16 +112,17 @@ def pack_scripts(scripts: list[int]) -> bytes:
 
 def pack_property(flags: list[bool], categories: list[int]) -> bytes:
     """A range costs about two bytes, so each category is taken into the base if that gives fewer ranges."""
-    base = 0
+    pairs = list(zip(flags, categories, strict=True))
 
     def difference(mask: int) -> Ranges:
-        return ranges(flag != bool(mask >> category & 1) for flag, category in zip(flags, categories, strict=True))
+        return ranges(flag != bool(mask >> category & 1) for flag, category in pairs)
 
-    totals, having = Counter(categories), Counter(c for c, flag in zip(categories, flags, strict=True) if flag)
-    best = difference(base)
+    totals, having = Counter(categories), Counter(category for flag, category in pairs if flag)
+    base, best = 0, difference(0)
     for category in sorted(having, key=lambda c: -having[c]):
-        if 2 * having[category] > totals[category] and len(better := difference(base | 1 << category)) <= len(best):
-            base, best = base | 1 << category, better
+        with_it = difference(base | 1 << category) if 2 * having[category] > totals[category] else best
+        if with_it is not best and len(with_it) <= len(best):
+            base, best = base | 1 << category, with_it
     out, last = base.to_bytes(4, "little") + varint(len(best)), 0
     for low, high in best:
         out += varint(low - last) + varint(high - low)
@@ -152,7 +152,7 @@ def pack_folds(folds: list[tuple[int, int]]) -> bytes:
         start, target = folds[at]
         step = 2 if at + 1 < len(folds) and folds[at + 1][0] == start + 2 else 1
         length = 1
-        while at + length < len(folds) and folds[at + length] == (start + length * step, target + length * step):
+        while folds[at + length : at + length + 1] == [(start + length * step, target + length * step)]:
             length += 1
         step = step if length > 1 else 1
         delta = target - start
@@ -192,7 +192,7 @@ def main() -> None:
     packed = [pack_property(members(rf"\p{{{names[0]}}}"), category_of) for names in properties]
     print("// Made by controllers/sdk/tools/unicode_tables.py, which describes the format; do not edit.")
     print('#include "unicode_data.hpp"\n\nnamespace aici::regex {\n')
-    print(f'const char kUnicodeVersion[] = "{names_of.unidata_version}";\n')
+    print(f'const char kUnicodeVersion[] = "{unidata_version}";\n')
     print(c_names("kCategoryNames", categories))
     print(c_names("kGroupNames", [names for names, _ in groups]))
     print("const std::uint32_t kGroupMasks[] = {" + ", ".join(str(mask) for _, mask in groups) + "};\n")

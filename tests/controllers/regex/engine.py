@@ -107,7 +107,7 @@ class Engine:
         return [int.from_bytes(row[i : i + 4], "little") for i in range(0, 1024, 4)]
 
     def inexact_states(self, most: int) -> int | None:
-        """How many states are not dead and cannot reach a match; None if there are more than `most` states."""
+        """How many states are not dead but cannot reach a match; None if there are more than `most`."""
         found = int(self._call("probe_inexact_states", most)) & 0xFFFFFFFF
         return None if found == 0xFFFFFFFF else found
 

@@ -72,7 +72,9 @@ def alternatives(draw: st.DrawFn, parts: st.SearchStrategy[Pattern]) -> Pattern:
 @st.composite
 def groups(draw: st.DrawFn, inner: st.SearchStrategy[Pattern], heads: st.SearchStrategy[str]) -> Pattern:
     body = draw(alternatives(sequences(inner)))
-    return body.within(f"({draw(heads)}", ")" + draw(st.sampled_from(["", "", "*", "+", "?", "{0,2}", "{2}"])))
+    return body.within(
+        f"({draw(heads)}", ")" + draw(st.sampled_from(["", "", "*", "+", "?", "{0,2}", "{2}"]))
+    )
 
 
 @st.composite
@@ -85,8 +87,12 @@ def patterns(*, with_anchors: bool = False, with_properties: bool = False) -> st
     `regex`, where flags of a group may leak out of it, so groups have none then.
     """
     members = CLASS_ITEMS + (CLASS_PROPERTIES if with_properties else [])
-    characters = st.one_of(literals, literals, perl, classes(members), *([properties] if with_properties else []))
+    characters = st.one_of(
+        literals, literals, perl, classes(members), *([properties] if with_properties else [])
+    )
     leaves = st.one_of(characters, repeated(characters), *([anchors] if with_anchors else []))
-    heads = st.sampled_from(["", "?:"] if with_properties else ["", "?:", "?i:", "?s:", "?-i:", "?is:", "?m:"])
+    heads = st.sampled_from(
+        ["", "?:"] if with_properties else ["", "?:", "?i:", "?s:", "?-i:", "?is:", "?m:"]
+    )
     whole = alternatives(sequences(st.recursive(leaves, lambda inner: groups(inner, heads), max_leaves=8)))
     return st.builds(Pattern.within, whole, st.sampled_from(["", "", "(?i)", "(?s)", "(?im)"]), st.just(""))

@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sort.hpp"
+
 namespace aici::regex {
 namespace {
-
-/// At `codepoint` the membership of class `index` changes.
-struct Change {
-  std::uint32_t codepoint, index;
-};
 
 /// Sets of classes, each with the number in which it was first seen. Number 0 is the empty set.
 class Memberships {
@@ -26,7 +23,7 @@ class Memberships {
     const std::uint32_t known = ids_.find(
         hash.bits(), [&](std::uint32_t i) { return !bytes || !std::memcmp(&sets_[i * words_], now_.data(), bytes); });
     if (known != HashIndex::kNone) return known;
-    sets_.insert(sets_.end(), now_.begin(), now_.end());
+    append<std::uint32_t>(&sets_, now_);
     ids_.insert(hash.bits(), count_);
     return count_++;
   }
@@ -59,13 +56,14 @@ bool Alphabet::build(const std::vector<CodepointSet>& classes, const Limits& lim
 }
 
 bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits& limits) {
-  std::vector<Change> changes;
+  // At the code point in the upper half the membership of the class in the lower half changes.
+  std::vector<std::uint64_t> changes;
   for (std::uint32_t i = 0; i < classes.size(); i++)
     for (const CodepointRange& r : classes[i].ranges()) {
-      changes.push_back({r.low, i});
-      changes.push_back({r.high + 1, i});
+      changes.push_back(std::uint64_t{r.low} << 32 | i);
+      changes.push_back(std::uint64_t{r.high + 1} << 32 | i);
     }
-  std::sort(changes.begin(), changes.end(), [](auto& a, auto& b) { return a.codepoint < b.codepoint; });
+  sort_by_codepoint(&changes);
 
   // Numbers come in the order of first characters, so those of ASCII are the first ones.
   Memberships memberships(classes.size());
@@ -75,8 +73,9 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
   };
   meet(0, 0);
   for (std::size_t i = 0; i < changes.size();) {
-    const std::uint32_t codepoint = changes[i].codepoint;
-    for (; i < changes.size() && changes[i].codepoint == codepoint; i++) memberships.flip(changes[i].index);
+    const auto codepoint = static_cast<std::uint32_t>(changes[i] >> 32);
+    for (; i < changes.size() && changes[i] >> 32 == codepoint; i++)
+      memberships.flip(static_cast<std::uint32_t>(changes[i]));
     if (codepoint > kMaxCodepoint) break;
     const std::uint32_t number = memberships.number();
     if (number >= limits.character_kinds) return false;
@@ -141,19 +140,20 @@ Alphabet::Step Alphabet::add_node(const Step* steps) {
     too_many_nodes_ = true;
     return 0;
   }
-  steps_.insert(steps_.end(), steps, steps + 64);
+  append<Step>(&steps_, {steps, 64});
   std::vector<Kind> below;
   for (int i = 0; i < 64; i++) {
     if (i > 0 && steps[i] == steps[i - 1]) continue;
     if (steps[i] & kNode) {
       const auto kinds = kinds_below(steps[i] & ~kNode & 0xffff);
-      below.insert(below.end(), kinds.begin(), kinds.end());
+      append(&below, kinds);
     } else if (steps[i]) {
       below.push_back(steps[i]);
     }
   }
-  std::sort(below.begin(), below.end());
-  below_.insert(below_.end(), below.begin(), std::unique(below.begin(), below.end()));
+  sort_small(&below);
+  below.erase(std::unique(below.begin(), below.end()), below.end());
+  append<Kind>(&below_, below);
   below_start_.push_back(static_cast<std::uint32_t>(below_.size()));
   node_ids_.insert(hash.bits(), node);
   return static_cast<Step>(kNode | node);

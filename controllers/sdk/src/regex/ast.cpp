@@ -1,5 +1,7 @@
 #include "aici/regex/ast.hpp"
 
+#include "sort.hpp"
+
 namespace aici::regex {
 
 NodeId Ast::add(const Node& node) {
@@ -10,7 +12,7 @@ NodeId Ast::add(const Node& node) {
 NodeId Ast::add(Node::Kind kind, std::uint32_t offset, const NodeId* of, std::uint32_t count) {
   if (count == 1 && (kind == Node::Kind::kConcat || kind == Node::Kind::kAlternate)) return of[0];
   const auto first = static_cast<std::uint32_t>(children.size());
-  children.insert(children.end(), of, of + count);
+  append<NodeId>(&children, {of, count});
   return add({.kind = kind, .offset = offset, .index = first, .count = count});
 }
 

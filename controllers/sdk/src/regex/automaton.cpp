@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "sort.hpp"
 #include "subset.hpp"
 
 namespace aici::regex {
@@ -61,7 +62,7 @@ Automaton::State Automaton::add_row(std::span<const NfaId> set, std::uint32_t ha
   table_[row + kFlags] = number | (set.front() == Nfa::kMatch ? kAccepting : 0);
   table_[row + kSet] = static_cast<std::uint32_t>(arena_.size());
   arena_.push_back(static_cast<NfaId>(set.size()));
-  arena_.insert(arena_.end(), set.begin(), set.end());
+  regex::append(&arena_, set);
   rows_.push_back(row);
   ids_.insert(hash, row);
   return row;
@@ -88,7 +89,7 @@ void Automaton::build(State row) {
   }
   runs.push_back({kLastKind, kDead});
   table_[row + kRuns] = static_cast<std::uint32_t>(runs_.size());
-  runs_.insert(runs_.end(), runs.begin(), runs.end());
+  for (const Run& run : runs) runs_.push_back(run);
 }
 
 Automaton::State Automaton::append_slowly(State state, std::uint8_t byte) {
@@ -145,7 +146,7 @@ bool Automaton::compact(State* state) {
   const bool within = *state >= kInside;
   const State row = within ? rows_[*state >> kNodeBits & kRowMask] : *state;
   std::vector<NfaId> set;
-  if (row != kDead) set.assign(set_of(row).begin(), set_of(row).end());
+  if (row != kDead) regex::append(&set, set_of(row));
   start_over();
   exhausted_ = false;
   initial_ = intern(stepper_->start());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sort.hpp"
+
 namespace aici::regex {
 
 KindSetId KindSets::add(std::span<const std::uint32_t> set) {
@@ -15,7 +17,7 @@ KindSetId KindSets::add(std::span<const std::uint32_t> set) {
     overflow_ = true;
     return kNoKinds;
   }
-  bits_.insert(bits_.end(), set.begin(), set.end());
+  append(&bits_, set);
   ids_.insert(hash.bits(), count_);
   return static_cast<KindSetId>(count_++);
 }

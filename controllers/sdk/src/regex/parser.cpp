@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "aici/regex/unicode.hpp"
+#include "number.hpp"
 #include "utf8.hpp"
 
 namespace aici::regex {
 
-bool Parser::fail(std::size_t offset, std::string message) {
-  error_ = Error{.offset = static_cast<std::uint32_t>(offset), .message = std::move(message)};
+bool Parser::fail(std::size_t offset, std::initializer_list<std::string_view> message) {
+  error_ = Error{.offset = static_cast<std::uint32_t>(offset)};
+  for (const std::string_view part : message) error_.message += part;
   for (const char c : text_.substr(0, offset)) {
     if (c == '\n')
       error_.line++, error_.column = 1;
@@ -20,14 +22,10 @@ bool Parser::fail(std::size_t offset, std::string message) {
 
 std::uint32_t Parser::take() { return decode_utf8(text_, &at_); }
 
-std::string Parser::quoted(std::size_t from, std::size_t to) const {
-  return "'" + std::string(text_.substr(from, to - from)) + "'";
-}
-
 bool Parser::check_utf8() {
   for (std::size_t at = 0; at < text_.size();) {
     const std::size_t start = at;
-    if (decode_utf8(text_, &at) == kInvalidUtf8) return fail(start, "the pattern is not valid UTF-8 here");
+    if (decode_utf8(text_, &at) == kInvalidUtf8) return fail(start, {"the pattern is not valid UTF-8 here"});
   }
   return true;
 }
@@ -49,12 +47,12 @@ void Parser::skip_space() {
 
 bool Parser::parse() {
   if (text_.size() > limits_.pattern_bytes)
-    return fail(limits_.pattern_bytes, "the pattern is longer than " + std::to_string(limits_.pattern_bytes) + " bytes");
+    return fail(limits_.pattern_bytes, {"the pattern is longer than ", Number(limits_.pattern_bytes).text(), " bytes"});
   if (!check_utf8()) return false;
   push_group(0, Node::Kind::kConcat);
   if (!parse_items()) return false;
   if (groups_.size() > 1)
-    return fail(groups_.back().offset, "this group is not closed: ')' is missing");
+    return fail(groups_.back().offset, {"this group is not closed: ')' is missing"});
   ast_.root = finish_alternatives(groups_.back());
   return true;
 }
@@ -106,7 +104,7 @@ bool Parser::parse_item() {
       return true;
     }
     case '\\': {
-      if (accept("\\Q")) return parse_quoted(start);
+      if (accept("\\Q")) return parse_quoted();
       Atom atom;
       if (!parse_escape(false, &atom)) return false;
       if (atom.kind == Atom::kCharacter) {
@@ -134,7 +132,7 @@ void Parser::push_character(std::size_t offset, std::uint32_t character) {
   push_node(ast_.add_class(static_cast<std::uint32_t>(offset), folded(set)));
 }
 
-bool Parser::parse_quoted(std::size_t) {
+bool Parser::parse_quoted() {
   while (!at_end() && !accept("\\E")) {
     const std::size_t start = at_;
     push_character(start, take());
@@ -165,7 +163,7 @@ NodeId Parser::finish_alternatives(const Group& group) {
 }
 
 bool Parser::close_group() {
-  if (groups_.size() == 1) return fail(at_, "')' without a group; write \\) for the character");
+  if (groups_.size() == 1) return fail(at_, {"')' without a group; write \\) for the character"});
   at_++;
   const Group group = groups_.back();
   NodeId node = finish_alternatives(group);
@@ -178,19 +176,17 @@ bool Parser::close_group() {
 }
 
 bool Parser::parse_repetition() {
-  const std::size_t start = at_;
+  const std::size_t start = at_++;
+  const std::string_view op = since(start);
   if (last_ == Last::kNothing)
-    return fail(start, "there is nothing to repeat before " + quoted(start, start + 1) + "; write \\" +
-                           text_[start] + " for the character");
+    return fail(start, {"there is nothing to repeat before '", op, "'; write \\", op, " for the character"});
   if (last_ == Last::kRepetition)
-    return fail(start, "a repetition directly after a repetition means different things in different dialects; "
-                       "put the first one into a group: (?:...)" + std::string(1, text_[start]));
+    return fail(start, {"a repetition directly after a repetition means different things in different dialects; "
+                        "put the first one into a group: (?:...)", op});
   std::uint32_t min = 0, max = Node::kNoMax;
-  const char op = byte();
-  at_++;
-  if (op == '+') min = 1;
-  if (op == '?') max = 1;
-  if (op == '{' && !parse_counts(start, &min, &max)) return false;
+  if (op == "+") min = 1;
+  if (op == "?") max = 1;
+  if (op == "{" && !parse_counts(start, &min, &max)) return false;
   accept("?");  // lazy: the same texts match
   const NodeId child = items_.back();
   const auto first = static_cast<std::uint32_t>(ast_.children.size());
@@ -213,14 +209,16 @@ bool Parser::parse_counts(std::size_t start, std::uint32_t* min, std::uint32_t* 
       *out = *out * 10 + static_cast<std::uint32_t>(byte() - '0');
     return at_ > first;
   };
-  const std::string allowed = "; allowed are {2}, {2,} and {2,5} without spaces, and \\{ for the character";
-  if (byte() == ',') return fail(start, "the lower bound of this repetition is missing: write {0,...}" + allowed);
-  if (!number(min)) return fail(start, "this is no repetition" + allowed);
+  const auto refuse = [&](const char* why) {
+    return fail(start, {why, "; allowed are {2}, {2,} and {2,5} without spaces, and \\{ for the character"});
+  };
+  if (byte() == ',') return refuse("the lower bound of this repetition is missing: write {0,...}");
+  if (!number(min)) return refuse("this is no repetition");
   *max = *min;
   if (accept(",") && !number(max)) *max = Node::kNoMax;
-  if (byte() >= '0' && byte() <= '9') return fail(start, "the count of this repetition is too large");
-  if (!accept("}")) return fail(start, "this repetition is not closed" + allowed);
-  if (*max < *min) return fail(start, "the upper bound of this repetition is less than the lower one");
+  if (byte() >= '0' && byte() <= '9') return fail(start, {"the count of this repetition is too large"});
+  if (!accept("}")) return refuse("this repetition is not closed");
+  if (*max < *min) return fail(start, {"the upper bound of this repetition is less than the lower one"});
   return true;
 }
 

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -24,7 +24,7 @@ class Parser {
   /// False with `error` filled in if the pattern is refused.
   bool parse();
   /// Fills in `error` and returns false.
-  bool fail(std::size_t offset, std::string message);
+  bool fail(std::size_t offset, std::initializer_list<std::string_view> message);
 
  private:
   struct Flags {
@@ -69,7 +69,7 @@ class Parser {
   NodeId finish_concat(const Group& group);
   bool parse_repetition();
   bool parse_counts(std::size_t start, std::uint32_t* min, std::uint32_t* max);
-  bool parse_quoted(std::size_t start);
+  bool parse_quoted();
   void push_node(NodeId node);
   void push_character(std::size_t offset, std::uint32_t character);
 
@@ -104,7 +104,8 @@ class Parser {
   char byte() const { return at_end() ? '\0' : text_[at_]; }
   /// The character here; moves past it. Only for text that check_utf8 has seen.
   std::uint32_t take();
-  std::string quoted(std::size_t from, std::size_t to) const;
+  /// The pattern's text from `from` to here.
+  std::string_view since(std::size_t from) const { return text_.substr(from, at_ - from); }
   void skip_space();
 
 

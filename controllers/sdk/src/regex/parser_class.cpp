@@ -2,6 +2,7 @@
 #include <string>
 
 #include "aici/regex/unicode.hpp"
+#include "number.hpp"
 #include "parser.hpp"
 
 namespace aici::regex {
@@ -42,7 +43,7 @@ bool Parser::parse_class(CodepointSet* out) {
   if (!open_bracket(&stack)) return false;
   for (;;) {
     skip_space();
-    if (at_end()) return fail(stack.back().offset, "this class is not closed: ']' is missing");
+    if (at_end()) return fail(stack.back().offset, {"this class is not closed: ']' is missing"});
     bool ok = true;
     if (byte() == '[') {
       ok = next_is("[:") ? parse_posix(&stack.back()) : open_bracket(&stack);
@@ -63,7 +64,7 @@ bool Parser::parse_class(CodepointSet* out) {
 bool Parser::open_bracket(std::vector<Bracket>* stack) {
   const std::size_t start = at_++;
   if (stack->size() >= limits_.nesting)
-    return fail(start, "classes are nested deeper than " + std::to_string(limits_.nesting));
+    return fail(start, {"classes are nested deeper than ", Number(limits_.nesting).text()});
   skip_space();
   stack->push_back({start, accept("^"), SetOperator::kUnion, {}, {}, false});
   skip_space();
@@ -85,7 +86,7 @@ bool Parser::close_bracket(std::vector<Bracket>* stack, CodepointSet* out) {
 
 bool Parser::apply_operator(Bracket* bracket) {
   if (!bracket->has_items)
-    return fail(at_ - 1, "an operand of '&&', '--' or '~~' is empty; escape the character if it is meant as one");
+    return fail(at_ - 1, {"an operand of '&&', '--' or '~~' is empty; escape the character if it is meant as one"});
   const CodepointSet current = folded(bracket->current);
   switch (bracket->pending) {
     case SetOperator::kUnion: bracket->left = current; break;
@@ -124,9 +125,12 @@ bool Parser::parse_posix(Bracket* bracket) {
   }
   if (!accept(":]") || !known) {
     std::string names;
-    for (const PosixClass& posix : kPosixClasses) names += (names.empty() ? "" : ", ") + std::string(posix.name);
-    return fail(start, "unknown POSIX class; allowed are [:name:] and [:^name:] with the names " + names +
-                           ", and \\[ for the character");
+    for (const PosixClass& posix : kPosixClasses) {
+      if (!names.empty()) names += ", ";
+      names += posix.name;
+    }
+    return fail(start, {"unknown POSIX class; allowed are [:name:] and [:^name:] with the names ", names,
+                        ", and \\[ for the character"});
   }
   set = folded(set);
   bracket->current.add(negated ? set.complement() : set);
@@ -161,12 +165,12 @@ bool Parser::parse_class_item(Bracket* bracket) {
       bracket->current.add(low.character, low.character);
     return true;
   }
-  if (byte() == '[') return fail(at_, "a range cannot end with a class; write \\[ for the character");
+  if (byte() == '[') return fail(at_, {"a range cannot end with a class; write \\[ for the character"});
   if (!parse_class_atom(&high)) return false;
   if (low.kind == Atom::kSet || high.kind == Atom::kSet)
-    return fail(start, "a range needs a character on both sides; put '-' first or last, or write \\- for it");
+    return fail(start, {"a range needs a character on both sides; put '-' first or last, or write \\- for it"});
   if (low.character > high.character)
-    return fail(start, "the range " + quoted(start, at_) + " is empty: its first character comes after its last");
+    return fail(start, {"the range '", since(start), "' is empty: its first character comes after its last"});
   bracket->current.add(low.character, high.character);
   return true;
 }

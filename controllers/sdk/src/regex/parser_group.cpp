@@ -1,7 +1,6 @@
 // Groups: what may come after an opening parenthesis.
 #include <algorithm>
-#include <string>
-
+#include "number.hpp"
 #include "parser.hpp"
 
 namespace aici::regex {
@@ -38,9 +37,9 @@ bool is_name_part(char c) { return is_name_start(c) || (c >= '0' && c <= '9') ||
 bool Parser::open_group() {
   const std::size_t start = at_++;
   if (groups_.size() > limits_.nesting)
-    return fail(start, "groups are nested deeper than " + std::to_string(limits_.nesting));
+    return fail(start, {"groups are nested deeper than ", Number(limits_.nesting).text()});
   for (const Refused& refused : kRefused)
-    if (next_is(refused.text)) return fail(start, refused.why);
+    if (next_is(refused.text)) return fail(start, {refused.why});
   if (accept("?")) return open_special_group(start);
   push_group(start, Node::Kind::kConcat);
   return true;
@@ -67,11 +66,11 @@ bool Parser::parse_group_name(std::size_t start) {
   while (is_name_part(byte()) && (at_ > first || is_name_start(byte()))) at_++;
   const std::string_view name = text_.substr(first, at_ - first);
   if (name.empty() || byte() != '>')
-    return fail(at_, "bad group name: letters, digits, '_', '.', '[' and ']' are allowed, first a letter or '_', "
-                     "then '>'");
+    return fail(at_, {"bad group name: letters, digits, '_', '.', '[' and ']' are allowed, first a letter or '_', "
+                     "then '>'"});
   at_++;
   if (std::find(names_.begin(), names_.end(), name) != names_.end())
-    return fail(start, "there is another group with the name " + quoted(first, first + name.size()));
+    return fail(start, {"there is another group with the name '", name, "'"});
   names_.push_back(name);
   return true;
 }
@@ -82,7 +81,7 @@ bool Parser::parse_flags(std::size_t start) {
   for (;; at_++) {
     const char c = byte();
     if (c == ')' || c == ':') break;
-    if (at_end()) return fail(start, "this group is not closed: ')' is missing");
+    if (at_end()) return fail(start, {"this group is not closed: ')' is missing"});
     any = true;
     if (c == '-' && value) {
       value = any = false;
@@ -99,11 +98,11 @@ bool Parser::parse_flags(std::size_t start) {
     } else if (c != 'U') {  // swaps greedy and lazy: the same texts match
       const std::size_t from = at_;
       take();
-      return fail(from, "unknown flag " + quoted(from, at_) +
-                            "; allowed are i, m, s, x, u, U, and those to switch off after a '-'");
+      return fail(from, {"unknown flag '", since(from),
+                         "'; allowed are i, m, s, x, u, U, and those to switch off after a '-'"});
     }
   }
-  if (!any) return fail(at_, value ? "there are no flags after '(?'" : "there are no flags after '-'");
+  if (!any) return fail(at_, {"there are no flags after '", value ? "(?'" : "-'"});
   if (byte() == ':') {
     at_++;
     push_group(start, Node::Kind::kConcat);

@@ -4,6 +4,7 @@
 
 #include "aici/regex/unicode.hpp"
 #include "nfa_builder.hpp"
+#include "number.hpp"
 #include "parser.hpp"
 
 namespace aici::regex {
@@ -37,8 +38,9 @@ bool has_assertions(const Ast& ast) {
 }  // namespace
 
 std::string Error::text() const {
-  const std::string where = line > 1 ? "line " + std::to_string(line) + ", column " : "column ";
-  return where + std::to_string(column) + ": " + message;
+  std::string out;
+  if (line > 1) out.append("line ").append(Number(line).text()).append(", ");
+  return out.append("column ").append(Number(column).text()).append(": ").append(message);
 }
 
 std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, const Limits& limits) {
@@ -46,7 +48,7 @@ std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, cons
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
   const auto refuse = [&](const BuildFailure& failure) -> std::optional<Regex> {
-    parser.fail(failure.offset, failure.message);
+    parser.fail(failure.offset, {failure.message});
     return std::nullopt;
   };
   if (const BuildFailure failure = check_sizes(ast, limits); failure.message) return refuse(failure);

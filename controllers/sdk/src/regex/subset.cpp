@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sort.hpp"
+
 namespace aici::regex {
 
 using Op = NfaState::Op;
@@ -24,7 +26,7 @@ void SubsetStepper::follow(NfaId state) {
 }
 
 const StateSet& SubsetStepper::sorted() {
-  std::sort(out_.begin(), out_.end());
+  sort_small(&out_);
   return out_;
 }
 

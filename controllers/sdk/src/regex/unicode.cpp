@@ -1,9 +1,9 @@
 #include "aici/regex/unicode.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 
+#include "sort.hpp"
 #include "unicode_data.hpp"
 
 namespace aici::regex {
@@ -108,10 +108,9 @@ bool find_plain(std::string_view name, CodepointSet* out) {
   return true;
 }
 
-/// A run of kFolds: code points low, low + step, ... high fold to the code point `delta` away.
+/// A run of kFolds: code points low, low + step, ... high fold to the code point `delta` away (modulo 2^32).
 struct FoldRun {
-  std::uint32_t low, high, step;
-  std::int32_t delta;
+  std::uint32_t low, high, step, delta;
 };
 
 template <class Visit>
@@ -121,9 +120,17 @@ void each_fold_run(Visit visit) {
     low += read_varint(at);
     const std::uint32_t length = read_varint(at), packed = read_varint(at), zigzag = packed >> 1;
     const std::uint32_t step = (packed & 1) + 1;
-    const auto delta = static_cast<std::int32_t>(zigzag & 1 ? ~(zigzag >> 1) : zigzag >> 1);
-    visit(FoldRun{low, low + (length - 1) * step, step, delta});
+    visit(FoldRun{low, low + (length - 1) * step, step, zigzag & 1 ? ~(zigzag >> 1) : zigzag >> 1});
   }
+}
+
+/// The set of the upper halves.
+CodepointSet sorted_set(std::vector<std::uint64_t>* items) {
+  sort_by_codepoint(items);
+  CodepointSet out;
+  for (const std::uint64_t item : *items)
+    out.add(static_cast<std::uint32_t>(item >> 32), static_cast<std::uint32_t>(item >> 32));
+  return out;
 }
 
 }  // namespace
@@ -163,28 +170,20 @@ CodepointSet unicode_word() {
 
 CodepointSet fold_case(const CodepointSet& set) {
   // What the members fold to, a member that folds to nothing else included; then all that folds to those.
-  std::vector<CodepointRange> folded = set.ranges();
+  std::vector<std::uint64_t> folded, sources;
   each_fold_run([&](const FoldRun& run) {
-    const auto delta = static_cast<std::uint32_t>(run.delta);
     if (!set.intersects(run.low, run.high)) return;
     for (std::uint32_t c = run.low; c <= run.high; c += run.step)
-      if (set.contains(c)) folded.push_back({c + delta, c + delta});
+      if (set.contains(c)) folded.push_back(std::uint64_t{c + run.delta} << 32);
   });
-  std::sort(folded.begin(), folded.end(), [](auto& a, auto& b) { return a.low < b.low; });
-  CodepointSet targets;
-  for (auto& r : folded) targets.add(r.low, r.high);
-
-  std::vector<CodepointRange> sources;
+  CodepointSet targets = set;
+  targets.add(sorted_set(&folded));
   each_fold_run([&](const FoldRun& run) {
-    const auto delta = static_cast<std::uint32_t>(run.delta);
-    if (!targets.intersects(run.low + delta, run.high + delta)) return;
+    if (!targets.intersects(run.low + run.delta, run.high + run.delta)) return;
     for (std::uint32_t c = run.low; c <= run.high; c += run.step)
-      if (targets.contains(c + delta)) sources.push_back({c, c});
+      if (targets.contains(c + run.delta)) sources.push_back(std::uint64_t{c} << 32);
   });
-  std::sort(sources.begin(), sources.end(), [](auto& a, auto& b) { return a.low < b.low; });
-  CodepointSet more;
-  for (auto& r : sources) more.add(r.low, r.high);
-  targets.add(more);
+  targets.add(sorted_set(&sources));
   return targets;
 }
 
