@@ -33,8 +33,8 @@ class RequestLimits:
     max_top_k: int = 64
     #: tokens of a prompt
     max_prompt_tokens: int = 4 << 20
-    #: bytes that one call of tokenize may take
-    max_tokenize_bytes: int = 1 << 20
+    #: bytes that one call of tokenize may take: the worst text needs about 5 us a byte
+    max_tokenize_bytes: int = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)

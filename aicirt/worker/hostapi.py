@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from aicirt.errors import ControllerFailed, ResultError
+from aicirt.errors import ControllerFailed, ResultError, VocabularyError
 from aicirt.wasm.host import GuestExit, HostCallable
 from aicirt.worker.context import TOKENIZED, VALUE, GuestContext
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
 
 _ANY_VERSION = 0xFFFFFFFF
+_NO_TOKENS = 0xFFFFFFFF
 _SET, _APPEND = 0, 1
 
 
@@ -38,13 +39,16 @@ def vocabulary(instance: Instance) -> int:
 
 
 def tokenize(instance: Instance, src: int, length: int) -> int:
-    """Tokenizes bytes; the tokens are the TOKENIZED source; returns their number."""
+    """Tokenizes bytes; the tokens are the TOKENIZED source; returns their number, or NO_TOKENS."""
     context = _context(instance)
     if length > context.limits.max_tokenize_bytes:
         raise ResultError(
             f"aici_tokenize: {length} bytes are over the limit of {context.limits.max_tokenize_bytes}"
         )
-    tokens = context.vocabulary.tokenize(instance.read(src, length))
+    try:
+        tokens = context.vocabulary.tokenize(instance.read(src, length))
+    except VocabularyError:
+        return _NO_TOKENS
     context.sources[TOKENIZED] = tokens
     return len(tokens) // 4
 

@@ -203,7 +203,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
         aici_read(AICI_TOKENIZED, 0, tokens, sizeof tokens);
         printf("tokenized into %u:", n);
         for (uint32_t i = 0; i < n; i++) printf(" %u", tokens[i]);
-        printf("\n");
+        printf("\n%s\n", aici_tokenize("\0", 1) == AICI_NO_TOKENS ? "a zero byte cannot be spelled" : "?");
     }
     if (is("capabilities")) {
         for (uint32_t i = 0; i < 11; i++) printf("%u ", aici_capability(i));

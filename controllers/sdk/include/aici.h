@@ -147,7 +147,9 @@ AICI_IMPORT(read) uint32_t aici_read(uint32_t source, uint32_t offset, void *dst
 AICI_IMPORT(vocabulary) const void *aici_vocabulary(void);
 
 /* Tokenizes bytes as the model's tokenizer would; bytes that are not valid UTF-8 become the
- * tokens of those bytes. Returns the number of tokens; fetch them with aici_read(AICI_TOKENIZED). */
+ * tokens of those bytes. Returns the number of tokens; fetch them with aici_read(AICI_TOKENIZED, ...).
+ * Returns AICI_NO_TOKENS if the vocabulary cannot spell these bytes (some lack rare bytes). */
+#define AICI_NO_TOKENS 0xffffffffu
 AICI_IMPORT(tokenize) uint32_t aici_tokenize(const void *src, uint32_t len);
 
 /* Variables are shared by all forks of one request. Every write raises the version by one;
