@@ -17,7 +17,9 @@ void log(std::string_view text) {
 }
 
 std::vector<TokenId> tokenize(std::string_view bytes) {
-  std::vector<TokenId> tokens(aici_tokenize(bytes.data(), static_cast<std::uint32_t>(bytes.size())));
+  const std::uint32_t count = aici_tokenize(bytes.data(), static_cast<std::uint32_t>(bytes.size()));
+  if (count == AICI_NO_TOKENS) return {};
+  std::vector<TokenId> tokens(count);
   aici_read(AICI_TOKENIZED, 0, tokens.data(), static_cast<std::uint32_t>(tokens.size() * sizeof(TokenId)));
   return tokens;
 }

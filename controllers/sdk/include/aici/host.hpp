@@ -24,6 +24,7 @@ void log(std::string_view text);
 
 /// Tokenizes bytes as the model's tokenizer would; exactly these bytes: no beginning-of-sequence token
 /// and no space are put in front. If `Capability::tokenizer` is 0 the longest tokens are taken instead.
+/// Empty if the vocabulary cannot spell these bytes.
 std::vector<TokenId> tokenize(std::string_view bytes);
 
 enum class Capability : std::uint32_t {
