@@ -178,7 +178,7 @@ class HfEngine:
     def step(self) -> list[Event]:
         """Brings every sequence one token, or one splice, further. Returns what happened, oldest first."""
         stats = self._pool.stats
-        stats.steps += 1
+        stats.begin_step()
         ready, filling = self._schedule()
         with stats.phase(Phase.POST):
             turn = Turn(self._pool, self._runtime, ready, self._runner.num_tokens)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import median
 
 
 class Phase(Enum):
@@ -27,18 +29,28 @@ class Phase(Enum):
 
 
 ADDED = (Phase.POST, Phase.PRE, Phase.MID, Phase.MASK)
+#: Steps whose times are kept one by one, for medians.
+RECENT_STEPS = 1024
 
 
 @dataclass(slots=True)
 class StepStats:
-    """Sums over all steps of an engine."""
+    """Counts and times of the steps of an engine."""
 
     steps: int = 0
+    #: sums over all steps
     seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
+    #: one entry for each of the last steps, the present one included
+    recent: deque[dict[Phase, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
     sampled: int = 0
     forced: int = 0
     backtracked: int = 0
     forks: int = 0
+
+    def begin_step(self) -> None:
+        """What is timed from here on belongs to a new step."""
+        self.steps += 1
+        self.recent.append(dict.fromkeys(Phase, 0.0))
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
@@ -47,9 +59,16 @@ class StepStats:
         try:
             yield
         finally:
-            self.seconds[phase] += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            self.seconds[phase] += seconds
+            self.recent[-1][phase] += seconds
 
-    @property
-    def added_ms(self) -> float:
-        """Milliseconds that control adds to a step, on average."""
-        return 1000 * sum(self.seconds[phase] for phase in ADDED) / max(1, self.steps)
+    def median_ms(self, phases: Iterable[Phase]) -> float:
+        """Median over the recent steps of the time of these phases together, milliseconds."""
+        phases = tuple(phases)
+        sums = [sum(step[phase] for phase in phases) for step in self.recent]
+        return 1000 * median(sums) if sums else 0.0
+
+    def mean_ms(self, phases: Iterable[Phase]) -> float:
+        """Mean over all steps of the time of these phases together, milliseconds."""
+        return 1000 * sum(self.seconds[phase] for phase in phases) / max(1, self.steps)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pyaici.engines.hf.request import FinishReason
-from pyaici.engines.hf.stats import Phase, StepStats
+from pyaici.engines.hf.stats import ADDED, Phase, StepStats
 from pyaici.engines.hf.transcript import Kind, Transcript, Transcripts
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ class Terminal:
         for phase in Phase:
             table.add_column(phase.value, justify="right")
         table.add_column("added by control", justify="right")
-        per_step = [1000 * stats.seconds[phase] / max(1, stats.steps) for phase in Phase]
-        table.add_row("", *(f"{value:.3f}" for value in per_step), f"{stats.added_ms:.3f}")
+        groups = [*((phase,) for phase in Phase), ADDED]
+        table.add_row("median", *(f"{stats.median_ms(group):.3f}" for group in groups))
+        table.add_row("mean", *(f"{stats.mean_ms(group):.3f}" for group in groups))
         self._console.print(table)
 
     # -- drawing --------------------------------------------------------------------------------

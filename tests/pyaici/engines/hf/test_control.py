@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,11 +26,13 @@ from pyaici.engines.hf import (
     HfEngine,
     Log,
     Origin,
+    Phase,
     Request,
     Sampling,
     Suspended,
     TokensAppended,
 )
+from pyaici.engines.hf.stats import ADDED
 from pyaici.step import MidResult, PreResult, StepInput, Verb
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import (
@@ -457,8 +458,9 @@ def test_the_summary_counts(play: Any, model: Any, vocabulary: Vocabulary) -> No
     engine.run([Request(PROMPT, module="script")])
     stats = engine.stats
     assert (stats.steps, stats.sampled, stats.forced, stats.backtracked) == (5, 2, 3, 2)
-    assert stats.added_ms > 0 and all(seconds > 0 for seconds in stats.seconds.values())
-    assert math.isfinite(stats.added_ms)
+    assert all(seconds > 0 for seconds in stats.seconds.values()) and len(stats.recent) == 5
+    assert 0 < stats.median_ms(ADDED) < 1000 * sum(stats.seconds.values())
+    assert stats.mean_ms(Phase) == pytest.approx(1000 * sum(stats.seconds.values()) / 5)
 
 
 def test_texts_of_events_put_together_are_the_result(play: Any) -> None:

@@ -113,9 +113,7 @@ def test_n_sequences_share_one_prefill_and_sample_apart(engine: HfEngine, model:
 def test_the_end_token_ends_a_sequence(model: Any, generate: Generate, vocabulary: Vocabulary) -> None:
     free_run = generate(PROMPTS[0], 30, eos=None)
     end = free_run[4]
-    from dataclasses import replace
-
-    engine = HfEngine(model, vocabulary=replace(vocabulary, eos=(EOS, end)))
+    engine = HfEngine(model, vocabulary=vocabulary.ending_with((EOS, end)))
     (result,) = engine.run([Request(PROMPTS[0], max_tokens=30)])
     assert result.reason is FinishReason.EOS
     assert result.new_tokens == free_run[: free_run.index(end) + 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import deque
 
 from rich.console import Console
 
@@ -84,7 +85,9 @@ def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
             screen.show(event)
     if summary:
         seconds = {phase: 0.001 * number for number, phase in enumerate(Phase, start=1)}
-        screen.summary(StepStats(2, seconds, sampled=5, forced=7, backtracked=3, forks=1), 2.0)
+        recent = deque([seconds, {phase: 0.5 * value for phase, value in seconds.items()}])
+        stats = StepStats(2, seconds, recent, sampled=5, forced=7, backtracked=3, forks=1)
+        screen.summary(stats, 2.0)
     return out.getvalue()
 
 
@@ -125,8 +128,9 @@ def test_long_prompts_and_logs_are_cut() -> None:
 def test_the_summary_says_where_the_time_went() -> None:
     text = shown(EVENTS, terminal=False, summary=True)
     assert "5 tokens sampled, 7 forced, 3 taken back, 1 forks in 2 steps and 2.00 s (6.0 tokens/s)" in text
-    header, figures = text.splitlines()[-2:]
+    header, medians, means = text.splitlines()[-3:]
     assert (
         " ".join(header.split()) == "ms per step post pre wait forward mid wait mask sample added by control"
     )
-    assert figures.split() == ["0.500", "1.000", "1.500", "2.000", "2.500", "3.000", "6.000"]
+    assert medians.split() == ["median", "0.750", "1.500", "2.250", "3.000", "3.750", "4.500", "9.000"]
+    assert means.split() == ["mean", "0.500", "1.000", "1.500", "2.000", "2.500", "3.000", "6.000"]
