@@ -30,6 +30,8 @@ SECTION_NAMES = (
     "data count",
     "tag",
 )
+#: a compiler writes about 20; millions of empty ones would cost seconds
+_MAX_SECTIONS = 1000
 #: types whose values can be copied from one instance to another
 NUMERIC = frozenset({"i32", "i64", "f32", "f64", "v128"})
 
@@ -112,6 +114,8 @@ def inspect(wasm: bytes) -> ModuleShape:
     outer = Reader(wasm, 8)
     while outer.pos < outer.end:
         at, section_id = outer.pos, outer.byte()
+        if len(shape.sections) == _MAX_SECTIONS:
+            raise outer.fail(f"more than {_MAX_SECTIONS} sections", at)
         if section_id >= len(SECTION_NAMES):
             raise outer.fail(f"unknown section {section_id}", at)
         length = outer.uint()

@@ -55,6 +55,7 @@ def test_all_parts_of_a_module_are_found() -> None:
         (b"\0asm\2\0\0\0", "unknown WebAssembly version 2", 4),
         (b"\0asm\1\0\0\0\x20\0", "unknown section 32", 8),
         (b"\0asm\1\0\0\0\x01\x05\x01", "truncated", 10),
+        (b"\0asm\1\0\0\0" + b"\0\1\0" * 1001, "more than 1000 sections", 3008),
         (b"\0asm\1\0\0\0\x01\x01\x00\x01\x01\x00", "second type section", 11),
         (b"\0asm\1\0\0\0\x01\x02\x00\x00", "left over", 11),
         (b"\0asm\1\0\0\0\x01\x02\x01\x5f", "garbage-collected", 11),

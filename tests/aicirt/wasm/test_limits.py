@@ -89,6 +89,30 @@ def test_time_that_the_host_needs_is_not_the_guests(engine: Engine, ticker: Tick
         linker.close()
 
 
+def test_time_that_the_host_gives_is_bounded() -> None:
+    def work(_guest: Instance) -> int:
+        end = time.thread_time() + 0.002
+        while time.thread_time() < end:
+            pass
+        return 0
+
+    engine = Engine(Limits(pre_ms=1, host_ms=30))
+    ticker = Ticker(engine)
+    linker = Linker(engine, [HostFunction("test", "work", FuncType((), ("i32",)), work, True)])
+    imports = '(import "test" "work" (func $work (result i32)))'
+    code = "(loop $l (drop (call $work)) (br $l)) (i32.const 0)"
+    program = Program.compile(linker, controller(PRE.format(code), imports=imports))
+    for run in (lambda g: g.call(Export.PRE), lambda g: Fiber(g, Export.PRE).run()):
+        guest = Instance(program)
+        start = time.thread_time()
+        with ticker, pytest.raises(TimeLimitError):
+            run(guest)
+        assert 0.025 < time.thread_time() - start < 0.2
+        guest.close()
+    for part in (program, linker, ticker, engine):
+        part.close()
+
+
 @pytest.mark.parametrize(
     "place", ["(func $s (loop $l (br $l))) (start $s)", '(func (export "_initialize") (loop $l (br $l)))']
 )
