@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from aicirt.errors import AiciError
 from pyaici.capabilities import Capabilities
 from pyaici.engines.hf.beam import BeamSearch
 from pyaici.engines.hf.events import Event
@@ -76,8 +77,8 @@ class HfEngine:
         self._pool = SequencePool(self._runner.cache, self.vocabulary, runtime, self._runner.max_tokens)
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
-        #: first sequences of requests with n > 1, to be copied when their prompt is in the cache
-        self._to_copy: dict[int, Sequence] = {}
+        #: first sequences of requests with n > 1, to be copied when their turn comes
+        self._to_copy: set[int] = set()
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class HfEngine:
                 f"the prompt has {len(tokens)} tokens; the model takes {self._runner.max_tokens}, "
                 "the answer included"
             )
-        seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
+        seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
         control = None
         if request.module is not None:
             if self._runtime is None:
@@ -104,19 +105,20 @@ class HfEngine:
                 request.arg,
                 tokens,
                 capabilities=_capabilities(request),
-                seed=seed & (2**63 - 1),
+                seed=seed,
             )
         request_id = next(self._request_ids)
         seq = self._pool.start(request_id, request, tokens, seed, control)
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
         elif request.n > 1:
-            self._to_copy[seq.id] = seq
+            self._to_copy.add(seq.id)
         return request_id
 
     def cancel(self, request_id: int) -> None:
         """Ends what is left of a request."""
         for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
+            self._to_copy.discard(seq.id)
             self._pool.finish(seq, FinishReason.CANCELLED)
 
     @property
@@ -176,7 +178,10 @@ class HfEngine:
     # -- the step -------------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
-        """Brings every sequence one token, or one splice, further. Returns what happened, oldest first."""
+        """Brings every sequence one token, or one splice, further. Returns what happened, oldest first.
+
+        What the model raises (e.g. when memory is short) comes out here; all sequences have ended then.
+        """
         stats = self._pool.stats
         stats.begin_step()
         ready, filling = self._schedule()
@@ -184,8 +189,13 @@ class HfEngine:
             turn = Turn(self._pool, self._runtime, ready, self._runner.num_tokens)
         with stats.phase(Phase.PRE):
             active = turn.before()
-        with stats.phase(Phase.FORWARD):
-            self._forward(active, filling)
+        try:
+            with stats.phase(Phase.FORWARD):
+                self._forward(active, filling)
+        except Exception as error:
+            turn.hear()
+            self._end_all(error)
+            raise
         with stats.phase(Phase.MID):
             answers = turn.hear()
         with stats.phase(Phase.MASK):
@@ -213,7 +223,8 @@ class HfEngine:
                 filling.append(Feed(seq.slot, seq.pending[:budget]))
                 budget = 0
         for seq in list(ready):
-            if self._to_copy.pop(seq.id, None) is not None:
+            if seq.id in self._to_copy:
+                self._to_copy.remove(seq.id)
                 ready += self._pool.clone(seq, seq.request.n - 1)
         return ready, filling
 
@@ -230,6 +241,11 @@ class HfEngine:
             for seq in group:
                 self._runner.cache.copy(group[0].slot, seq.slot)
                 seq.logits = logits
+
+    def _end_all(self, cause: Exception) -> None:
+        """The model has failed: what its cache holds cannot be trusted any more."""
+        for seq in list(self._pool.live.values()):
+            self._pool.finish(seq, FinishReason.ERROR, AiciError(f"the model failed: {cause!r}"))
 
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:

@@ -41,7 +41,8 @@ class ModelRunner:
         #: ids that can be fed
         self.num_tokens: int = model.get_input_embeddings().weight.shape[0]
         #: columns of the logits; a model may have more than its tokenizer has tokens
-        self.num_logits: int = model.get_output_embeddings().weight.shape[0]
+        head = model.get_output_embeddings()
+        self.num_logits: int = text.vocab_size if head is None else head.weight.shape[0]
         #: largest number of tokens of one sequence
         self.max_tokens: int = getattr(text, "max_position_embeddings", None) or 1 << 30
 

@@ -421,6 +421,27 @@ def test_when_the_runtime_fails_controlled_sequences_end_and_others_go_on(
     assert engine.results(free)[0].new_tokens == generate(MATE, 12)
 
 
+def test_when_the_model_fails_every_sequence_ends_and_the_engine_can_go_on(
+    model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    numbers = [engine.add(Request(PROMPT, module="script", n=2)), engine.add(Request(MATE))]
+    engine.step()
+
+    def fail(*args: Any) -> None:
+        raise MemoryError("no room")
+
+    handle = model.model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(MemoryError):
+        engine.step()
+    handle.remove()
+    assert not engine.busy and not runtime.live and not engine._runner.cache.slots
+    ended = [result for number in numbers for result in engine.results(number)]
+    assert len(ended) == 3 and all("no room" in str(result.error) for result in ended)
+    assert engine.run([Request(PROMPT, module="script", max_tokens=5)])[0].new_tokens == generate(PROMPT, 5)
+
+
 def test_a_refused_clone_costs_that_copy_only(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     runtime.refuse_clone = ForkLimitError("16 sequences")

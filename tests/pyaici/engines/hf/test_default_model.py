@@ -1,0 +1,113 @@
+"""The default model under real controllers: what a user sees, and that control changes nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from pyaici.build import build_controller
+from pyaici.engines.hf import AiciLogitsProcessor, FinishReason, HfEngine, Origin, Request, Sampling
+from pyaici.models import default_model_path
+from pyaici.runtime import Runtime
+
+pytestmark = pytest.mark.slow
+
+CONTROLLERS = Path(__file__).resolve().parents[4] / "controllers"
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time there was a",
+    "1 2 3 4 5 6",
+    "def main():\n    print(",
+]
+CAPITALS = ["The capital is Paris.", "The capital is Berlin.", "The capital is Rome.", "I do not know."]
+ARGUMENT = "\n".join(CAPITALS)
+QUESTION = [{"role": "user", "content": "What is the capital of Italy?"}]
+
+
+@pytest.fixture(scope="module")
+def smollm() -> tuple[Any, Any]:
+    folder = default_model_path()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def engine(smollm: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[HfEngine]:
+    folder = tmp_path_factory.mktemp("controllers")
+    with Runtime() as runtime:
+        for name in ("choice", "uppercase"):
+            module = runtime.upload(build_controller(CONTROLLERS / name, folder / f"{name}.wasm").path)
+            runtime.tag(module.id, name)
+        yield HfEngine(*smollm, runtime)
+
+
+def generate(smollm: tuple[Any, Any], prompt: str, count: int) -> list[int]:
+    model, tokenizer = smollm
+    ids = tokenizer(prompt, return_tensors="pt")
+    out = model.generate(**ids, max_new_tokens=count, do_sample=False, pad_token_id=0)
+    return list(out[0, ids.input_ids.shape[1] :].tolist())
+
+
+def test_greedy_batches_beside_controlled_ones_equal_generate(
+    engine: HfEngine, smollm: tuple[Any, Any]
+) -> None:
+    free = [Request(prompt, max_tokens=10 + 4 * i) for i, prompt in enumerate(PROMPTS)]
+    controlled = [
+        Request(QUESTION, module="choice", arg=ARGUMENT),
+        Request("Say", module="uppercase", max_tokens=8),
+    ]
+    results = engine.run([free[0], controlled[0], free[1], free[2], controlled[1], free[3]])
+    for i, result in enumerate([results[0], results[2], results[3], results[5]]):
+        assert result.new_tokens == generate(smollm, PROMPTS[i], 10 + 4 * i), result.text
+    assert results[1].text in CAPITALS
+    assert results[4].text and not any(character.islower() for character in results[4].text)
+
+
+def test_forced_text_is_spliced(engine: HfEngine) -> None:
+    (result,) = engine.run([Request("Q: What is the capital of Italy?\nA: ", module="choice", arg=ARGUMENT)])
+    assert result.text in CAPITALS and result.reason in (FinishReason.STOP, FinishReason.EOS)
+    if result.text.startswith("The"):
+        assert result.forced >= 2 and Origin.FORCED in result.origins
+    (only,) = engine.run([Request(QUESTION, module="choice", arg="Rome, the eternal city.")])
+    assert only.text == "Rome, the eternal city." and only.sampled <= 1
+
+
+def test_sampled_copies_and_beams_stay_inside(engine: HfEngine) -> None:
+    sampling = Sampling(temperature=2.0, seed=9)
+    copies = engine.run([Request(QUESTION, module="choice", arg=ARGUMENT, n=6, sampling=sampling)])
+    assert {r.text for r in copies} <= set(CAPITALS) and len({r.text for r in copies}) > 1
+    beams = engine.run([Request(QUESTION, module="choice", arg=ARGUMENT, beams=3, n=3)])
+    assert {r.text for r in beams} <= set(CAPITALS)
+    assert [r.score for r in beams] == sorted((r.score for r in beams), reverse=True)  # type: ignore[type-var]
+
+
+def test_the_logits_processor_writes_what_the_engine_writes(
+    engine: HfEngine, smollm: tuple[Any, Any]
+) -> None:
+    model, tokenizer = smollm
+    prompt = "Q: What is the capital of Italy?\nA: "
+    (result,) = engine.run([Request(prompt, module="choice", arg=ARGUMENT)])
+    ids = tokenizer(prompt, return_tensors="pt")
+    runtime = engine._runtime
+    assert runtime is not None
+    prompts = ids.input_ids.tolist()
+    eos = model.generation_config.eos_token_id
+    with AiciLogitsProcessor(runtime, "choice", ARGUMENT, prompts, eos=eos) as control:
+        processors = transformers.LogitsProcessorList([control])
+        out = model.generate(
+            **ids, logits_processor=processors, max_new_tokens=30, do_sample=False, pad_token_id=0
+        )
+    text = tokenizer.decode(out[0, ids.input_ids.shape[1] :], skip_special_tokens=True)
+    assert not control.errors and text == result.text
+
+
+def test_half_precision_runs_too(smollm: tuple[Any, Any]) -> None:
+    _, tokenizer = smollm
+    model = transformers.AutoModelForCausalLM.from_pretrained(default_model_path(), dtype=torch.bfloat16)
+    results = HfEngine(model, tokenizer).run([Request(prompt, max_tokens=6) for prompt in PROMPTS])
+    assert "Paris" in results[0].text and results[2].text.strip().startswith("7 8 9")
