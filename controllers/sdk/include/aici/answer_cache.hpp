@@ -31,6 +31,8 @@ class AnswerCache {
   const Answer* find(std::uint64_t key, TokenSet& scratch);
   void put(std::uint64_t key, const Answer& answer);
 
+  void clear() { entries_.clear(), bytes_ = 0; }
+
   std::size_t bytes() const { return bytes_; }
 
  private:

@@ -43,6 +43,19 @@ class Cursor<F> {
         return false;
     return true;
   }
+  /// True if earlier keys are void.
+  bool compact() {
+    if constexpr (HasCompact<F>)
+      return f_.compact(&state_);
+    else
+      return false;
+  }
+  const char* failure() const {
+    if constexpr (HasFailure<F>)
+      return f_.failure();
+    else
+      return nullptr;
+  }
   bool special_allowed(SpecialToken which) { return f_.special_allowed(state_, which); }
   void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
   /// 0 = the state has no key.
@@ -85,6 +98,8 @@ class Cursor<R> {
     r_.collapse();
     return true;
   }
+  bool compact() { return false; }
+  const char* failure() const { return nullptr; }
   bool special_allowed(SpecialToken which) { return r_.special_allowed(which); }
   void compute_bias(TokenSet& out) { aici::compute_bias(r_, out); }
   std::uint64_t key() {
@@ -203,6 +218,7 @@ class Constraint {
   }
 
   Answer find_answer() {
+    if (cursor_.compact()) cache_.clear();
     const std::uint64_t key = cursor_.key();
     if (key != 0)
       if (const Answer* known = cache_.find(key, scratch_)) return *known;
@@ -220,6 +236,7 @@ class Constraint {
       }
     }
     cursor_.compute_bias(scratch_);
+    if (const char* failure = cursor_.failure()) fail(failure);
     if (cursor_.special_allowed(SpecialToken::eos) && !scratch_.has_text()) return {Answer::Kind::stop, {}};
     if (scratch_.empty()) detail::fail_stuck();
     return {Answer::Kind::mask, scratch_.words()};

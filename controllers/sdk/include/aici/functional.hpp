@@ -64,6 +64,19 @@ concept HasForcedByte = requires(F& f, typename F::State state, std::uint8_t* by
   { f.forced_byte(state, byte) } -> std::same_as<bool>;
 };
 
+/// Optional: a recognizer that makes its states on demand may drop those it no longer needs. Called between
+/// two masks with the present state, which may get a new number then; true: all other states are void.
+template <class F>
+concept HasCompact = requires(F& f, typename F::State* state) {
+  { f.compact(state) } -> std::same_as<bool>;
+};
+
+/// Optional: why the answers given so far are not to be used (a limit was met), or null. Asked after a mask.
+template <class F>
+concept HasFailure = requires(const F& f) {
+  { f.failure() } -> std::same_as<const char*>;
+};
+
 /// One step: stores the next state and says true if `byte` is allowed.
 template <FunctionalRecognizer F>
 inline bool try_append(F& f, typename F::State state, std::uint8_t byte, typename F::State* next) {

@@ -6,6 +6,7 @@
 #include "nfa_builder.hpp"
 #include "number.hpp"
 #include "parser.hpp"
+#include "utf8.hpp"
 
 namespace aici::regex {
 namespace {
@@ -35,6 +36,33 @@ bool has_assertions(const Ast& ast) {
   return false;
 }
 
+
+/// What a parsed pattern becomes, or why it is refused.
+std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure) {
+  if (*failure = check_sizes(*ast, limits); failure->message) return nullptr;
+  const AssertionClasses hidden = add_hidden_classes(ast);
+  Alphabet alphabet;
+  if (!alphabet.build(ast->classes, limits)) {
+    *failure = {"the pattern tells too many kinds of characters apart", 0};
+    return nullptr;
+  }
+  auto program = std::make_unique<Program>(alphabet.words());
+  program->alphabet = std::move(alphabet);
+  NfaBuilder builder(*ast, program->alphabet, limits, &program->sets);
+  if (*failure = builder.build(ast->root, &program->nfa); failure->message) return nullptr;
+  constexpr std::uint32_t kMostStates = 0xffff;
+  if (has_assertions(*ast) &&
+      !resolve_assertions(hidden, program->alphabet, &program->sets, kMostStates, &program->nfa)) {
+    *failure = {"the pattern with its anchors and word boundaries is too large", 0};
+    return nullptr;
+  }
+  if (!program->nfa.live[program->nfa.start]) {
+    *failure = {"no text matches this pattern", 0};
+    return nullptr;
+  }
+  return std::make_unique<Automaton>(std::move(program), limits);
+}
+
 }  // namespace
 
 std::string Error::text() const {
@@ -47,23 +75,43 @@ std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, cons
   Ast ast;
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
-  const auto refuse = [&](const BuildFailure& failure) -> std::optional<Regex> {
+  BuildFailure failure;
+  auto automaton = make_automaton(&ast, limits, &failure);
+  if (!automaton) {
     parser.fail(failure.offset, {failure.message});
     return std::nullopt;
-  };
-  if (const BuildFailure failure = check_sizes(ast, limits); failure.message) return refuse(failure);
-  const AssertionClasses hidden = add_hidden_classes(&ast);
-  Alphabet alphabet;
-  if (!alphabet.build(ast.classes, limits)) return refuse({"the pattern tells too many kinds of characters apart", 0});
-  auto program = std::make_unique<Program>(alphabet.words());
-  program->alphabet = std::move(alphabet);
-  NfaBuilder builder(ast, program->alphabet, limits, &program->sets);
-  if (const BuildFailure failure = builder.build(ast.root, &program->nfa); failure.message) return refuse(failure);
-  if (has_assertions(ast) &&
-      !resolve_assertions(hidden, program->alphabet, &program->sets, 0xffff, &program->nfa))
-    return refuse({"the pattern with its anchors and word boundaries is too large", 0});
-  if (!program->nfa.live[program->nfa.start]) return refuse({"no text matches this pattern", 0});
-  return Regex(std::make_unique<Automaton>(std::move(program), limits));
+  }
+  return Regex(std::move(automaton));
+}
+
+std::optional<Regex> Regex::until(std::span<const std::string> stops, Error* error, const Limits& limits) {
+  Ast ast;
+  std::vector<NodeId> texts, characters;
+  for (const std::string& stop : stops) {
+    characters.clear();
+    for (std::size_t at = 0; at < stop.size();) {
+      const std::uint32_t c = decode_utf8(stop, &at);
+      if (c == kInvalidUtf8) {
+        *error = Error{.message = "a text to stop at is not valid UTF-8"};
+        return std::nullopt;
+      }
+      characters.push_back(ast.add_class(0, CodepointSet(c, c)));
+    }
+    if (characters.empty()) {
+      *error = Error{.message = "a text to stop at is empty"};
+      return std::nullopt;
+    }
+    texts.push_back(ast.add(Node::Kind::kConcat, 0, characters.data(), static_cast<std::uint32_t>(characters.size())));
+  }
+  const NodeId any = ast.add(Node::Kind::kAlternate, 0, texts.data(), static_cast<std::uint32_t>(texts.size()));
+  ast.root = ast.add(Node::Kind::kUntil, 0, &any, 1);
+  BuildFailure failure;
+  auto automaton = make_automaton(&ast, limits, &failure);
+  if (!automaton) {
+    *error = Error{.message = failure.message};
+    return std::nullopt;
+  }
+  return Regex(std::move(automaton));
 }
 
 }  // namespace aici::regex

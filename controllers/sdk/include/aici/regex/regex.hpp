@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "aici/functional.hpp"
@@ -30,6 +32,10 @@ class Regex {
   /// Nothing, and `error` filled in if the pattern is refused: it is malformed, beyond a limit, or matches no text.
   static std::optional<Regex> compile(std::string_view pattern, Error* error, const Limits& limits = {});
 
+  /// Every text that ends where one of `stops` occurs first: the pattern (?until:...) of these texts, which must
+  /// be UTF-8 and not empty.
+  static std::optional<Regex> until(std::span<const std::string> stops, Error* error, const Limits& limits = {});
+
   /// Lets `loop_signature` answer: without the classes of the vocabulary it says 0.
   void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
 
@@ -44,8 +50,10 @@ class Regex {
   Signature loop_signature(State state) const { return automaton_->loop_signature(state); }
   bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
 
-  /// The automaton has met Limits::automaton_bytes: answers since then are too strict and must not be used.
-  bool exhausted() const { return automaton_->exhausted(); }
+  /// Set when the automaton has met Limits::automaton_bytes: answers since then are too strict.
+  const char* failure() const {
+    return automaton_->exhausted() ? "the regular expression needs too much memory for one mask" : nullptr;
+  }
   /// To be called between masks. If the states take too much memory, drops them all but *state, which gets
   /// a new number, and says true: what is remembered under old numbers is void.
   bool compact(State* state) { return automaton_->compact(state); }
@@ -59,6 +67,7 @@ class Regex {
   std::unique_ptr<Automaton> automaton_;
 };
 
-static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasLoopSignature<Regex> && HasForcedByte<Regex>);
+static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasLoopSignature<Regex>);
+static_assert(HasForcedByte<Regex> && HasCompact<Regex> && HasFailure<Regex>);
 
 }  // namespace aici::regex

@@ -1,0 +1,112 @@
+#include "aici/json.hpp"
+
+#include "aici/host.hpp"
+
+namespace aici {
+namespace {
+
+void append_decimal(std::string* out, std::size_t number) {
+  char digits[20];
+  std::size_t first = sizeof digits;
+  do digits[--first] = static_cast<char>('0' + number % 10);
+  while (number /= 10);
+  out->append(digits + first, sizeof digits - first);
+}
+
+void append_utf8(std::string* out, std::uint32_t c) {
+  const auto put = [&](std::uint32_t byte) { out->push_back(static_cast<char>(byte)); };
+  if (c < 0x80) return put(c);
+  if (c < 0x800) return put(0xC0 | c >> 6), put(0x80 | (c & 0x3F));
+  if (c < 0x10000) return put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+  put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 0x3F)), put(0x80 | (c >> 6 & 0x3F)), put(0x80 | (c & 0x3F));
+}
+
+}  // namespace
+
+void JsonReader::fail(std::string_view problem) const {
+  std::string message(what_);
+  message.append(" is not JSON: ").append(problem).append(" at byte ");
+  append_decimal(&message, at_);
+  aici::fail(message);
+}
+
+int JsonReader::peek() {
+  while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) at_++;
+  return at_ < text_.size() ? static_cast<unsigned char>(text_[at_]) : -1;
+}
+
+bool JsonReader::accept(char c) {
+  if (peek() != c) return false;
+  at_++;
+  return true;
+}
+
+void JsonReader::expect(char c, std::string_view name) {
+  if (!accept(c)) fail(std::string(name).append(" expected"));
+}
+
+bool JsonReader::more(char close) {
+  if (accept(',')) return true;
+  if (!accept(close)) fail(std::string("`,` or `").append(1, close).append("` expected"));
+  return false;
+}
+
+void JsonReader::end() {
+  if (peek() != -1) fail("something follows the end");
+}
+
+std::string JsonReader::string() {
+  expect('"', "a string");
+  std::string out;
+  for (;;) {
+    if (at_ == text_.size()) fail("the string does not end");
+    const char c = text_[at_];
+    if (static_cast<unsigned char>(c) < 0x20) fail("a control character in a string");
+    at_++;
+    if (c == '"') return out;
+    if (c == '\\')
+      escape(&out);
+    else
+      out.push_back(c);
+  }
+}
+
+void JsonReader::escape(std::string* out) {
+  const char c = at_ < text_.size() ? text_[at_] : '\0';
+  static constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+  if (const std::size_t which = kNames.find(c); c != '\0' && which != std::string_view::npos) {
+    out->push_back(kMeanings[which]);
+    at_++;
+    return;
+  }
+  if (c != 'u') fail("an unknown escape");
+  std::uint32_t code = four_digits();
+  if (code >= 0xDC00 && code < 0xE000) fail("a lone surrogate");
+  if (code >= 0xD800 && code < 0xDC00) {
+    if (!text_.substr(at_).starts_with("\\u")) fail("a lone surrogate");
+    at_++;
+    const std::uint32_t low = four_digits();
+    if (low < 0xDC00 || low >= 0xE000) fail("a lone surrogate");
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+  }
+  append_utf8(out, code);
+}
+
+/// The number after `\u`, of which the `u` is next.
+std::uint32_t JsonReader::four_digits() {
+  std::uint32_t number = 0;
+  at_++;
+  for (int i = 0; i < 4; i++, at_++) {
+    const char c = at_ < text_.size() ? text_[at_] : '\0';
+    const char small = static_cast<char>(c | 0x20);
+    if (c >= '0' && c <= '9')
+      number = number * 16 + static_cast<std::uint32_t>(c - '0');
+    else if (small >= 'a' && small <= 'f')
+      number = number * 16 + static_cast<std::uint32_t>(small - 'a' + 10);
+    else
+      fail("four hexadecimal digits expected");
+  }
+  return number;
+}
+
+}  // namespace aici
