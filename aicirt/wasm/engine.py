@@ -130,6 +130,7 @@ class Engine:
         "callback_address",
         "changes",
         "clock_start",
+        "closed",
         "excluded_ns",
         "interrupted",
         "limits",
@@ -149,6 +150,7 @@ class Engine:
         self.changes = change_finder()
         self.wasmtime = wasmtime.Engine(_config())
         self.pointer = raw.pointer(self.wasmtime)
+        self.closed = False
         self._thread = threading.get_ident()
         self._segv = segv_handler()
         #: the guest that runs now, for callbacks
@@ -171,11 +173,13 @@ class Engine:
         self.callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def check_process(self) -> None:
-        """Raises `RuntimeFailure` where a guest's trap would kill the process.
+        """Raises `RuntimeFailure` where a guest could kill the process.
 
         `faulthandler.enable()` after the engine was made replaces wasmtime's SIGSEGV handler;
         another thread may have a smaller stack, and the callbacks expect one guest at a time.
         """
+        if self.closed:
+            raise RuntimeFailure("the engine is closed")
         if threading.get_ident() != self._thread:
             raise RuntimeFailure("guests run only on the thread that made the engine")
         if segv_handler() != self._segv:
@@ -231,9 +235,8 @@ class Engine:
 
     def close(self) -> None:
         """Frees the engine. Instances and the ticker must be closed before."""
-        self.running = None
+        self.closed = True
         if signal.getsignal(signal.SIGINT) == self._on_interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._callback = None
         self.changes.close()
         self.wasmtime.close()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError, MemoryLimitError, RuntimeFailure, TrapError
 from aicirt.wasm import raw
 from aicirt.wasm.limits import WASM_PAGE
+from aicirt.wasm.program import REFUSED_SLOT
+from aicirt.wasm.rewrite import REFUSED
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -28,7 +31,7 @@ def translate(
     if pending is not None:
         return pending
     if trap:
-        refused = guest.refused_pages()
+        refused = _refused_pages(guest)
         return _out_of_memory(guest, message, refused) if refused else _trap(guest, message, code)
     if "exceeds memory limits" in message:
         limit = guest.program.limits.memory_bytes
@@ -36,6 +39,16 @@ def translate(
             f"its first memory is over the limit of {limit} bytes: {message}", limit=limit
         )
     return RuntimeFailure(f"{guest.callback} failed: {message}")
+
+
+def _refused_pages(guest: Instance) -> int:
+    """Pages that the last memory.grow asked for in vain; 0 if it succeeded."""
+    if not guest.program.watches_growth or not guest.base:  # no base: it trapped before it was there
+        return 0
+    value = ctypes.create_string_buffer(raw.VAL_SIZE)
+    handle = guest.extern(REFUSED_SLOT, REFUSED.encode())
+    raw.global_get(guest.context, handle, ctypes.addressof(value))
+    return int.from_bytes(value.raw[raw.VAL_OF : raw.VAL_OF + 4], "little")
 
 
 def _trap(guest: Instance, message: str, code: int | None) -> AiciError:

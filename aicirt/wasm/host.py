@@ -88,8 +88,8 @@ class Linker:
             raise RuntimeFailure(f"host function {function.module}.{function.name}: {raw.take_error(error)}")
 
     def close(self) -> None:
+        """Frees wasmtime's part; guests that are still there keep their host functions."""
         self.wasmtime.close()
-        self._callbacks.clear()
 
 
 def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:

@@ -11,17 +11,14 @@ from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFai
 from aicirt.wasm import failure, raw, snapshot
 from aicirt.wasm.abi import EXPORTS, Export
 from aicirt.wasm.limits import WASM_PAGE
-from aicirt.wasm.rewrite import MEMORY, REFUSED
+from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEMORY_SLOT
+from aicirt.wasm.rewrite import MEMORY
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.fiber import Fiber
     from aicirt.wasm.program import Program
     from aicirt.wasm.snapshot import Image, Mapping, Snapshot
-
-_MEMORY_NAME = f"{MEMORY}0".encode()
-#: where an instance keeps the handles of its exports: functions by `Export`, then these
-_MEMORY_SLOT, _REFUSED_SLOT, _FIRST_GLOBAL = range(len(Export), len(Export) + 3)
 
 
 class Instance:
@@ -33,7 +30,6 @@ class Instance:
 
     __slots__ = (
         "_externs",
-        "_globals",
         "_handles",
         "_memory",
         "base",
@@ -45,6 +41,7 @@ class Instance:
         "failed",
         "fiber",
         "forks",
+        "globals",
         "host_ns",
         "limit_ns",
         "log",
@@ -93,7 +90,10 @@ class Instance:
         self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
         self.shared_bytes = sum(m.pages * WASM_PAGE for m in self.mappings)
         self._handles = [0] * len(Export)
-        self._globals: list[int] = []
+        #: addresses of the handles of the mutable globals
+        self.globals: list[int] = []
+        #: address of the memory in this process (it never moves) and its size at the last `refresh`
+        self.base = self.size = 0
         self._instantiate()
         if base:
             try:
@@ -110,11 +110,13 @@ class Instance:
     def _instantiate(self) -> None:
         engine = self.engine
         program = self.program
+        if not program.pre:
+            raise RuntimeFailure("the program of this guest is closed")
         self.store: int = raw.store_new(engine.pointer, None, None)
         self.context: int = raw.store_context(self.store)
         self.limit_memory()
         raw.store_epoch_callback(self.store, engine.callback_address, None, None)
-        count = _FIRST_GLOBAL + len(program.global_names)
+        count = FIRST_GLOBAL_SLOT + len(program.global_names)
         # the C structs of this instance: wasmtime_instance_t, then one wasmtime_extern_t each
         self._externs = ctypes.create_string_buffer(raw.INSTANCE_SIZE + count * raw.EXTERN_SIZE)
         address = ctypes.addressof(self._externs)
@@ -125,10 +127,11 @@ class Instance:
             reason = self.failure(error, engine.take_trap())
             self.close()
             raise reason
-        self._memory = self.extern(_MEMORY_SLOT, _MEMORY_NAME)
-        self._globals = [self.extern(_FIRST_GLOBAL + i, name) for i, name in enumerate(program.global_names)]
-        self.base: int = raw.memory_data(self.context, self._memory)
-        self.size = 0
+        self._memory = self.extern(MEMORY_SLOT, f"{MEMORY}0".encode())
+        self.globals = [
+            self.extern(FIRST_GLOBAL_SLOT + i, name) for i, name in enumerate(program.global_names)
+        ]
+        self.base = raw.memory_data(self.context, self._memory)
         self.refresh()
 
     def extern(self, slot: int, name: bytes) -> int:
@@ -148,7 +151,12 @@ class Instance:
         raw.store_limiter(self.store, memory, limits.table_elements, 1, limits.tables, 1)
 
     def refresh(self) -> None:
-        """Look at the memory's size again: `view` covers all of it afterwards."""
+        """Look at the memory's size again: `view` covers all of it afterwards.
+
+        Raises `RuntimeFailure` if the guest is closed.
+        """
+        if not self.store:
+            raise RuntimeFailure("the guest is closed")
         size: int = raw.memory_data_size(self.context, self._memory)
         if size != self.size:
             self.size = size
@@ -169,7 +177,7 @@ class Instance:
                 )
 
     def read(self, address: int, length: int) -> bytes:
-        """A copy of guest memory. Raises `ResultError` if out of range."""
+        """A copy of guest memory. Raises `ResultError` if out of range, as all that use `check`."""
         self.check(address, length)
         return bytes(self.view[address : address + length])
 
@@ -181,6 +189,7 @@ class Instance:
 
     def grow(self, pages: int) -> int:
         """Add Wasm pages; the address of the first. Raises `MemoryLimitError` over the limit."""
+        self.refresh()
         previous = ctypes.c_uint64()
         error = raw.memory_grow(self.context, self._memory, pages, ctypes.addressof(previous))
         if error:
@@ -198,24 +207,6 @@ class Instance:
         `MemoryLimitError` over the limit.
         """
         return snapshot.map_readonly(self, fd, nbytes)
-
-    def globals(self) -> bytes:
-        """All mutable globals, as an array of wasmtime_val_t."""
-        count = len(self._globals)
-        values = ctypes.create_string_buffer(max(1, count * raw.VAL_SIZE))
-        address = ctypes.addressof(values)
-        for i, handle in enumerate(self._globals):
-            raw.global_get(self.context, handle, address + i * raw.VAL_SIZE)
-        return values.raw[: count * raw.VAL_SIZE]
-
-    def set_globals(self, values: bytes) -> None:
-        """The reverse of `globals`."""
-        buffer = ctypes.create_string_buffer(values, max(1, len(values)))
-        address = ctypes.addressof(buffer)
-        for i, handle in enumerate(self._globals):
-            error = raw.global_set(self.context, handle, address + i * raw.VAL_SIZE)
-            if error:
-                raise RuntimeFailure(f"a global cannot be restored: {raw.take_error(error)}")
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -272,15 +263,6 @@ class Instance:
         self.failed = True
         pending, self.pending = self.pending, None
         return failure.translate(self, error, trap, pending)
-
-    def refused_pages(self) -> int:
-        """Pages that the last memory.grow asked for in vain; 0 if it succeeded."""
-        if not self.program.watches_growth:
-            return 0
-        value = ctypes.create_string_buffer(raw.VAL_SIZE)
-        handle = self.extern(_REFUSED_SLOT, REFUSED.encode())
-        raw.global_get(self.context, handle, ctypes.addressof(value))
-        return int.from_bytes(value.raw[raw.VAL_OF : raw.VAL_OF + 4], "little")
 
     # -- clones -------------------------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.host import Linker
 
+#: where an instance keeps the handles of its exports: functions by `Export`, then these
+MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
+
 
 class Program:
     """One module in one process; `Instance` makes guests of it."""

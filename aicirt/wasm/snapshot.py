@@ -3,6 +3,9 @@
 A snapshot is a sealed memory file with the pages that are not zero, the mutable globals,
 and the read-only mappings. An instance made from it maps the file privately. A fork is an
 instance made from its parent's base, plus the pages that the parent changed since.
+
+Tables are those of a fresh instance, since modules that change tables are refused; and so are
+dropped data segments, which nothing but memory.init can tell.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aicirt.errors import MemoryLimitError
+from aicirt.wasm.globals import read_globals, write_globals
 from aicirt.wasm.limits import WASM_PAGE
 from aicirt.wasm.memfd import check_sealed, sealed
 from aicirt.wasm.pages import PAGE, copy_runs, map_private, nonzero
@@ -85,7 +89,7 @@ class Snapshot:
         if self.size > guest.size:
             guest.grow((self.size - guest.size) // WASM_PAGE)
         self.map_into(guest)
-        guest.set_globals(self.globals)
+        write_globals(guest, self.globals)
 
     def map_into(self, guest: Instance) -> None:
         """Put this memory in place of the guest's own, which must be as large."""
@@ -115,7 +119,7 @@ def _take(guest: Instance, changed: Runs) -> Snapshot:
         size = runs[-1][0] + runs[-1][1]
         fd = sealed("aici-snapshot", size, [(guest.base + at, at, length) for at, length in runs])
         image = Image(Descriptor(fd), size, runs)
-    return Snapshot(guest.program, image, guest.size, guest.globals(), guest.mappings)
+    return Snapshot(guest.program, image, guest.size, read_globals(guest), guest.mappings)
 
 
 def fork(parent: Instance, count: int) -> list[Instance]:
@@ -133,7 +137,9 @@ def fork(parent: Instance, count: int) -> list[Instance]:
         state.map_into(parent)
         changed = []
     else:
-        state = Snapshot(parent.program, parent.base_image, parent.size, parent.globals(), parent.mappings)
+        state = Snapshot(
+            parent.program, parent.base_image, parent.size, read_globals(parent), parent.mappings
+        )
     children: list[Instance] = []
     try:
         for _ in range(count):
@@ -204,6 +210,7 @@ def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
     wasmtime's own code, where a write to a read-only page kills the process instead of
     trapping, and so would a host function. Written pages become private copies.
     """
+    guest.refresh()
     check_sealed(fd, nbytes)
     pages = -(-nbytes // WASM_PAGE)
     limit = guest.program.limits.shared_bytes

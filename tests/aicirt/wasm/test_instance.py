@@ -12,7 +12,7 @@ from aicirt.errors import (
     TimeLimitError,
     TrapError,
 )
-from aicirt.wasm import Export, GuestExit, Instance
+from aicirt.wasm import Export, Fiber, GuestExit, Instance
 
 from .conftest import IMPORTS
 
@@ -76,6 +76,13 @@ def test_traps_name_their_kind_and_carry_the_backtrace(make: Make, code: str, ki
         guest.call(Export.MID)
 
 
+def test_data_that_does_not_fit_is_a_trap_at_the_start(make: Make) -> None:
+    grow = "(func (drop (memory.grow (i32.const 1))))"
+    with pytest.raises(TrapError, match="instantiation trapped") as caught:
+        make(f'(data (i32.const 65535) "xx") {grow}')
+    assert caught.value.detail["trap"] == "out_of_bounds"
+
+
 def test_a_loop_ends_at_its_limit(make: Make) -> None:
     guest = make(PRE.format("(loop $l (br $l)) (i32.const 0)"))
     with pytest.raises(TimeLimitError) as caught:
@@ -124,9 +131,20 @@ def test_memory_that_the_guest_grew_is_seen(make: Make) -> None:
     assert len(guest.view) == 6 * 65536
 
 
-def test_freed_guests_can_be_closed_again(make: Make) -> None:
+def test_closed_guests_can_only_be_closed_again(make: Make) -> None:
     guest = make()
     guest.close()
     guest.close()
-    with pytest.raises(RuntimeFailure):
-        guest.call(Export.MID)
+    for use in (
+        lambda: guest.call(Export.MID),
+        lambda: guest.read(0, 1),
+        lambda: guest.write(0, b"x"),
+        lambda: guest.grow(1),
+        lambda: guest.map_readonly(0, 1),
+        lambda: Fiber(guest, Export.MID),
+        guest.fork,
+        guest.snapshot,
+        guest.refresh,
+    ):
+        with pytest.raises(RuntimeFailure, match="closed"):
+            use()

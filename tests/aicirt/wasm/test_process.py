@@ -358,6 +358,50 @@ def test_failures_while_cloning_leave_nothing_behind(make: Make, monkeypatch: py
     parent.fork().close()
 
 
+def test_parts_closed_in_the_wrong_order_are_errors_at_worst() -> None:
+    code = """
+    engine = Engine()
+    linker = Linker(engine, [])
+    program = Program.compile(linker, WASM)
+    first, second = Instance(program), Instance(program)
+    snapshot = first.snapshot()
+    linker.close()
+    print(first.call(Export.ARG))
+    program.close()
+    print(first.call(Export.ARG), trap(second, Export.PRE))
+    for make in (lambda: Instance.from_snapshot(snapshot), first.fork, lambda: Program.compile(linker, WASM)):
+        try:
+            make()
+        except (RuntimeFailure, ValueError) as error:
+            print("closed" in str(error))
+    engine.close()
+    print(first.call(Export.ARG))
+    try:
+        Instance(program)
+    except RuntimeFailure as error:
+        print(error.message)
+    first.close()
+    """
+    assert _run(code).splitlines() == [
+        "0",
+        "0 out_of_bounds",
+        "True",
+        "True",
+        "True",
+        "0",
+        "the engine is closed",
+    ]
+
+
+def test_files_that_are_no_artifacts_are_refused(linker: Linker, tmp_path: Path) -> None:
+    for content in (b"", b"\x7fELF" + bytes(1000), controller(), os.urandom(5000)):
+        (tmp_path / "artifact").write_bytes(content)
+        with pytest.raises(ModuleError, match="cannot be loaded"):
+            Program.from_file(linker, tmp_path / "artifact")
+    with pytest.raises(ModuleError, match="cannot be loaded"):
+        Program.from_file(linker, tmp_path / "missing")
+
+
 def test_engines_can_be_made_one_after_the_other() -> None:
     for _ in range(10):
         engine = Engine(Limits(memory_bytes=1 << 20))
