@@ -165,14 +165,18 @@ class SequencePool:
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
         """The sequence ends: its slot is free at once, its controller when it knows the last tokens."""
-        seq.reason, seq.error = reason, error
-        seq.logits = None
-        del self.live[seq.id]
-        self._cache.free(seq.slot)
+        self.retire(seq, reason, error)
         if seq.control is not None and reason in _TOLD:
             self.closing.append(seq)
         else:
             self.complete([seq])
+
+    def retire(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
+        """The first half of an end: it takes part in nothing any more. `complete` is the other half."""
+        seq.reason, seq.error = reason, error
+        seq.logits = None
+        del self.live[seq.id]
+        self._cache.free(seq.slot)
 
     def complete(self, seqs: list[Sequence]) -> None:
         """Ended sequences have nothing more to say."""

@@ -78,7 +78,8 @@ class Turn:
             elif answer.verb in (Verb.STOP, Verb.ERROR):
                 del active[seq.id]
                 reason = FinishReason.STOP if answer.verb == Verb.STOP else FinishReason.ERROR
-                self._pool.finish(seq, reason, answer.error)
+                self._pool.retire(seq, reason, answer.error)
+                self._closing.append(seq)  # what it has printed comes with the step's other answers
         return list(active.values())
 
     def hear(self) -> dict[int, MidResult]:
@@ -96,6 +97,7 @@ class Turn:
                         self._pool.log(seq, text)
         self._pool.free_controls(self._unwanted)
         self._pool.complete(self._closing)
+        self._closing = []
         return answers
 
     def act(self, active: list[Sequence], answers: dict[int, MidResult]) -> list[tuple[Sequence, Row | None]]:

@@ -142,6 +142,7 @@ class ScriptedStep:
         assert len(self.inputs) == len(inputs), "a sequence was posted twice"
         for item in inputs:
             runtime.live[item.seq].reports.append(item)
+        self.scripts = {seq: runtime.live[seq] for seq in self.inputs}
         self.waiting: list[int] = []
         self.pre: dict[int, PreResult] | None = None
 
@@ -158,7 +159,8 @@ class ScriptedStep:
             if answer.verb == Verb.FORK:
                 children = [self.runtime.adopt(seq) for _ in answer.children]
                 for number, child in enumerate(children, start=1):
-                    self.runtime.live[child].number = number
+                    self.scripts[child] = self.runtime.live[child]
+                    self.scripts[child].number = number
                 answer = PreResult(Verb.FORK, children=children)
                 self.waiting += [seq, *children]
             elif answer.verb != Verb.SUSPEND:
@@ -175,8 +177,9 @@ class ScriptedStep:
             script = self.runtime.live[seq]
             answer = script.mid(self.inputs.get(seq, StepInput(seq)))
             result.mid[seq] = answer
-            if script.says:
-                result.logs[seq], script.says = script.says, ""
             if answer.verb in (Verb.STOP, Verb.ERROR):
                 del self.runtime.live[seq]
+        for seq, script in self.scripts.items():
+            if script.says:
+                result.logs[seq], script.says = script.says, ""
         return result

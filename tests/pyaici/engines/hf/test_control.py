@@ -387,6 +387,20 @@ def test_what_a_controller_prints_is_told_at_once_and_kept(play: Any) -> None:
     assert isinstance(about[-1], Finished) and isinstance(about[-2], Log), "the end comes last"
 
 
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.ERROR])
+def test_what_is_printed_before_an_end_in_pre_process_comes_before_the_end(play: Any, verb: Verb) -> None:
+    class Talker(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            self.says = "bye"
+            return PreResult(verb, error=AiciError("why") if verb == Verb.ERROR else None)
+
+    events: list[Event] = []
+    (result,), _ = play(Talker, events=events)
+    assert result.log == "bye" and result.new_tokens == []
+    about = [event for event in events if event.seq == 0]
+    assert isinstance(about[-1], Finished) and isinstance(about[-2], Log)
+
+
 def test_after_the_end_token_only_the_log_counts(play: Any) -> None:
     """post_process learns of the last token; what it wants then cannot be done."""
 

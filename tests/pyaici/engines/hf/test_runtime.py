@@ -85,7 +85,7 @@ def test_splices(play: Any) -> None:
 
 def test_forks(play: Any) -> None:
     (results,) = play("fork 3")
-    assert len(results) == 3
+    assert [r.error for r in results] == [None] * 3
     assert len({r.new_tokens[0] for r in results}) == 1
     assert [r.parent for r in results] == [None, results[0].seq, results[0].seq]
     assert all(token in masks(step) for r in results for step, token in enumerate(r.new_tokens))
@@ -145,6 +145,7 @@ def test_engine_made_copies_and_beams(play: Any, runtime: Runtime) -> None:
     (beams,) = play("ok", beams=3, n=3)
     assert len({tuple(r.tokens) for r in beams}) == 3
     for result in [*copies, *beams]:
+        assert result.error is None
         assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
 
 
@@ -168,5 +169,6 @@ def test_a_worker_that_is_killed_takes_its_sequences_only(
 def test_one_pass_for_each_step(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
     with CountingCalls(model) as calls:
-        engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])
+        results = engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])
+    assert [r.error for r in results] == [None] * 3
     assert calls.shapes == [(1, 4), (1, 1), (3, 1), (3, 1)]
