@@ -63,7 +63,7 @@ def check(wasm: bytes, limits: Limits | None = None) -> ModuleReport:
     version, marker_reasons = _abi_version(shape)
     reasons = marker_reasons + [
         reason
-        for look in (_start, _exports, _imports, _memory, _tables, _state)
+        for look in (_start, _counts, _exports, _imports, _memory, _tables, _state)
         for reason in look(shape, limits)
     ]
     return ModuleReport(
@@ -97,6 +97,15 @@ def _start(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
             "it is a command (it exports _start), not a reactor: compile with -mexec-model=reactor "
             "(Rust: crate-type cdylib) and without main"
         )
+
+
+def _counts(shape: ModuleShape, limits: Limits) -> Iterator[str]:
+    for what, items in (("globals", shape.globals), ("exports", shape.exports), ("imports", shape.imports)):
+        if len(items) > limits.items:
+            yield f"it has {len(items)} {what}, more than the limit of {limits.items}"
+    mutable = sum(1 for item in shape.globals if item.mutable)
+    if mutable > limits.mutable_globals:
+        yield f"it has {mutable} mutable globals, more than the limit of {limits.mutable_globals}"
 
 
 def _exports(shape: ModuleShape, _limits: Limits) -> Iterator[str]:

@@ -203,35 +203,39 @@ class Engine:
         self.interrupted = False
         raise KeyboardInterrupt
 
-    def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:
-        """The epoch has passed the deadline of the running guest: go on, yield or end it.
+    def check_time(self, guest: Instance) -> bool:
+        """Whether the running call's time has been counted before.
 
-        Reading the thread's CPU clock costs a system call, so a call is counted from the
-        first tick it meets: short ones pay nothing, and none is ended before it used its limit.
+        Reading the thread's CPU clock costs a system call, so a call is counted from the first
+        look at it, at a tick: short ones pay nothing, and none is ended before it used its limit.
+        Raises `TimeLimitError`.
         """
+        now = time.thread_time_ns()
+        if self.clock_start < 0:
+            self.clock_start = now
+            self.excluded_ns = 0
+            return False
+        used = guest.used_ns + now - self.clock_start - self.excluded_ns
+        if used >= guest.limit_ns:
+            raise _time_limit_error(guest, used)
+        return True
+
+    def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:
+        """The epoch has passed the deadline of the running guest: go on, yield or end it."""
         guest = self.running
         try:
             delta[0] = 1
             kind[0] = raw.CONTINUE
-            now = time.thread_time_ns()
             if self.interrupted:
                 raise KeyboardInterrupt
-            if guest is None or self.clock_start < 0:
-                self.clock_start = now
-                self.excluded_ns = 0
-                return None
-            used = guest.used_ns + now - self.clock_start - self.excluded_ns
-            if used >= guest.limit_ns:
-                guest.pending = _time_limit_error(guest, used)
-                return raw.error_new(b"time limit")  # type: ignore[no-any-return]
-            if guest.fiber is not None:
+            if guest is not None and self.check_time(guest) and guest.fiber is not None:
                 kind[0] = raw.YIELD
             return None
         except BaseException as error:  # an exception must not cross into wasmtime
             self.interrupted = False
             if guest is not None:
                 guest.pending = error
-            return raw.error_new(b"interrupted")  # type: ignore[no-any-return]
+            return raw.error_new(b"ended")  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Frees the engine. Instances and the ticker must be closed before."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: every sequence of a request may die of the same trap: the text that each carries is bounded
 _MAX_BACKTRACE = 4000
+#: wasmtime's words, which come without a code, and from a fiber as an error that is no trap
+_UNCAUGHT = "thrown Wasm exception"
 
 
 def translate(
@@ -30,7 +32,7 @@ def translate(
         message = raw.take_error(error)
     if pending is not None:
         return pending
-    if trap:
+    if trap or _cause(message) == _UNCAUGHT:
         refused = _refused_pages(guest)
         return _out_of_memory(guest, message, refused) if refused else _trap(guest, message, code)
     if "exceeds memory limits" in message:
@@ -52,9 +54,11 @@ def _refused_pages(guest: Instance) -> int:
 
 
 def _trap(guest: Instance, message: str, code: int | None) -> AiciError:
+    cause = _cause(message)
+    kind = raw.TRAP_NAMES.get(code, "other") if code is not None else "other"
     return TrapError(
-        f"{guest.callback} trapped: {_cause(message)}",
-        trap=raw.TRAP_NAMES.get(code, "other") if code is not None else "other",
+        f"{guest.callback} trapped: {cause}",
+        trap="uncaught_exception" if cause == _UNCAUGHT else kind,
         callback=guest.callback,
         backtrace=message[:_MAX_BACKTRACE],
     )

@@ -45,6 +45,10 @@ class HostFunction:
     timed: bool = False
 
 
+#: Wasm looks at the time limit in loops and where its functions begin, so not in a long row of
+#: calls of a host function; one of these many calls looks instead
+_CALLS_PER_LOOK = 64
+
 _VALTYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {
     "i32": wasmtime.ValType.i32,
     "i64": wasmtime.ValType.i64,
@@ -95,46 +99,44 @@ class Linker:
 def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:
     """A C callback around `function`. Values are 16 bytes each, seen as 32-bit words."""
     call, returns = function.call, bool(function.type.results)
-    timed = _timed(engine, call) if function.timed else call
-    wide = any(t not in ("i32", "f32") for t in function.type.params + function.type.results)
+    if function.timed:
+        call = _timed(engine, call)
     words = raw.RAW_SIZE // 4
     slots = [(i * words, t in ("i64", "f64")) for i, t in enumerate(function.type.params)]
     arity = len(slots)
+    wide = any(is_wide for _, is_wide in slots) or function.type.results == ("i64",)
+    calls = 0
 
-    def ended(error: BaseException) -> int:
-        if engine.running is not None:
-            engine.running.pending = error
-        return raw.trap_new(b"host", 4)  # type: ignore[no-any-return]
+    def arguments(values: Any) -> list[int]:
+        return [values[i] | values[i + 1] << 32 if is_wide else values[i] for i, is_wide in slots]
 
-    def narrow_callback(_env: int, _caller: int, values: Any, _count: int) -> int | None:
+    def callback(_env: int, _caller: int, values: Any, _count: int) -> int | None:
+        nonlocal calls
+        guest = engine.running
         try:
-            if arity == 4:
-                result = timed(engine.running, values[0], values[words], values[2 * words], values[3 * words])
+            if wide:
+                result = call(guest, *arguments(values))
+            elif arity == 4:
+                result = call(guest, values[0], values[words], values[2 * words], values[3 * words])
             elif arity == 2:
-                result = timed(engine.running, values[0], values[words])
+                result = call(guest, values[0], values[words])
             elif arity == 0:
-                result = timed(engine.running)
+                result = call(guest)
             else:
-                result = timed(engine.running, *[values[i] for i, _ in slots])
+                result = call(guest, *[values[i] for i, _ in slots])
             if returns:
                 values[0] = result & 0xFFFFFFFF  # type: ignore[operator]
-                values[1] = 0
+                values[1] = result >> 32 & 0xFFFFFFFF if wide else 0  # type: ignore[operator]
+            calls += 1
+            if not calls % _CALLS_PER_LOOK and guest is not None:
+                engine.check_time(guest)
             return None
         except BaseException as error:
-            return ended(error)
+            if guest is not None:
+                guest.pending = error
+            return raw.trap_new(b"host", 4)  # type: ignore[no-any-return]
 
-    def wide_callback(_env: int, _caller: int, values: Any, _count: int) -> int | None:
-        try:
-            args = [values[i] | values[i + 1] << 32 if is_wide else values[i] for i, is_wide in slots]
-            result = timed(engine.running, *args)
-            if returns:
-                values[0] = result & 0xFFFFFFFF  # type: ignore[operator]
-                values[1] = result >> 32 & 0xFFFFFFFF  # type: ignore[operator]
-            return None
-        except BaseException as error:
-            return ended(error)
-
-    return wide_callback if wide else narrow_callback
+    return callback
 
 
 def _timed(engine: Engine, call: HostCallable) -> HostCallable:

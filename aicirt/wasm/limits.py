@@ -16,7 +16,12 @@ class Limits:
     #: script interpreter 1-16 MiB. Memory is only paid for when touched.
     memory_bytes: int = 64 << 20
     #: entries of all tables: one per function whose address is taken; large programs have 10 k
-    table_elements: int = 100_000
+    table_elements: int = 20_000
+    #: mutable globals: C has one, AssemblyScript 14; each takes a microsecond of every clone
+    mutable_globals: int = 200
+    #: globals, exports and imports of each kind; compilers make tens, and loading, instantiating
+    #: and describing a module takes microseconds for each
+    items: int = 5_000
     #: tables: one of functions, one of exceptions or references
     tables: int = 4
     #: a module's file. An interpreter is 1 MB; compiling costs about 1.3 s per MB

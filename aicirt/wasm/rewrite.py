@@ -1,4 +1,4 @@
-"""Rewrite a module so that the host can reach its whole mutable state.
+"""Rewrite a module so that the host can reach its whole mutable state, and end it at any time.
 
 Memories, tables and mutable globals get exports under reserved names, and the start
 function becomes an export, so that a clone is not started again.
@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 
 from aicirt.errors import ModuleError
 from aicirt.wasm.code import BULK, MEMORY_GROW, Found, scan
-from aicirt.wasm.inspect import ModuleShape, inspect
+from aicirt.wasm.inspect import ModuleShape, Section, inspect
 
 #: changes whenever the output for some input changes; part of the key of compiled artifacts
-REWRITER_VERSION = 2
+REWRITER_VERSION = 3
 #: export names that start like this belong to the rewriter
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"
@@ -33,6 +33,9 @@ _TYPE, _FUNCTION, _GLOBAL, _EXPORT, _START, _CODE = 1, 3, 6, 7, 8, 10
 #: position of each section in a module: tags lie before globals, the data count before code
 _ORDER = {s: n for n, s in enumerate((1, 2, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11))}
 _KIND = {"function": 0, "table": 1, "memory": 2, "global": 3}
+_NAMES = b"\x04name"
+#: bytes; each frame of a backtrace repeats a function's name
+_MAX_NAMES = 1 << 20
 #: func (param i32) (result i32), and func (param i32 i32 i32)
 _GROW_TYPE = bytes((0x60, 1, 0x7F, 1, 0x7F))
 _BULK_TYPE = bytes((0x60, 3, 0x7F, 0x7F, 0x7F, 0))
@@ -149,6 +152,12 @@ def _leb_length(data: bytes, at: int) -> int:
     return length
 
 
+def _keeps(wasm: bytes, custom: Section) -> bool:
+    """Names serve backtraces; other custom sections may describe code that is changed here."""
+    is_names = wasm[custom.start : custom.start + len(_NAMES)] == _NAMES
+    return is_names and custom.end - custom.start <= _MAX_NAMES
+
+
 def _assemble(wasm: bytes, shape: ModuleShape, replaced: dict[int, bytes | None]) -> bytes:
     """The module with whole sections replaced, inserted in their place, or (None) dropped."""
     pending = {i: content for i, content in replaced.items() if content is not None}
@@ -162,6 +171,8 @@ def _assemble(wasm: bytes, shape: ModuleShape, replaced: dict[int, bytes | None]
             earlier = [i for i in pending if _ORDER[i] < _ORDER[section.id]]
             for section_id in sorted(earlier, key=_ORDER.__getitem__):
                 emit(section_id, pending.pop(section_id))
+        if section.id == 0 and not _keeps(wasm, section):
+            continue
         if section.id in replaced:
             if section.id in pending:
                 emit(section.id, pending.pop(section.id))

@@ -84,6 +84,10 @@ def test_a_good_module_is_accepted_and_described() -> None:
         ((MARKER, MEMORY, "(table 1000000 funcref)", ARG, MID), "1000000 elements, more than"),
         ((MARKER, MEMORY, "(table i64 1 funcref)", ARG, MID), "64-bit indices"),
         ((MARKER, MEMORY, "(table 1 funcref)" * 5, ARG, MID), "5 tables"),
+        ((MARKER, MEMORY, ARG, MID, "(global i32 (i32.const 1))" * 5001), "5001 globals"),
+        ((MARKER, MEMORY, ARG, MID, "(global (mut i32) (i32.const 1))" * 201), "201 mutable globals"),
+        (('(import "aici" "stop" (func))' * 5001, MARKER, MEMORY, ARG, MID), "5001 imports"),
+        ((MARKER, MEMORY, ARG, MID, *(f'(func (export "f{i}"))' for i in range(5000))), "5004 exports"),
         ((MARKER, MEMORY, ARG, MID, "(global (mut externref) (ref.null extern))"), "cannot be cloned"),
         (
             (MARKER, MEMORY, ARG, MID, "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func)))"),

@@ -76,6 +76,14 @@ def test_traps_name_their_kind_and_carry_the_backtrace(make: Make, code: str, ki
         guest.call(Export.MID)
 
 
+def test_an_exception_that_nobody_catches_is_a_trap(make: Make) -> None:
+    for run in (lambda g: g.call(Export.PRE), lambda g: Fiber(g, Export.PRE).run()):
+        guest = make("(tag $t (param i32))" + PRE.format("(throw $t (i32.const 1))"))
+        with pytest.raises(TrapError) as caught:
+            run(guest)
+        assert caught.value.detail["trap"] == "uncaught_exception"
+
+
 def test_data_that_does_not_fit_is_a_trap_at_the_start(make: Make) -> None:
     grow = "(func (drop (memory.grow (i32.const 1))))"
     with pytest.raises(TrapError, match="instantiation trapped") as caught:
