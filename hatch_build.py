@@ -32,16 +32,14 @@ class ControllerBuildHook(BuildHookInterface[Any]):
         out = root / "pyaici" / "_wasm"
         driver = _driver(root)
         built = driver.build_all(out, root=root)
+        driver.remove_stale(out, built)
         sdk = root / "controllers" / "sdk"
-        names = {module.path.name for module in built}
-        for stale in out.glob("*.wasm"):
-            if stale.name not in names:
-                stale.unlink()
+        controllers = [module.path for module in built if module.path.parent == out]
         if version == "standard":
             # compiled, so that a user's first C++ controller need not wait for the SDK's sources
             library = driver.build_library(driver.Sdk(sdk), driver.Toolchain())
             build_data["force_include"].update(
-                {str(out / name): f"pyaici/_wasm/{name}" for name in sorted(names)}
+                {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
                 | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS if (sdk / part).is_dir()}
                 | {str(library): f"pyaici/_sdk/lib/{library.name}"}
             )

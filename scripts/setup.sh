@@ -44,21 +44,30 @@ make_environment() {
     "$python" -m venv --clear .venv
 }
 
-# What is installed depends on these; a new commit that leaves them alone installs nothing.
+# What is installed depends on these; a commit that changes only settings of tools, or code, installs nothing.
 fingerprint() {
-    { cat pyproject.toml hatch_build.py; echo "$extras $torch"; .venv/bin/python --version; } | sha256sum | cut -d ' ' -f 1
+    { sed '/^\[tool\.ruff\]/,$d' pyproject.toml; cat hatch_build.py; echo "$torch"; .venv/bin/python --version; } |
+        sha256sum | cut -d ' ' -f 1
 }
 
+# The stamp holds the fingerprint and the extras that are there; others are added to them.
 install() {
-    local stamp=.venv/.aici-${extras//,/-} now what=()
+    local stamp=.venv/.aici-installed now was="" had="" all extra what=()
     now=$(fingerprint)
-    if [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then
+    if [ -f "$stamp" ]; then
+        read -r was had <"$stamp"
+    fi
+    all=$had
+    for extra in ${extras//,/ }; do
+        case ",$all," in *",$extra,"*) ;; *) all=${all:+$all,}$extra ;; esac
+    done
+    if [ "$now $all" = "$was $had" ]; then
         return
     fi
-    case ",$extras," in *,hf,*) read -ra what <<<"$torch" ;; esac
-    say "installing aici[$extras] ${what[*]}: some minutes, once"
-    .venv/bin/python -m pip install -qq --disable-pip-version-check "${what[@]}" --editable ".[$extras]"
-    echo "$now" >"$stamp"
+    case ",$all," in *,hf,*) read -ra what <<<"$torch" ;; esac
+    say "installing aici[$all] ${what[*]}: some minutes, once"
+    .venv/bin/python -m pip install -qq --disable-pip-version-check "${what[@]}" --editable ".[$all]"
+    echo "$now $all" >"$stamp"
 }
 
 [ "$(uname -s)" = Linux ] || die "aici runs on Linux only; elsewhere use a container (.devcontainer) or WSL 2"
@@ -66,4 +75,4 @@ exec 9>.setup.lock
 flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
 make_environment
 install
-case ",$extras," in *,sdk,* | *,dev,*) .venv/bin/python -m pyaici.build ;; esac
+case ",$extras," in *,sdk,* | *,dev,*) .venv/bin/python -m pyaici.build --quiet >&2 ;; esac

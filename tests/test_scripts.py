@@ -34,7 +34,19 @@ def tools(tmp_path: Path) -> Path:
     """A PATH with what every Linux has, and no Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("bash", "env", "cat", "cut", "dirname", "basename", "flock", "head", "sha256sum", "uname"):
+    for name in (
+        "bash",
+        "env",
+        "cat",
+        "cut",
+        "dirname",
+        "basename",
+        "flock",
+        "head",
+        "sed",
+        "sha256sum",
+        "uname",
+    ):
         found = shutil.which(name)
         assert found, name
         (folder / name).symlink_to(found)
@@ -111,16 +123,29 @@ def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> Non
     assert run(setup, "hf,sdk", path=tools).returncode == 0
     install, build = asked(recorded)
     assert install == "-m pip install -qq --disable-pip-version-check torch==2.13.0 --editable .[hf,sdk]"
-    assert build == "-m pyaici.build"
+    assert build == "-m pyaici.build --quiet"
+    for fewer in ("hf,sdk", "sdk", "sdk,hf"):
+        assert run(setup, fewer, path=tools).returncode == 0
+        assert asked(recorded) == ["-m pyaici.build --quiet"], "nothing changed"
+    assert run(setup, "sdk,dev", path=tools).returncode == 0
+    assert "torch==2.13.0 --editable .[hf,sdk,dev]" in asked(recorded)[0], "what was there stays"
     assert run(setup, "hf,sdk", path=tools).returncode == 0
-    assert asked(recorded) == ["-m pyaici.build"], "nothing changed"
-    assert run(setup, "sdk,dev", path=tools).returncode == 0
+    assert len(asked(recorded)) == 1
+
+
+def test_setup_installs_again_what_changed(checkout: Path, tools: Path, recorded: Path) -> None:
+    setup = checkout / "scripts" / "setup.sh"
+    assert run(setup, "sdk", path=tools).returncode == 0
     assert "torch" not in asked(recorded)[0]
-    assert run(setup, "hf,sdk", path=tools, AICI_TORCH="torch==9 --extra-index-url URL").returncode == 0
-    assert "torch==9 --extra-index-url URL --editable .[hf,sdk]" in asked(recorded)[0]
-    (checkout / "pyproject.toml").write_text("[project]\n")
-    assert run(setup, "sdk,dev", path=tools).returncode == 0
-    assert "--editable .[sdk,dev]" in asked(recorded)[0]
+    project = checkout / "pyproject.toml"
+    project.write_text(project.read_text().replace("line-length = 110", "line-length = 100"))
+    assert run(setup, "sdk", path=tools).returncode == 0
+    assert len(asked(recorded)) == 1, "a tool's setting installs nothing"
+    project.write_text(project.read_text().replace("numpy", "pandas"))
+    assert run(setup, "sdk", path=tools).returncode == 0
+    assert "pip install" in asked(recorded)[0]
+    assert run(setup, "hf", path=tools, AICI_TORCH="torch==9 --extra-index-url URL").returncode == 0
+    assert "torch==9 --extra-index-url URL --editable .[sdk,hf]" in asked(recorded)[0]
 
 
 def test_a_failed_install_is_tried_again(checkout: Path, tools: Path, recorded: Path) -> None:

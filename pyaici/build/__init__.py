@@ -10,7 +10,7 @@ from __future__ import annotations
 from .controller import Built, build_controller
 from .errors import BuildError
 from .library import build_library
-from .project import build_all, controller_folders
+from .project import build_all, controller_folders, remove_stale
 from .sdk import Sdk, find_sdk
 from .toolchain import Toolchain
 
@@ -24,4 +24,5 @@ __all__ = [
     "build_library",
     "controller_folders",
     "find_sdk",
+    "remove_stale",
 ]

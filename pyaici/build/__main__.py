@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .controller import Built, build_controller
 from .errors import BuildError
-from .project import PROBE_NAME, iter_build
+from .project import PROBE_NAME, iter_build, remove_stale
 from .toolchain import Toolchain
 
 _DEFAULT_OUT = Path(__file__).resolve().parent.parent / "_wasm"
@@ -27,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyaici.build", description=__doc__)
     parser.add_argument("sources", nargs="*", type=Path, help="a folder or files; none: all of controllers/")
     parser.add_argument("-o", "--out", type=Path, help="the .wasm file, or the folder when all are built")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of what is unchanged")
     arguments = parser.parse_args(argv)
     try:
         if arguments.sources:
@@ -34,8 +35,13 @@ def main(argv: list[str] | None = None) -> int:
             out = arguments.out or Path(f"{sources[0].resolve().stem}.wasm")
             print(report(build_controller(sources[0] if len(sources) == 1 else sources, out)))
         else:
+            modules = []
             for built in iter_build(arguments.out or _DEFAULT_OUT, tools=Toolchain()):
-                print(report(built), flush=True)
+                modules.append(built)
+                if built.changed or not arguments.quiet:
+                    print(report(built), flush=True)
+            if arguments.out is None:
+                remove_stale(_DEFAULT_OUT, modules)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .controller import SOURCE_SUFFIXES, Built, build_controller
@@ -42,6 +42,14 @@ def iter_build(out_dir: Path, *, root: Path | None = None, tools: Toolchain | No
     probe = sdk.root / PROBE
     if probe.is_file():
         yield build_controller([probe], tools.cache / "size" / f"{PROBE_NAME}.wasm", sdk=sdk, tools=tools)
+
+
+def remove_stale(out_dir: Path, built: Iterable[Built]) -> None:
+    """Removes the modules in `out_dir` that are not among `built`: their controllers are gone."""
+    names = {module.path.name for module in built}
+    for path in out_dir.glob("*.wasm"):
+        if path.name not in names:
+            path.unlink()
 
 
 #: a controller that uses the SDK's three layers and nothing else: its size is theirs
