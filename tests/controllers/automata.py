@@ -26,12 +26,12 @@ class Automaton:
             state = self.rows[state][byte] if state else 0
         return state
 
-    def argument(self, way: int) -> bytes:
+    def argument(self, way: int, number: int = 0) -> bytes:
         """For guests/table.cpp."""
         states = b"".join(
             bytes([flags]) + bytes(row) for flags, row in zip(self.flags, self.rows, strict=True)
         )
-        return bytes([way, len(self.rows)]) + states
+        return bytes([way, number]) + states
 
 
 @st.composite

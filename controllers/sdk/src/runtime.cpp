@@ -16,7 +16,8 @@ _LIBCPP_BEGIN_NAMESPACE_STD
 void __libcpp_verbose_abort(const char* format, ...) noexcept { fail(format); }
 _LIBCPP_END_NAMESPACE_STD
 
-extern "C" void __cxa_pure_virtual() { fail("a pure virtual function was called"); }
+// Weak: the library's own may come along with another symbol of the same file.
+extern "C" __attribute__((weak)) void __cxa_pure_virtual() { fail("a pure virtual function was called"); }
 
 namespace aici::detail {
 void link_runtime() {}

@@ -1,7 +1,8 @@
 // A recognizer whose automaton is the controller argument, walked in every way that the SDK offers.
 //
-// Argument: the way (1 byte), the number of states (1 byte), for each state a byte of flags (1 << SpecialToken)
-// and 256 bytes of next states. State 0 is dead, state 1 is where it starts.
+// Argument: the way (1 byte), a number (1 byte), for each state a byte of flags (1 << SpecialToken) and 256
+// bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has 16 times
+// the number of bytes.
 #include <cstdio>
 
 #include "aici/sdk.hpp"
@@ -60,9 +61,16 @@ class Tester : public aici::Controller {
         table_{reinterpret_cast<const std::uint8_t*>(kept_.data()) + 2},
         signed_{Combined{table_}},
         plain_(table_),
-        stack_(signed_) {}
+        stack_(signed_),
+        constraint_(signed_, {.cache_bytes = static_cast<std::uint8_t>(kept_[1]) * 16u}) {}
 
   aici::MidResult mid_process(std::span<const aici::SeqId>) {
+    if (kept_[0] == 6) {
+      constraint_.append(aici::step().tokens());
+      aici::MidResult result = constraint_.next();
+      std::printf("%u\n", static_cast<unsigned>(constraint_.cached_bytes()));
+      return result;
+    }
     for (aici::TokenId token : aici::step().tokens())
       for (char byte : aici::vocabulary().token(token)) {
         state_ = table_.append(state_, static_cast<std::uint8_t>(byte));
@@ -102,6 +110,7 @@ class Tester : public aici::Controller {
   Signed signed_;
   Plain plain_;
   aici::StackRecognizer<Signed> stack_;
+  aici::Constraint<Signed> constraint_;
   std::uint32_t state_ = 1;
   aici::TokenSet set_;
 };

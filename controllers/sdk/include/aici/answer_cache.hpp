@@ -20,9 +20,11 @@ struct Answer {
   std::span<const std::uint32_t> words;
 };
 
-/// Remembers answers under 64-bit keys, the least recently used ones going first when `budget` bytes are
-/// full. A mask that has little in it, or lacks little of all text, is kept as its differences: of the masks of
-/// a typical constraint most are of this sort, and take some hundred bytes instead of 16 KiB.
+/// Remembers answers under 64-bit keys, the least recently used ones going first when `budget` bytes are full.
+///
+/// A mask of a large vocabulary has 16 KiB and more, but most masks of a constraint are much alike, have
+/// little in them, or lack little of all text. So a mask is kept as its differences from another, from
+/// nothing, or from all text, if these are few.
 class AnswerCache {
  public:
   explicit AnswerCache(std::size_t budget) : budget_(budget) {}
@@ -30,30 +32,42 @@ class AnswerCache {
   /// The answer, or null. A mask is valid until the next call of `find` or `put` and may lie in `scratch`.
   const Answer* find(std::uint64_t key, TokenSet& scratch);
   void put(std::uint64_t key, const Answer& answer);
-
-  void clear() { entries_.clear(), bytes_ = 0; }
+  void clear();
 
   std::size_t bytes() const { return bytes_; }
 
  private:
-  enum class Form : std::uint8_t { whole, over_nothing, over_text, tokens, stop };
-  struct Entry {
-    std::uint64_t key;
-    std::uint32_t last_use;
-    std::uint32_t count;  ///< words, or differences
-    Form form;
-    /// `count` words; of differences: the words, then the 16-bit numbers of their places.
-    std::unique_ptr<std::uint32_t[]> data;
-
-    std::size_t bytes() const;
+  /// A whole mask that several entries may share. (std::shared_ptr would bring 20 kB of the C++ library.)
+  struct Whole {
+    std::uint32_t users;
+    std::unique_ptr<std::uint32_t[]> words;
   };
 
-  Entry pack_mask(std::span<const std::uint32_t> mask) const;
-  void make_room(std::size_t bytes);
+  enum class Form : std::uint8_t { stop, tokens, mask };
+  enum class Base : std::uint8_t { nothing, text, other };
+  struct Entry {
+    std::uint64_t key = 0;
+    std::uint32_t last_use = 0;
+    Form form = Form::stop;
+    Base base = Base::nothing;
+    /// Tokens, or words of the mask that differ from the base.
+    std::uint32_t count = 0;
+    /// These `count` words; of differences also, behind them, the 16-bit numbers of their places.
+    std::unique_ptr<std::uint32_t[]> data;
+    /// Which one of `wholes_` is the base.
+    std::uint32_t other = 0;
+  };
+
+  Entry pack(std::span<const std::uint32_t> mask);
+  std::uint32_t add_whole(std::span<const std::uint32_t> mask);
+  std::size_t bytes(const Entry& entry) const;
+  void drop_oldest();
 
   std::size_t budget_, bytes_ = 0;
   std::uint32_t now_ = 0;
+  std::uint32_t mask_words_ = 0;
   std::vector<Entry> entries_;
+  std::vector<Whole> wholes_;  ///< those without users have no words and are free
   Answer found_;
 };
 
