@@ -12,9 +12,10 @@ Life of a guest, by the functions that a worker calls::
     children = guest.fork_many(3); snapshot = guest.snapshot()
     guest.close()
 
-Rules: one thread; a host function does not call guests; an exception from a call leaves the
-guest failed, it can only be closed; snapshots and memoryviews do not outlive their program
-and instance.
+Rules: one thread; a host function does not call or clone guests; an exception from a call
+leaves the guest failed, it can only be closed; slices of `Instance.view` do not outlive the
+instance; no signal handler of the process raises (see `Engine`); the sum of host functions in
+one guest call is counted as the guest's time unless they are `timed`, so bound what each does.
 
 Two things that one might expect otherwise:
 

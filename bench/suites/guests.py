@@ -83,8 +83,8 @@ def clones(report: Report, linker: Linker, prefix: str = "guests") -> None:
                 guest.view[page * stride * PAGE] = 2
             targets[f"fork.{mib}mb{layout}"] = target
             forks[f"fork.{mib}mb{layout}"] = partial(_timed, partial(guest.fork_many, 1))
+            starts[f"next_child{layout}"] = partial(_next_child, guest)  # those of the largest stay
             opened += [base, guest]
-        starts["next_child"] = partial(_next_child, guest)
         starts["start"] = partial(_timed, partial(_start, snapshot))
         snapshots[f"snapshot.{mib}mb"] = partial(_timed_snapshot, base)
         opened.append(program)
