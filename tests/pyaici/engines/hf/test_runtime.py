@@ -30,7 +30,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(guest: Path) -> Iterator[Runtime]:
-    with Runtime(workers=1, limits={"max_suspended_steps": 5}) as runtime:
+    with Runtime(workers=1, limits={"max_suspended_steps": 5, "max_late_steps": 1000}) as runtime:
         runtime.tag(runtime.upload(guest).id, "guest")
         yield runtime
 
