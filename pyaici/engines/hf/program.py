@@ -21,7 +21,7 @@ DEFAULT_ARG = (
     r'\{\n  "name": "[A-Z][a-z]+ [A-Z][a-z]+",\n  "born": 1[5-9][0-9]{2},\n'
     r'  "known for": "[A-Za-z ,]{10,60}"\n\}'
 )
-DEFAULT_PROMPT = "Describe Albert Einstein in JSON: his name, the year of his birth, and what he is known for."
+DEFAULT_PROMPT = "Describe Albert Einstein in JSON: his name, his year of birth, and what he is known for."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
