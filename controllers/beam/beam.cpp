@@ -1,0 +1,140 @@
+// beam: beam search, as a controller.
+//
+// The argument is the number of branches and the number of tokens: "4 24". Each round every branch samples its
+// most likely token, hears which others were likely, and writes all of them, with the log-probability of the whole
+// text up to them, into a variable that the branches share. When all have written, each finds the best candidates
+// in it: a branch that has none of these stops, one that has several forks. A branch whose candidate is not
+// the token that was sampled takes that back. In the end the best branch is left.
+#include <algorithm>
+#include <cstdio>
+
+#include "aici/sdk.hpp"
+#include "candidates.hpp"
+
+namespace {
+
+constexpr std::uint32_t kMostTokens = 256;
+
+struct Settings {
+  std::uint32_t width, length;
+};
+
+Settings read_settings(std::string_view argument) {
+  Settings settings = {0, 0};
+  std::uint32_t* const numbers[] = {&settings.width, &settings.length};
+  std::size_t at = 0;
+  for (std::uint32_t* number : numbers) {
+    while (at < argument.size() && argument[at] == ' ') at++;
+    for (; at < argument.size() && argument[at] >= '0' && argument[at] <= '9' && *number < 1000; at++)
+      *number = *number * 10 + static_cast<std::uint32_t>(argument[at] - '0');
+  }
+  if (at != argument.size() || settings.width < 1 || settings.length < 1 || settings.length > kMostTokens)
+    aici::fail("beam needs the number of branches and of tokens, at most 256, such as \"4 24\"");
+  return settings;
+}
+
+class Beam : public aici::Controller {
+ public:
+  explicit Beam(std::string_view argument) : settings_(read_settings(argument)) { text_.allow_text(); }
+
+  void init_prompt(std::span<const aici::TokenId>) {
+    using enum aici::Capability;
+    for (aici::Capability needed : {fork, backtrack, ff_tokens, suspend, logprobs})
+      if (aici::capability(needed) == 0)
+        aici::fail("beam needs an engine that can fork, take tokens back, suspend and tell log-probabilities");
+    if (aici::capability(top_k) < top()) aici::fail("the engine does not tell enough of the most likely tokens for beam");
+    // In the round of a decision, branches that fork and branches that stop are alive together.
+    if (aici::capability(max_forks) < 2 * settings_.width) aici::fail("the runtime does not allow so many branches");
+  }
+
+  aici::PostResult post_process(std::span<const aici::TokenId> tokens) {
+    if (aici::step().sampled()) announce(tokens[0]);
+    return aici::PostResult::go_on();
+  }
+
+  aici::PreResult pre_process() {
+    if (last_) return aici::PreResult::stop();
+    if (ended_ && !announced_) write({{aici::self_seq_id(), kEnd, score_}});
+    if (!announced_) return aici::PreResult::go_on();
+    std::vector<Candidate> all = candidates(round_);
+    if (branches_of(all) < alive_) return aici::PreResult::suspend();
+    return decide(std::move(all));
+  }
+
+  aici::MidResult mid_process(std::span<const aici::SeqId> fork_group) {
+    if (mine_.empty()) return sample();
+    // The first of the group is the branch that forked, the others are its children, in order.
+    const auto place = std::find(fork_group.begin(), fork_group.end(), aici::self_seq_id()) - fork_group.begin();
+    const Candidate chosen = mine_[mine_.size() > 1 ? static_cast<std::size_t>(place) : 0];
+    mine_.clear();
+    score_ = chosen.score;
+    ended_ = chosen.token == kEnd;
+    if (ended_) return aici::MidResult::splice(1, {});
+    if (chosen.token != sampled_) return aici::MidResult::splice(1, {chosen.token});
+    return last_ ? aici::MidResult::stop() : sample();
+  }
+
+ private:
+  std::uint32_t top() const { return settings_.width + 2; }  // one or two may be special tokens
+
+  aici::MidResult sample() {
+    return aici::MidResult::sample(text_).with_temperature(AICI_GREEDY).with_top(top());
+  }
+
+  /// Writes what may come instead of `token`, which was sampled, and what the text would score then.
+  void announce(aici::TokenId token) {
+    const aici::Step& step = aici::step();
+    const aici::Vocabulary& vocab = aici::vocabulary();
+    sampled_ = token;
+    std::vector<Candidate> found = {{aici::self_seq_id(), token, score_ + step.logprob()}};
+    bool may_end = false;
+    for (const aici::Top& top : step.top()) {
+      if (top.token == token) continue;
+      if (!vocab.is_special(top.token)) {
+        found.push_back({aici::self_seq_id(), top.token, score_ + top.logprob});
+      } else if (vocab.is_eos(top.token) && !may_end) {
+        found.push_back({aici::self_seq_id(), kEnd, score_ + top.logprob});
+        may_end = true;
+      }
+    }
+    write(found);
+  }
+
+  void write(const std::vector<Candidate>& found) {
+    announce_candidates(round_, found);
+    announced_ = true;
+  }
+
+  aici::PreResult decide(std::vector<Candidate> all) {
+    keep_best(&all, settings_.width);
+    const bool all_ended = std::all_of(all.begin(), all.end(), [](const Candidate& c) { return c.token == kEnd; });
+    last_ = ++round_ == settings_.length || all_ended;
+    if (last_) all.resize(1);
+    announced_ = false;
+    alive_ = static_cast<std::uint32_t>(all.size());
+    for (const Candidate& candidate : all)
+      if (candidate.branch == aici::self_seq_id()) mine_.push_back(candidate);
+    if (mine_.empty()) {
+      std::printf("round %u: cut, the worst that goes on has %.2f\n", round_, static_cast<double>(all.back().score));
+      return aici::PreResult::stop();
+    }
+    if (last_) std::printf("the best: %.2f\n", static_cast<double>(mine_[0].score));
+    if (!ended_) return aici::PreResult::fork(static_cast<std::uint32_t>(mine_.size()));
+    mine_.clear();
+    return last_ ? aici::PreResult::stop() : aici::PreResult::suspend();
+  }
+
+  Settings settings_;
+  aici::TokenSet text_;
+  std::uint32_t round_ = 0, alive_ = 1;
+  float score_ = 0;             ///< log-probability of the text that is settled
+  aici::TokenId sampled_ = 0;   ///< the token that was sampled in this round
+  bool announced_ = false;      ///< this branch has written its candidates of this round
+  bool ended_ = false;          ///< the text of this branch is complete; its score stays
+  bool last_ = false;           ///< the search is over
+  std::vector<Candidate> mine_; ///< chosen candidates of this branch: the texts that it shall become
+};
+
+}  // namespace
+
+AICI_REGISTER(Beam, init_prompt, pre_process, post_process);

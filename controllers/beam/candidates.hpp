@@ -1,0 +1,28 @@
+// candidates.hpp - what the branches tell each other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "aici/types.hpp"
+
+/// Instead of a token: the text ends.
+inline constexpr aici::TokenId kEnd = 0xffffffff;
+
+struct Candidate {
+  aici::SeqId branch;
+  aici::TokenId token;
+  float score;
+};
+
+/// Adds the candidates of one branch to those of a round.
+void announce_candidates(std::uint32_t round, const std::vector<Candidate>& candidates);
+
+/// All candidates of a round so far, in the same order for every branch.
+std::vector<Candidate> candidates(std::uint32_t round);
+
+/// How many branches they come from.
+std::uint32_t branches_of(const std::vector<Candidate>& candidates);
+
+/// Keeps the `count` best, best first; of equals the one that was announced first.
+void keep_best(std::vector<Candidate>* candidates, std::uint32_t count);
