@@ -111,3 +111,18 @@ def test_half_precision_runs_too(smollm: tuple[Any, Any]) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(default_model_path(), dtype=torch.bfloat16)
     results = HfEngine(model, tokenizer).run([Request(prompt, max_tokens=6) for prompt in PROMPTS])
     assert "Paris" in results[0].text and results[2].text.strip().startswith("7 8 9")
+
+
+def test_beam_search_in_a_controller_finds_what_the_engine_finds(
+    smollm: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """Forks, variables, take-backs, suspensions, log-probabilities and top-k, all at once."""
+    prompt = "The capital of France is"
+    with Runtime() as runtime:
+        beam = runtime.upload(build_controller(CONTROLLERS / "beam", tmp_path / "beam.wasm").path)
+        engine = HfEngine(*smollm, runtime)
+        branches = engine.run([Request(prompt, module=beam.id, arg="4 12", max_tokens=40)])
+    (want,) = HfEngine(*smollm).run([Request(prompt, beams=4, max_tokens=12)])
+    assert all(branch.error is None for branch in branches)
+    (best,) = [branch for branch in branches if branch.text == want.text]
+    assert want.score is not None and f"{12 * want.score:.2f}" in best.log
