@@ -41,8 +41,14 @@ class Toolchain:
         self.zig = _find_zig()
         self.cache = cache or cache_dir()
         self.progress = progress
-        (self.cache / "zig").mkdir(parents=True, exist_ok=True)
-        (self.cache / "build").mkdir(exist_ok=True)
+        try:
+            (self.cache / "zig").mkdir(parents=True, exist_ok=True)
+            (self.cache / "build").mkdir(exist_ok=True)
+        except OSError as error:
+            raise BuildError(
+                f"cannot make the cache {self.cache}: {error.strerror}; "
+                "set XDG_CACHE_HOME to a folder of yours"
+            ) from error
 
     @property
     def version(self) -> str:

@@ -36,6 +36,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Builds, and says at once if the runtime would refuse the result."""
     source: Path = arguments.source
-    out = arguments.out or Path(f"{source.resolve().stem}.wasm")
+    name = source.stem if source.is_file() else source.resolve().name
+    out = arguments.out or Path(f"{name}.wasm")
     built = build_controller(source, out)
     return print_check(built.path, brief=True)

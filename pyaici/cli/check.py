@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,15 +46,10 @@ def print_check(path: Path, *, brief: bool = False) -> int:
     Raises:
         AiciError: the file cannot be read.
     """
-    from aicirt.wasm.check import check  # wasmtime takes time to import
-    from aicirt.wasm.limits import Limits
+    from aicirt.wasm.limits import Limits  # wasmtime takes time to import
 
-    try:
-        wasm = path.read_bytes()
-    except OSError as error:
-        raise AiciError(f"cannot read {path}: {error.strerror}") from error
     limits = Limits()
-    report = check(wasm, limits)
+    report = _report(path, limits)
     reasons = report.reasons or _compile(path)
     verdict = "refused" if reasons else f"accepted, ABI version {report.abi_version}"
     print(f"{path}: {verdict}, {report.size / 1000:.1f} kB")
@@ -64,6 +60,22 @@ def print_check(path: Path, *, brief: bool = False) -> int:
     for reason in reasons:
         print(f"  refused: {reason}")
     return 1 if reasons else 0
+
+
+def _report(path: Path, limits: Limits) -> ModuleReport:
+    from aicirt.wasm.check import ModuleReport, check
+
+    try:
+        with path.open("rb") as file:
+            wasm = file.read(limits.module_bytes + 1)  # a larger one need not come into memory
+            size = max(len(wasm), os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise AiciError(f"cannot read {path}: {error.strerror}") from error
+    if size > limits.module_bytes:
+        return ModuleReport(
+            size, [f"the file has {size} bytes, more than the limit of {limits.module_bytes}"]
+        )
+    return check(wasm, limits)
 
 
 def _compile(path: Path) -> list[str]:

@@ -32,6 +32,13 @@ def test_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert cache_dir() == tmp_path / "home" / ".cache" / "aici"
 
 
+def test_a_cache_that_cannot_be_made_names_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(BuildError, match="Not a directory; set XDG_CACHE_HOME"):
+        Toolchain()
+
+
 def test_first_build_says_what_takes_long(c_source: Path, tmp_path: Path, tools: CountingToolchain) -> None:
     """A cache without our stamps, though with Zig's files, so that the test need not wait."""
     build_controller(c_source, tmp_path / "out.wasm", tools=tools)

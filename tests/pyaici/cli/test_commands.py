@@ -86,6 +86,15 @@ def test_build_of_this_folder_and_elsewhere(monkeypatch: pytest.MonkeyPatch) -> 
     assert Path("out/other.wasm").read_bytes() == Path("here.wasm").read_bytes()
 
 
+def test_build_of_one_file_and_of_a_folder_with_a_dot() -> None:
+    main(["new", "plain", "--lang", "zig"])
+    assert main(["build", "plain/main.zig"]) == 0
+    assert Path("main.wasm").is_file()
+    Path("plain").rename("version.2")
+    assert main(["build", "version.2"]) == 0
+    assert Path("version.2.wasm").is_file()
+
+
 def test_build_tells_at_once_what_the_runtime_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
     Path("half").mkdir()
     Path("half/main.c").write_text('#include "aici.h"\nAICI_CONTROLLER\n')
@@ -129,7 +138,18 @@ def invalid_code(wasm: bytes) -> bytes:
     return wasm[:start] + body + wasm[end:]
 
 
+def test_check_of_a_huge_file_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with open("huge.wasm", "wb") as file:
+        file.truncate(1 << 40)
+    assert main(["check", "huge.wasm"]) == 1
+    assert "the file has 1099511627776 bytes, more than the limit of 16777216" in capsys.readouterr().out
+    assert main(["check", "/dev/zero"]) == 1
+    assert "more than the limit" in capsys.readouterr().out
+
+
 def test_check_of_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "."]) == 1
+    assert capsys.readouterr().err == "aici: error: cannot read .: Is a directory\n"
     assert main(["check", "gone.wasm"]) == 1
     assert capsys.readouterr().err == "aici: error: cannot read gone.wasm: No such file or directory\n"
 
