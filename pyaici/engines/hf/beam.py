@@ -19,7 +19,6 @@ import torch
 from pyaici.engines.hf.request import FinishReason, Origin
 from pyaici.engines.hf.sampler import empty_mask_error
 from pyaici.masks import apply_masks
-from pyaici.step import StepInput
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.pool import SequencePool
@@ -30,16 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One way to go on: a beam with one more token, or unchanged if there is no `report`."""
+    """One way to go on: a beam with one more token, or unchanged if `token` is -1."""
 
     score: float
     seq: Sequence
+    token: int = -1
     #: how it ends with that token
     end: FinishReason | None = None
-    #: what the beam's controller is told of the token
-    report: StepInput | None = None
-    #: what the token adds to the score
+    #: what the token adds to the score: its log-probability and bias
     gain: float = 0.0
+    #: what the beam's controller is told of it
+    logprob: float = 0.0
+    allowed_mass: float = 1.0
 
 
 @dataclass(slots=True)
@@ -96,11 +97,9 @@ class BeamSearch:
             if score > float("-inf"):
                 beam, token = divmod(place, logits.shape[1])
                 seq = sampling[beam][0]
-                report = StepInput(-1, [token], sampled=True, logprob=plain[beam, token].item())
-                report.allowed_mass = masses[beam]
-                found.append(
-                    _Candidate(score, seq, pool.is_end(seq, token), report, masked[beam, token].item())
-                )
+                logprob, gain = plain[beam, token].item(), masked[beam, token].item()
+                end = pool.is_end(seq, token)
+                found.append(_Candidate(score, seq, token, end, gain, logprob, masses[beam]))
         return found
 
     def _select(self, candidates: list[_Candidate]) -> list[_Candidate]:
@@ -123,9 +122,11 @@ class BeamSearch:
             copies = pool.clone(seq, len(ways[seq.id]) - 1)
             # where the runtime refuses a clone, a way is lost
             for candidate, target in zip(ways[seq.id], (seq, *copies), strict=False):
-                if candidate.report is not None:
-                    target.report = candidate.report
-                    pool.append(target, candidate.report.tokens, Origin.SAMPLED, candidate.gain)
+                if candidate.token >= 0:
+                    tokens = [candidate.token]
+                    mass = candidate.allowed_mass
+                    target.note(tokens, sampled=True, logprob=candidate.logprob, allowed_mass=mass)
+                    pool.append(target, tokens, Origin.SAMPLED, candidate.gain)
                     if target.reason is not None:
                         self._add_result(target)
 

@@ -24,11 +24,11 @@ from pyaici.engines.hf.probe import check_model
 from pyaici.engines.hf.prompts import encode_prompt
 from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
-from pyaici.engines.hf.sampler import Choice, choose, empty_mask_error, mask
+from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import Phase, StepStats
 from pyaici.engines.hf.steering import Turn
-from pyaici.step import Row, StepInput
+from pyaici.step import Row
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class HfEngine:
         if not sampling:
             return
         stats = self._pool.stats
-        choices = [_choice(seq, row) for seq, row in sampling]
+        choices = [seq.choice(row) for seq, row in sampling]
         with stats.phase(Phase.SAMPLE):
             logits = torch.stack([seq.last_logits for seq, _ in sampling])
         with stats.phase(Phase.MASK):
@@ -270,7 +270,13 @@ class HfEngine:
                 if pick.token < 0:
                     self._pool.finish(seq, FinishReason.ERROR, empty_mask_error())
                     continue
-                seq.report = StepInput(-1, [pick.token], 0, True, pick.logprob, pick.allowed_mass, pick.top)
+                seq.note(
+                    [pick.token],
+                    sampled=True,
+                    logprob=pick.logprob,
+                    allowed_mass=pick.allowed_mass,
+                    top=pick.top,
+                )
                 self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob)
 
 
@@ -280,19 +286,3 @@ _NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
 def _capabilities(request: Request) -> Capabilities:
     """Beam search makes and drops copies itself, and its beams go in step."""
     return Capabilities(fork=False, suspend=False) if request.beams > 1 else Capabilities()
-
-
-def _choice(seq: Sequence, row: Row | None) -> Choice:
-    sampling = seq.request.sampling
-    temperature = sampling.temperature
-    if row is not None and row.temperature is not None:
-        temperature = row.temperature
-    return Choice(
-        temperature=temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        generator=seq.generator if temperature > 0 else None,
-        row=row,
-        measure=seq.control is not None,
-        list_top=0 if row is None else row.top_k,
-    )

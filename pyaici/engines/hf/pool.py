@@ -12,7 +12,6 @@ from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Re
 from pyaici.engines.hf.sequence import NAN, Sequence
 from pyaici.engines.hf.stats import StepStats
 from pyaici.engines.hf.text import TextTrail
-from pyaici.step import StepInput
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.cache import SlotCache
@@ -143,7 +142,7 @@ class SequencePool:
         if not tokens and not seq.tokens:
             tokens = [begin_token(self._vocabulary)]
         seq.work += not tokens
-        seq.report = StepInput(_control(seq), tokens=tokens, backtrack=backtrack)
+        seq.note(tokens, backtrack)
         self.append(seq, tokens, Origin.FORCED)
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
@@ -227,7 +226,3 @@ def begin_token(vocabulary: Vocabulary) -> int:
     if vocabulary.bos is not None:
         return vocabulary.bos
     return vocabulary.eos[0] if vocabulary.eos else 0
-
-
-def _control(seq: Sequence) -> int:
-    return -1 if seq.control is None else seq.control

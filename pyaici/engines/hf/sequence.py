@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,14 +11,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from pyaici.engines.hf.request import WORK_FACTOR, FinishReason, GenerationResult, Origin, Request
+from pyaici.engines.hf.sampler import Choice
 from pyaici.step import StepInput
 
 if TYPE_CHECKING:
     from aicirt.errors import AiciError
     from pyaici.engines.hf.cache import Slot
     from pyaici.engines.hf.text import TextTrail
+    from pyaici.step import Row
 
-NAN = float("nan")
+NAN = math.nan
 
 
 def derive_seed(seed: int, number: int) -> int:
@@ -48,8 +51,8 @@ class Sequence:
     logits: torch.Tensor | None = None
     #: sequences with the same object here have the same tokens: one of them is computed, the rest copy
     twins: object = field(default_factory=object)
-    #: what the controller has not been told yet
-    report: StepInput = field(default_factory=lambda: StepInput(-1))
+    #: what the controller has not been told yet; None = nothing happened
+    report: StepInput | None = None
     suspended: bool = False
     #: sum of the log-probabilities of its tokens, as far as they are known
     score: float = 0.0
@@ -95,6 +98,28 @@ class Sequence:
         if self._generator is None:
             self._generator = torch.Generator().manual_seed(self.seed)
         return self._generator
+
+    def note(
+        self,
+        tokens: list[int],
+        backtrack: int = 0,
+        *,
+        sampled: bool = False,
+        logprob: float = NAN,
+        allowed_mass: float = NAN,
+        top: list[tuple[int, float]] | None = None,
+    ) -> None:
+        """Sets what the controller is told in the next step; see `StepInput`."""
+        if self.control is not None:
+            self.report = StepInput(
+                self.control,
+                tokens=tokens,
+                backtrack=backtrack,
+                sampled=sampled,
+                logprob=logprob,
+                allowed_mass=allowed_mass,
+                top=top,
+            )
 
     def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
         """Appends tokens; the text that became readable. `logprob` is that of a single token."""
@@ -158,6 +183,22 @@ class Sequence:
             backtracked=self.backtracked,
             started=self.started,
             first_token=self.first_token,
+        )
+
+    def choice(self, row: Row | None) -> Choice:
+        """How its next token is to be chosen, under its controller's row."""
+        sampling = self.request.sampling
+        temperature = sampling.temperature
+        if row is not None and row.temperature is not None:
+            temperature = row.temperature
+        return Choice(
+            temperature=temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            generator=self.generator if temperature > 0 else None,
+            row=row,
+            measure=self.control is not None,
+            list_top=0 if row is None else row.top_k,
         )
 
     def limit(self, max_context: int) -> FinishReason | None:

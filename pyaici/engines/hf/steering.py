@@ -37,9 +37,8 @@ class Turn:
         self._step: Step | None = None
         inputs = []
         for control, seq in self._by_control.items():
-            seq.report.seq = control
-            inputs.append(seq.report)
-            seq.report = StepInput(control)
+            inputs.append(StepInput(control) if seq.report is None else seq.report)
+            seq.report = None
         if inputs:
             assert runtime is not None
             try:

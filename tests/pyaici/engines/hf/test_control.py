@@ -123,7 +123,7 @@ def test_masks_decide_what_is_sampled(play: Any) -> None:
         assert set(result.new_tokens[2:]) <= {40, EOS}
         reports = runtime.ever[100].reports
         assert reports[0] == StepInput(100)
-        assert [r.tokens for r in reports[1:]] == [[t] for t in result.new_tokens]
+        assert [list(r.tokens) for r in reports[1:]] == [[t] for t in result.new_tokens]
         assert all(r.sampled and r.backtrack == 0 for r in reports[1:])
 
 
@@ -376,7 +376,7 @@ def test_an_empty_mask_ends_its_sequence_only(play: Any, row: MidResult, samplin
 def test_what_a_controller_prints_is_told_at_once_and_kept(play: Any) -> None:
     class Talker(Script):
         def mid(self, report: StepInput) -> MidResult:
-            self.says = f"{report.tokens}\n"
+            self.says = f"{list(report.tokens)}\n"
             return allow(65)
 
     events: list[Event] = []

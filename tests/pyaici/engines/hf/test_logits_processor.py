@@ -58,7 +58,7 @@ def test_masks_row_by_row_greedy_and_sampled(model: Any, generate: Callable[...,
         assert a[0] == 10 and a[1] in (20, 30) and a[2] == EOS
         assert len(b) == 8 and set(b) <= set(range(65, 91))
         reports = runtime.ever[101].reports
-        assert [r.tokens for r in reports] == [[], *([t] for t in b[:-1])]
+        assert [list(r.tokens) for r in reports] == [[], *([t] for t in b[:-1])]
         assert runtime.ever[100].reports[-1].tokens == [EOS], "told of the end"
     (free,), _, _ = run(model, [Script(anything())])
     assert free == generate(PROMPT, 8)
@@ -118,7 +118,7 @@ def test_a_controller_that_stops_or_fails_ends_its_row_only(
 def test_logs_are_kept_by_row(model: Any) -> None:
     class Talker(Script):
         def mid(self, report: StepInput) -> MidResult:
-            self.says = f"{report.tokens}"
+            self.says = f"{list(report.tokens)}"
             return allow(65) if not report.tokens else allow(EOS)
 
     _, control, runtime = run(model, [Talker(), Script(anything())])
