@@ -91,7 +91,8 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
     const std::uint32_t end = i + 1 < intervals_.size() ? intervals_[i + 1].low : kMaxCodepoint + 1;
     for (std::uint32_t c = low; c < std::min(end, 0x80u); c++) ascii_[c] = kind;
     if (low < 0x80) num_dense_ = std::max(num_dense_, kind + 1u);
-    if (end > 0x80) beyond_ascii_[kind] = true;
+    const bool surrogates = low >= 0xD800 && end <= 0xE000;
+    if (end > 0x80 && !surrogates) beyond_ascii_[kind] = true;
   }
   class_kinds_.resize(classes.size() * words());
   for (std::uint32_t i = 0; i < classes.size(); i++)
@@ -154,6 +155,9 @@ Alphabet::Step Alphabet::add_node(const Step* steps) {
   sort_small(&below);
   below.erase(std::unique(below.begin(), below.end()), below.end());
   append<Kind>(&below_, below);
+  std::uint32_t bits = 0;
+  for (const Kind kind : below) bits |= kind_bit(kind);
+  below_bits_.push_back(bits);
   below_start_.push_back(static_cast<std::uint32_t>(below_.size()));
   node_ids_.insert(hash.bits(), node);
   return static_cast<Step>(kNode | node);
@@ -161,7 +165,7 @@ Alphabet::Step Alphabet::add_node(const Step* steps) {
 
 std::size_t Alphabet::bytes() const {
   return class_kinds_.size() * 4 + intervals_.size() * sizeof(Interval) + steps_.size() * 2 + below_.size() * 2 +
-         below_start_.size() * 4 + node_ids_.bytes();
+         below_start_.size() * 8 + node_ids_.bytes();
 }
 
 }  // namespace aici::regex

@@ -76,18 +76,21 @@ void Automaton::build(State row) {
   group_target_[0] = kDead;
   const std::uint32_t dense = program_->alphabet.dense();
   std::vector<Run> runs;
+  std::uint32_t live = 0;
   for (std::uint32_t kind = 0; kind < program_->alphabet.size(); kind++) {
     State& target = group_target_[stepper_->group(kind)];
     if (target == kUnknown) {
       const StateSet& next = stepper_->target(stepper_->group(kind));
       target = next.empty() ? kDead : intern(next);
     }
+    if (target != kDead) live |= Alphabet::kind_bit(kind);
     if (kind < dense)
       table_[row + kHeaderWords + kind] = target;
     else if (runs.empty() || runs.back().target != target)
       runs.push_back({kind, target});
   }
   runs.push_back({kLastKind, kDead});
+  table_[row + kLive] = live;
   table_[row + kRuns] = static_cast<std::uint32_t>(runs_.size());
   for (const Run& run : runs) runs_.push_back(run);
 }
@@ -105,7 +108,8 @@ Automaton::State Automaton::append_slowly(State state, std::uint8_t byte) {
 Automaton::State Automaton::inside(State row, Alphabet::Step step) {
   if (!(step & Alphabet::kNode)) return next_by_kind(row, step);
   const std::uint32_t node = step & (Alphabet::kMostNodes - 1);
-  if (!can_take_any(row, program_->alphabet.kinds_below(node))) return kDead;
+  const std::uint32_t live = table_[row + kLive] & program_->alphabet.kind_bits_below(node);
+  if (live == 0 || (live == 1u << 31 && !can_take_any(row, node))) return kDead;
   return kInside | (table_[row + kFlags] & kRowMask) << kNodeBits | node;
 }
 
@@ -116,9 +120,10 @@ Automaton::State Automaton::next_by_kind(State row, std::uint32_t kind) const {
   return run->target;
 }
 
-/// Does a character of one of these kinds lead anywhere from `row`?
-bool Automaton::can_take_any(State row, std::span<const Kind> kinds) const {
+/// Does a character below the decoder's node lead anywhere from `row`?
+bool Automaton::can_take_any(State row, std::uint32_t node) const {
   const std::uint32_t dense = program_->alphabet.dense();
+  const auto kinds = program_->alphabet.kinds_below(node);
   auto kind = kinds.begin();
   for (; kind != kinds.end() && *kind < dense; ++kind)
     if (table_[row + kHeaderWords + *kind] != kDead) return true;

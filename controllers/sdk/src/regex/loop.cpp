@@ -3,10 +3,12 @@
 // Searched is a set of states with a set of signature bits such that every character with these bits leads from
 // each of the states to one of them. All strings of such characters are then allowed. There are many such pairs;
 // a state that characters lead out to is either taken in, which may cost bits that it does not allow, or the
-// characters are given up, whichever costs less.
+// characters are given up, whichever costs less. A state need not be taken in if it covers one that was: if its
+// set of nondeterministic states holds all of the other's, it allows all that the other allows.
 #include <algorithm>
 
 #include "aici/regex/automaton.hpp"
+#include "subset.hpp"
 
 namespace aici::regex {
 namespace {
@@ -52,6 +54,14 @@ void Automaton::each_transition(State row, Visit visit) {
     visit(kWellFormedUtf8, runs_[run].target);
 }
 
+bool Automaton::covered(State row, const std::vector<State>& home) const {
+  const auto set = set_of(row);
+  return std::any_of(home.begin(), home.end(), [&](State other) {
+    const auto part = set_of(other);
+    return row == other || std::includes(set.begin(), set.end(), part.begin(), part.end());
+  });
+}
+
 Signature Automaton::allowed_bits(State row) {
   Signature allowed = known_bits_;
   each_transition(row, [&](Signature bits, State target) {
@@ -67,7 +77,7 @@ Signature Automaton::find_closed(State row, std::size_t most_states) {
     inside &= allowed_bits(home[i]);
     each_transition(home[i], [&](Signature bits, State target) {
       bits &= inside;
-      if (!bits || std::find(home.begin(), home.end(), target) != home.end()) return;
+      if (!bits || covered(target, home)) return;
       if (home.size() < most_states) {
         const Signature kept = inside & allowed_bits(target);
         if (weight(inside & ~kept) < weight(bits)) {
@@ -82,13 +92,35 @@ Signature Automaton::find_closed(State row, std::size_t most_states) {
   return inside;
 }
 
+/// The bits of one nondeterministic state that leads to itself: whatever else the set holds, it stays.
+Signature Automaton::find_repeating(State row) {
+  const Alphabet& alphabet = program_->alphabet;
+  repeats_.resize(program_->nfa.states.size(), -1);
+  Signature best = 0;
+  for (const NfaId id : set_of(row)) {
+    const NfaState& state = program_->nfa.states[id];
+    if (state.op != NfaState::Op::kKinds) continue;
+    if (repeats_[id] < 0) repeats_[id] = stepper_->repeats(id);
+    if (repeats_[id] == 0) continue;
+    const auto kinds = program_->sets[state.kinds];
+    Signature bits = known_bits_;
+    for (std::uint32_t kind = 0; kind < alphabet.size() && bits; kind++)
+      if (!(kinds[kind / 32] >> (kind % 32) & 1))
+        bits &= ~(kind < alphabet.dense() ? kind_bits_[kind] : kWellFormedUtf8);
+    if (weight(bits) > weight(best)) best = bits;
+  }
+  return best;
+}
+
 Signature Automaton::loop_signature(State state) {
   if (state >= kInside || state == kDead || kind_bits_.empty()) return 0;
   if (!(table_[state + kFlags] & kHasLoop)) {
     // Few states give up more characters at once, many may lead to a state that allows little.
     constexpr std::size_t kTries[] = {1, 2, 12};
-    Signature best = 0;
+    Signature best = find_repeating(state);
+    const std::uint32_t most = weight(allowed_bits(state));
     for (const std::size_t most_states : kTries) {
+      if (weight(best) == most) break;
       const Signature found = find_closed(state, most_states);
       if (weight(found) > weight(best)) best = found;
     }

@@ -37,6 +37,13 @@ StateSet SubsetStepper::start() {
   return sorted();
 }
 
+bool SubsetStepper::repeats(NfaId state) {
+  walk_++;
+  out_.clear();
+  follow(nfa_->states[state].out);
+  return marks_[state] == walk_;
+}
+
 void SubsetStepper::partition(std::span<const NfaId> set) {
   std::fill(group_.begin(), group_.end(), 0u);
   parts_.assign(1, {0, 0});

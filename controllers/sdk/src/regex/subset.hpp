@@ -19,6 +19,8 @@ class SubsetStepper {
       : nfa_(nfa), sets_(sets), marks_(nfa->states.size()), group_(num_kinds) {}
 
   StateSet start();
+  /// Does the state lead to itself, by each of its kinds?
+  bool repeats(NfaId state);
   /// Sorts the kinds into groups: all kinds of a group lead from `set` to the same set.
   void partition(std::span<const NfaId> set);
   /// After `partition`: the group of a kind. Group 0 leads nowhere.

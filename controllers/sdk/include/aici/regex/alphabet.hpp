@@ -50,6 +50,9 @@ class Alphabet {
   std::span<const Kind> kinds_below(std::uint32_t node) const {
     return {below_.data() + below_start_[node], below_start_[node + 1] - below_start_[node]};
   }
+  /// The same as bits, those from kind 31 on as bit 31.
+  std::uint32_t kind_bits_below(std::uint32_t node) const { return below_bits_[node]; }
+  static std::uint32_t kind_bit(std::uint32_t kind) { return 1u << (kind < 31 ? kind : 31); }
   std::size_t bytes() const;
 
  private:
@@ -71,7 +74,7 @@ class Alphabet {
   std::vector<Interval> intervals_;
   std::vector<Step> steps_;
   std::vector<Kind> below_;
-  std::vector<std::uint32_t> below_start_;
+  std::vector<std::uint32_t> below_start_, below_bits_;
   HashIndex node_ids_;
   bool too_many_nodes_ = false;
 };

@@ -73,6 +73,7 @@ class Automaton {
     kFlags,        ///< kAccepting, kHasLoop; the row's number
     kSet,          ///< where in arena_ the set of nondeterministic states is: its size, then the states
     kRuns,         ///< where in runs_ the kinds without ASCII are
+    kLive,         ///< bit k: kind k leads on, for k < 31; bit 31: a kind from 31 on does
     kLoop,         ///< the loop signature, if kHasLoop
     kHeaderWords
   };
@@ -87,7 +88,7 @@ class Automaton {
   State append_slowly(State state, std::uint8_t byte);
   State inside(State row, Alphabet::Step step);
   State next_by_kind(State row, std::uint32_t kind) const;
-  bool can_take_any(State row, std::span<const Kind> kinds) const;
+  bool can_take_any(State row, std::uint32_t node) const;
   bool built(State row) const { return table_[row + kHeaderWords] != kUnknown; }
   void build(State row);
   State intern(std::span<const NfaId> set);
@@ -99,10 +100,12 @@ class Automaton {
   void start_over();
 
   // loop.cpp
+  bool covered(State row, const std::vector<State>& home) const;
   template <class Visit>
   void each_transition(State row, Visit visit);
   Signature allowed_bits(State row);
   Signature find_closed(State row, std::size_t most_states);
+  Signature find_repeating(State row);
   std::uint32_t weight(Signature bits) const;
 
   std::unique_ptr<Program> program_;
@@ -122,6 +125,7 @@ class Automaton {
   std::vector<Signature> kind_bits_;  ///< per kind with ASCII: the signature bits of its characters
   std::uint8_t bit_weight_[32] = {};
   Signature known_bits_ = 0;
+  std::vector<std::int8_t> repeats_;  ///< per nondeterministic state: does it lead to itself? -1 = not known yet
 };
 
 }  // namespace aici::regex
