@@ -35,9 +35,8 @@ Settings read_settings(std::string_view argument) {
 
 class Beam : public aici::Controller {
  public:
-  explicit Beam(std::string_view argument) : settings_(read_settings(argument)) { text_.allow_text(); }
-
-  void init_prompt(std::span<const aici::TokenId>) {
+  explicit Beam(std::string_view argument) : settings_(read_settings(argument)) {
+    text_.allow_text();
     using enum aici::Capability;
     for (aici::Capability needed : {fork, backtrack, ff_tokens, suspend, logprobs})
       if (aici::capability(needed) == 0)
@@ -137,4 +136,4 @@ class Beam : public aici::Controller {
 
 }  // namespace
 
-AICI_REGISTER(Beam, init_prompt, pre_process, post_process);
+AICI_REGISTER(Beam, pre_process, post_process);

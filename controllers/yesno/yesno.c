@@ -33,7 +33,7 @@ AICI_EXPORT(aici_init) int aici_init(uint32_t arg_len) {
     if (mask == NULL) fail("out of memory");
     for (int i = 0; i < 2; i++) {
         num_tokens[i] = aici_tokenize(answers[i], strlen(answers[i]));
-        if (num_tokens[i] > MAX_TOKENS) fail("the tokenizer needs too many tokens for an answer");
+        if (num_tokens[i] > MAX_TOKENS) fail("the vocabulary cannot spell the answers in a few tokens");
         aici_read(AICI_TOKENIZED, 0, tokens[i], sizeof tokens[i]);
         mask[tokens[i][0] >> 5] |= 1u << (tokens[i][0] & 31);
     }

@@ -18,7 +18,7 @@ const Answer = struct {
     fn init(text: []const u8) Answer {
         var answer = Answer{};
         answer.count = aici.tokenize(text.ptr, text.len);
-        if (answer.count > max_tokens) fail("the tokenizer needs too many tokens for an answer");
+        if (answer.count > max_tokens) fail("the vocabulary cannot spell the answers in a few tokens");
         _ = aici.read(aici.TOKENIZED, 0, &answer.tokens, @sizeOf(@TypeOf(answer.tokens)));
         return answer;
     }

@@ -89,6 +89,7 @@ pub const TOKENIZED: u32 = 6;
 
 pub extern "aici" fn read(source: u32, offset: u32, dst: ?*anyopaque, len: u32) u32;
 pub extern "aici" fn vocabulary() *const anyopaque;
+pub const NO_TOKENS: u32 = 0xffffffff;
 pub extern "aici" fn tokenize(src: [*]const u8, len: u32) u32;
 
 pub const ANY_VERSION: u32 = 0xffffffff;

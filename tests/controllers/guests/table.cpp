@@ -1,7 +1,7 @@
 // A recognizer whose automaton is the controller argument, walked in every way that the SDK offers.
 //
 // Argument: the way (1 byte), a number (1 byte), for each state a byte of flags (1 << SpecialToken) and 256
-// bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has 16 times
+// bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has 512 times
 // the number of bytes.
 #include <cstdio>
 
@@ -62,7 +62,7 @@ class Tester : public aici::Controller {
         signed_{Combined{table_}},
         plain_(table_),
         stack_(signed_),
-        constraint_(signed_, {.cache_bytes = static_cast<std::uint8_t>(kept_[1]) * 16u}) {}
+        constraint_(signed_, {.cache_bytes = static_cast<std::uint8_t>(kept_[1]) * 512u}) {}
 
   aici::MidResult mid_process(std::span<const aici::SeqId>) {
     if (kept_[0] == 6) {

@@ -22,9 +22,9 @@ struct Answer {
 
 /// Remembers answers under 64-bit keys, the least recently used ones going first when `budget` bytes are full.
 ///
-/// A mask of a large vocabulary has 16 KiB and more, but most masks of a constraint are much alike, have
-/// little in them, or lack little of all text. So a mask is kept as its differences from another, from
-/// nothing, or from all text, if these are few.
+/// A mask of a large vocabulary has 16 KiB and more, but most masks of a constraint are much alike, allow
+/// little, or forbid little text. So a mask is kept as the tokens in which it differs from another, from
+/// nothing, or from all text, 2 bytes each, if these are few; one that is asked for often is kept whole.
 class AnswerCache {
  public:
   explicit AnswerCache(std::size_t budget) : budget_(budget) {}
@@ -44,23 +44,27 @@ class AnswerCache {
   };
 
   enum class Form : std::uint8_t { stop, tokens, mask };
-  enum class Base : std::uint8_t { nothing, text, other };
+  enum class Base : std::uint8_t { nothing, text, whole };
   struct Entry {
     std::uint64_t key = 0;
     std::uint32_t last_use = 0;
+    std::uint32_t uses = 0;
     Form form = Form::stop;
     Base base = Base::nothing;
-    /// Tokens, or words of the mask that differ from the base.
-    std::uint32_t count = 0;
-    /// These `count` words; of differences also, behind them, the 16-bit numbers of their places.
-    std::unique_ptr<std::uint32_t[]> data;
     /// Which one of `wholes_` is the base.
-    std::uint32_t other = 0;
+    std::uint32_t whole = 0;
+    /// Tokens, or tokens in which the mask differs from its base.
+    std::uint32_t count = 0;
+    std::uint32_t data_words = 0;
+    /// Tokens. Or differences: how many there are in each 65 536 tokens, then the low halves of all.
+    std::unique_ptr<std::uint32_t[]> data;
   };
 
+  const std::uint32_t* base_of(const Entry& entry) const;
   Entry pack(std::span<const std::uint32_t> mask);
-  std::uint32_t add_whole(std::span<const std::uint32_t> mask);
-  std::size_t bytes(const Entry& entry) const;
+  void unpack(const Entry& entry, TokenSet& out) const;
+  void keep_whole(Entry* entry, std::span<const std::uint32_t> mask);
+  void release_base(const Entry& entry);
   void drop_oldest();
 
   std::size_t budget_, bytes_ = 0;

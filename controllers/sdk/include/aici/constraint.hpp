@@ -20,6 +20,7 @@
 #include "aici/forced_text.hpp"
 #include "aici/functional.hpp"
 #include "aici/recognizer.hpp"
+#include "aici/signature.hpp"
 
 namespace aici {
 
@@ -56,6 +57,14 @@ class Cursor<F> {
     else
       return nullptr;
   }
+  /// Goes to where most bytes lead, if any byte is allowed.
+  bool follow_most() {
+    if constexpr (std::equality_comparable<State>)
+      return detail::favourite(f_, state_, &state_);
+    else
+      return false;
+  }
+  void back_to_start() { state_ = f_.initial(); }
   bool special_allowed(SpecialToken which) { return f_.special_allowed(state_, which); }
   void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
   /// 0 = the state has no key.
@@ -157,6 +166,8 @@ MidResult forced(std::span<const TokenId> tokens);
 /// this is the main part of what a sequence costs.
 struct ConstraintOptions {
   std::size_t cache_bytes = 64 << 10;
+  /// States that `prepare` looks at.
+  unsigned prepared_states = 4;
 };
 
 /// A recognizer (functional or byte stack) that goes along with a sequence.
@@ -164,7 +175,24 @@ template <class R>
 class Constraint {
  public:
   explicit Constraint(R recognizer, ConstraintOptions options = {})
-      : cursor_(std::move(recognizer)), cache_(options.cache_bytes) {}
+      : cursor_(std::move(recognizer)), cache_(options.cache_bytes), prepared_states_(options.prepared_states) {}
+
+  /// For controllers' constructors, before anything is appended: finds the answers for the states that most
+  /// texts begin with. All sequences with the same argument start from what a constructor
+  /// leaves and share its memory. Fails if nothing is allowed at all.
+  void prepare() {
+    if constexpr (FunctionalRecognizer<R>) {
+      for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
+        const Answer answer = find_answer();
+        if (answer.kind == Answer::Kind::stop) break;
+        if (answer.kind == Answer::Kind::tokens)
+          for (TokenId token : answer.words) cursor_.append(vocabulary().token(token));
+        else if (!cursor_.follow_most())
+          break;
+      }
+      cursor_.back_to_start();
+    }
+  }
 
   /// Takes note of tokens that were appended; fails the sequence if one is not allowed.
   void append(std::span<const TokenId> tokens) {
@@ -193,6 +221,7 @@ class Constraint {
   MidResult next() {
     if (ended_) return MidResult::stop();
     if (forced_.empty()) {
+      if (cursor_.compact()) cache_.clear();
       const Answer answer = find_answer();
       if (answer.kind == Answer::Kind::stop) return MidResult::stop();
       if (answer.kind == Answer::Kind::mask)
@@ -218,7 +247,6 @@ class Constraint {
   }
 
   Answer find_answer() {
-    if (cursor_.compact()) cache_.clear();
     const std::uint64_t key = cursor_.key();
     if (key != 0)
       if (const Answer* known = cache_.find(key, scratch_)) return *known;
@@ -244,6 +272,7 @@ class Constraint {
 
   detail::Cursor<R> cursor_;
   AnswerCache cache_;
+  unsigned prepared_states_;
   TokenSet scratch_;
   std::vector<TokenId> settled_;
   /// Tokens that are to come, one after the other or all at once.

@@ -39,8 +39,7 @@ enum class Capability : std::uint32_t {
   max_forks = AICI_CAP_MAX_FORKS,
 };
 
-/// What the engine can do: 1 or 0, or a number (`top_k`, `max_forks`). Unknown before the first prompt:
-/// do not ask in a constructor, whose result serves other engines too.
+/// What the engine can do: 1 or 0, or a number (`top_k`, `max_forks`).
 std::uint32_t capability(Capability which);
 
 /// The forks of one request share variables.

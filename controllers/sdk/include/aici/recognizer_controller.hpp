@@ -22,7 +22,9 @@ template <class R>
 class RecognizerController : public Controller {
  public:
   explicit RecognizerController(R recognizer, ConstraintOptions options = {})
-      : constraint_(std::move(recognizer), options) {}
+      : constraint_(std::move(recognizer), options) {
+    constraint_.prepare();
+  }
 
   MidResult mid_process(std::span<const SeqId>) {
     if (step().backtrack() != 0) fail("tokens were taken back, which this controller does not follow");
