@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from aicirt.errors import VocabularyError
 from aicirt.vocab import layout
-from aicirt.vocab.signatures import NUM_CLASSES, byte_classes, edge_bits
+from aicirt.vocab.signatures import NUM_CLASSES, SLICES, byte_classes, edge_bits
 from aicirt.vocab.trie import build_trie
 
 _HEADER_BYTES = layout.HEADER_WORDS * 4
@@ -51,7 +51,7 @@ def build_image(
     flags[len(tokens) :] |= layout.UNUSED
     mask_words = -(-size // 32)
     stride = -(-mask_words // 16) * 16
-    text_mask, class_masks = _masks(data, offsets, lengths, np.array(text), stride)
+    text_mask, class_masks, slice_masks = _masks(data, offsets, lengths, np.array(text), stride)
 
     sections: dict[str, NDArray[np.generic] | bytes] = {
         "nodes": trie.nodes,
@@ -65,6 +65,8 @@ def build_image(
         "byte_class": byte_classes(),
         "duplicates": trie.duplicates,
         "long_tokens": np.array(long_tokens, np.uint32),
+        "slices": np.array(SLICES, np.uint32),
+        "slice_masks": slice_masks,
     }
     header = {
         "magic": layout.MAGIC,
@@ -79,6 +81,7 @@ def build_image(
         "num_long": len(long_tokens),
         "max_token_len": max(len(tokens[i]) for i in text),
         "num_classes": NUM_CLASSES,
+        "num_slices": len(SLICES),
         "bos": layout.NONE if bos is None else bos,
         "pad": layout.NONE if pad is None else pad,
         "unk": layout.NONE if unk is None else unk,
@@ -118,16 +121,18 @@ def _masks(
     lengths: NDArray[np.int64],
     text: NDArray[np.int64],
     stride: int,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """The mask of all text tokens, uint32 [stride], and of each signature bit, uint32 [32, stride]."""
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Masks of all text tokens, uint32 [stride]; of those with each signature bit, uint32 [32, stride]; and
+    of those within each slice, uint32 [slices, stride]."""
     starts = offsets[text].astype(np.int64)
     # Special tokens lie between the text: only the ranges of text tokens get bits.
     bits, _ = edge_bits(np.frombuffer(data, np.uint8), starts, lengths[text])
     ranges = np.stack([starts, starts + lengths[text]], axis=1).reshape(-1)
     signatures = np.bitwise_or.reduceat(np.append(bits, np.uint32(0)), ranges)[::2]
     text_mask = _mask_of(text, stride)
-    class_masks = np.stack([_mask_of(text[(signatures >> np.uint32(c)) & 1 == 1], stride) for c in range(32)])
-    return text_mask, class_masks
+    class_masks = [_mask_of(text[signatures & np.uint32(1 << c) != 0], stride) for c in range(32)]
+    slice_masks = [_mask_of(text[signatures & ~np.uint32(kinds) == 0], stride) for kinds in SLICES]
+    return text_mask, np.stack(class_masks), np.stack(slice_masks)
 
 
 def _mask_of(ids: NDArray[np.int64], stride: int) -> NDArray[np.uint32]:

@@ -48,6 +48,9 @@ HEADER: Final = (
     "byte_class",
     "duplicates",
     "long_tokens",
+    "num_slices",
+    "slices",
+    "slice_masks",
 )
 
 #: token flags

@@ -106,6 +106,14 @@ class VocabularyImage:
         masks = self.section("class_masks", 32 * stride).view(np.uint32)
         return masks[bit * stride : bit * stride + self.mask_words]
 
+    @property
+    def slices(self) -> list[tuple[int, NDArray[np.uint32]]]:
+        """(kinds, mask): sets of signature bits, and the tokens that have no others, uint32 [W]."""
+        stride, count = self.header["mask_stride"], self.header["num_slices"]
+        masks = self.section("slice_masks", count * stride).view(np.uint32).reshape(count, stride)
+        kinds = self.section("slices", count).tolist()
+        return [(kind, masks[i, : self.mask_words]) for i, kind in enumerate(kinds)]
+
     def mask_of(self, tokens: Iterable[int]) -> NDArray[np.uint32]:
         """uint32 [W]: the mask that allows these tokens."""
         bools = np.zeros(self.mask_words * 32, np.uint8)

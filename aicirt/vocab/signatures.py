@@ -48,6 +48,22 @@ _CLASSES: Final = (
 )
 NUM_CLASSES: Final = len(_CLASSES)
 
+_LOWER: Final = 0b11
+_LETTERS: Final = 0b1111
+_LETTERS_DIGITS: Final = 0b11111
+_SPACE: Final = 1 << _CLASSES.index(b" ")
+_WORD: Final = _LETTERS_DIGITS | 1 << _CLASSES.index(b"_")
+#: signatures of sets that constraints often allow and that have few classes: letters and digits
+SLICES: Final = (
+    _LOWER,
+    _LETTERS,
+    _LETTERS_DIGITS,
+    _WORD,
+    _LOWER | _SPACE,
+    _LETTERS | _SPACE,
+    _LETTERS_DIGITS | _SPACE,
+)
+
 # States of the automaton that tells where a byte stands in a character: at its start, or how
 # many continuation bytes are missing; the last four have a narrower range for the next one.
 _START, _ONE, _TWO, _THREE, _E0, _ED, _F0, _F4 = range(8)

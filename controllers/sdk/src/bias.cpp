@@ -3,34 +3,42 @@
 namespace aici::detail {
 
 namespace {
-/// More kinds to exclude than this, and the walk, which takes only what is allowed, is faster: each costs
-/// one pass over a mask.
+
+/// More kinds to exclude than this, and a slice and the walk are faster: each costs one pass over a mask.
 constexpr int kMostExcluded = 12;
 /// Words that are worked on at a time, small enough to stay in the first-level cache.
 constexpr std::uint32_t kBlock = 256;
-}  // namespace
 
-static Signature excluded(const Vocabulary& vocab, Signature kinds) {
-  return (((1u << vocab.classes().count) - 1) | kWellFormedUtf8 | kOtherBytes) & ~kinds;
+/// The largest slice within these kinds; sets `out` to nothing if there is none.
+Signature start_with_slice(const Vocabulary& vocab, Signature kinds, std::uint32_t* out) {
+  const auto slices = vocab.slices();
+  std::size_t best = slices.size();
+  for (std::size_t i = 0; i < slices.size(); i++)
+    if ((slices[i] & ~kinds) == 0 &&
+        (best == slices.size() || __builtin_popcount(slices[i]) > __builtin_popcount(slices[best])))
+      best = i;
+  const std::size_t bytes = vocab.mask_words() * sizeof(std::uint32_t);
+  if (best == slices.size()) return std::memset(out, 0, bytes), 0;
+  return std::memcpy(out, vocab.slice_mask(best), bytes), slices[best];
 }
 
-bool start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out) {
+}  // namespace
+
+Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out) {
+  const Signature all = ((1u << vocab.classes().count) - 1) | kWellFormedUtf8 | kOtherBytes;
+  const Signature excluded = all & ~kinds;
+  if (__builtin_popcount(excluded) > kMostExcluded) return start_with_slice(vocab, kinds, out);
   const std::uint32_t words = vocab.mask_words();
-  const Signature others = excluded(vocab, kinds);
-  if (kinds == 0 || __builtin_popcount(others) > kMostExcluded) {
-    std::memset(out, 0, words * sizeof(std::uint32_t));
-    return false;
-  }
   const std::uint32_t* text = vocab.text_mask();
   for (std::uint32_t from = 0; from < words; from += kBlock) {
     const std::uint32_t to = from + kBlock < words ? from + kBlock : words;
     std::memcpy(out + from, text + from, (to - from) * sizeof(std::uint32_t));
-    for (Signature left = others; left != 0; left &= left - 1) {
+    for (Signature left = excluded; left != 0; left &= left - 1) {
       const std::uint32_t* mask = vocab.class_mask(static_cast<unsigned>(__builtin_ctz(left)));
       for (std::uint32_t w = from; w < to; w++) out[w] &= ~mask[w];
     }
   }
-  return true;
+  return kinds;
 }
 
 Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples]) {

@@ -96,6 +96,9 @@ def test_image_equals_brute_force(vocabulary: tuple[list[bytes], set[int], list[
     assert image.tokens_of(image.text_mask) == text
     for bit in range(32):
         assert image.tokens_of(image.class_mask(bit)) == [i for i in text if bit in _kinds(tokens[i])], bit
+    for kinds, mask in image.slices:
+        inside = {bit for bit in range(32) if kinds >> bit & 1}
+        assert image.tokens_of(mask) == [i for i in text if _kinds(tokens[i]) <= inside]
     header = image.header
     duplicates = image.section("duplicates", 2 * header["num_duplicates"]).reshape(-1, 2).tolist()
     held = [i for i in text if len(tokens[i]) <= 254]
@@ -163,6 +166,20 @@ def test_classes_cover_ascii() -> None:
     assert set(classes[:128].tolist()) == set(range(NUM_CLASSES)) and NUM_CLASSES <= WELL_FORMED
     assert len({int(classes[b]) for b in b"abcdef"}) == 1
     assert classes[ord("\n")] != classes[ord("\t")] != classes[ord("\r")]
+
+
+def test_slices() -> None:
+    words = [b"abc", b"aBc", b"aB0", b"a_0", b"a c", b"a C", b" a0", b"a-b", "é".encode()]
+    image = VocabularyImage(build_image(words, special=(), eos=[]))
+    assert [image.tokens_of(mask) for _, mask in image.slices] == [
+        [0],
+        [0, 1],
+        [0, 1, 2],
+        [0, 1, 2, 3],
+        [0, 4],
+        [0, 1, 4, 5],
+        [0, 1, 2, 4, 5, 6],
+    ]
 
 
 def test_mask_helpers() -> None:

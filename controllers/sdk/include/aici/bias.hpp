@@ -24,9 +24,9 @@ namespace detail {
 /// The deepest node of a trie; longer tokens are checked one by one.
 inline constexpr unsigned kMaxDepth = 254;
 
-/// Sets `out` to all tokens of text that have only these kinds of bytes, and says true; or, if there are so
-/// few such kinds that the walk alone is faster, to nothing, and says false.
-bool start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out);
+/// Sets `out` to all tokens of text that have only these kinds of bytes; or only some of them, or nothing, if
+/// the walk is the faster way to the rest. Returns the kinds that it took.
+Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* out);
 
 /// Adds the tokens below a node.
 inline void take_subtree(const TokenId* order, const TrieNode& node, std::uint32_t* out) {
@@ -129,7 +129,7 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
       if (State next = state; try_append(f, state, detail::kSamples[i], &next)) after[i] = f.loop_signature(next);
     kinds = detail::guess_kinds(stack[0].free, after);
   }
-  if (!detail::start_with(vocab, kinds, bits)) kinds = 0;
+  kinds = detail::start_with(vocab, kinds, bits);
   detail::Start start(vocab, kinds, (kinds & ~stack[0].free) != 0);
   const TrieNode* node = vocab.nodes() + 1;
   const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
@@ -195,7 +195,7 @@ void compute_bias(R& r, TokenSet& out) {
       }
     kinds = detail::guess_kinds(free[0], after);
   }
-  if (!detail::start_with(vocab, kinds, bits)) kinds = 0;
+  kinds = detail::start_with(vocab, kinds, bits);
   detail::Start start(vocab, kinds, (kinds & ~free[0]) != 0);
   const TrieNode* node = vocab.nodes() + 1;
   const TrieNode* const end = vocab.nodes() + vocab.num_nodes();

@@ -33,7 +33,7 @@ struct VocabularyHeader {
   std::uint32_t magic, version, total_size, vocab_size, mask_words, mask_stride, num_nodes, num_ordered, num_eos,
       num_duplicates, num_long, max_token_len, num_classes, bos, pad, unk;
   std::uint32_t nodes, order, class_masks, text_mask, token_offsets, token_bytes, flags, eos, byte_class,
-      duplicates, long_tokens;
+      duplicates, long_tokens, num_slices, slices, slice_masks;
 };
 
 /// A view of the image. `vocabulary()` gives the one of this controller.
@@ -76,6 +76,11 @@ class Vocabulary {
   const std::uint32_t* text_mask() const { return section<std::uint32_t>(header().text_mask); }
   const std::uint32_t* class_mask(unsigned bit) const {
     return section<std::uint32_t>(header().class_masks) + bit * header().mask_stride;
+  }
+  /// Sets of kinds; the tokens of text that have no others are the masks in the same order.
+  std::span<const Signature> slices() const { return {section<Signature>(header().slices), header().num_slices}; }
+  const std::uint32_t* slice_mask(std::size_t number) const {
+    return section<std::uint32_t>(header().slice_masks) + number * header().mask_stride;
   }
   ByteClasses classes() const { return {section<std::uint8_t>(header().byte_class), header().num_classes}; }
 
