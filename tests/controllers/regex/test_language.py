@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Callable
 
@@ -16,7 +15,7 @@ from tests.controllers.regex.engine import Engine, Refused
 from tests.controllers.regex.patterns import ALPHABET, MARK, Pattern, patterns
 
 fuzzing = settings(
-    max_examples=int(os.environ.get("AICI_FUZZ_EXAMPLES", "150")),
+    max_examples=150,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
