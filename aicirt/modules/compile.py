@@ -1,8 +1,9 @@
 """Compile a module in a child process, so that a bad one costs a bounded amount of time and memory.
 
-``python -m aicirt.modules.compile WASM ARTIFACT LIMITS`` checks, rewrites and compiles the
-file and writes the artifact; it prints one line of JSON, ``{"info": ...}`` or
-``{"error": [code, message, detail]}``. LIMITS is JSON of `CompileLimits` and `Limits`.
+``python -m aicirt.modules.compile WASM ARTIFACT LIMITS PARENT`` checks, rewrites and compiles
+the file and writes the artifact; it prints one line of JSON, ``{"info": ...}`` or
+``{"error": [code, message, detail]}``. LIMITS is JSON of `Limits` and `CompileLimits`, PARENT the
+process id of the caller, with whom it ends.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ async def compile_in_child_async(
 
 def _command(wasm: Path, artifact: Path, limits: Limits | None, cost: CompileLimits) -> list[str]:
     both = json.dumps([asdict(limits or Limits()), asdict(cost)])
-    return [sys.executable, "-P", "-m", "aicirt.modules.compile", str(wasm), str(artifact), both]
+    return [sys.executable, "-P", "-m", "aicirt.modules.compile", str(wasm), str(artifact), both, str(os.getpid())]
 
 
 def _environment() -> dict[str, str]:
@@ -154,8 +155,13 @@ def _compile(wasm_path: Path, artifact: Path, limits: Limits, cost: CompileLimit
     return info
 
 
-def _limit_child(cost: CompileLimits) -> None:
+def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)  # it died while this process was starting, so that no signal will come
+
+
+def _limit_child(cost: CompileLimits) -> None:
     used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + cost.memory_bytes, used + cost.memory_bytes))
     # the soft limit sends SIGXCPU, which says why; a second later comes SIGKILL
@@ -177,4 +183,5 @@ def _answer(wasm: str, artifact: str, both: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_answer(*sys.argv[1:])))
+    _die_with(int(sys.argv[4]))
+    print(json.dumps(_answer(*sys.argv[1:4])))

@@ -119,8 +119,7 @@ compile_in_child(Path({str(wasm)!r}), Path({str(artifact)!r}))
     while not (children := _children(parent.pid)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    time.sleep(0.4)  # it has said whom to die with
-    parent.kill()
+    parent.kill()  # perhaps before the child has said whom to die with
     parent.wait()
     while any(Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z" for pid in children):
         assert time.monotonic() < deadline

@@ -40,9 +40,12 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (!begun) {
         begun = 1;
         printf("the answer begins with: %s\n", text);
-        uint32_t count = aici_tokenize(text, text_len);
-        if (count > MAX_TEXT) count = MAX_TEXT;
-        aici_read(AICI_TOKENIZED, 0, forced, count * sizeof(forced[0]));
+        uint32_t count = aici_tokenize(text, text_len); /* never more tokens than bytes */
+        if (count == AICI_NO_TOKENS) {
+            static const char message[] = "this model's tokenizer cannot spell the text";
+            aici_fail(message, sizeof(message) - 1);
+        }
+        aici_read(AICI_TOKENIZED, 0, forced, sizeof(forced));
         result.verb = AICI_SPLICE;
         result.ff_tokens = (uint32_t)(uintptr_t)forced;
         result.num_ff_tokens = count;

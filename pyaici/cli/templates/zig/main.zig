@@ -44,9 +44,13 @@ export fn aici_mid_process() *aici.MidResult {
         aici.log("the answer begins with: ");
         aici.log(text);
         aici.log("\n");
-        const count = aici.tokenize(text.ptr, text.len);
-        _ = aici.read(aici.TOKENIZED, 0, &forced, @min(count, forced.len) * 4);
-        result = .{ .verb = aici.SPLICE, .ff_tokens = aici.address(&forced), .num_ff_tokens = @min(count, forced.len) };
+        const count = aici.tokenize(text.ptr, text.len); // never more tokens than bytes
+        if (count == aici.NO_TOKENS) {
+            const message = "this model's tokenizer cannot spell the text";
+            aici.fail(message, message.len);
+        }
+        _ = aici.read(aici.TOKENIZED, 0, &forced, @sizeOf(@TypeOf(forced)));
+        result = .{ .verb = aici.SPLICE, .ff_tokens = aici.address(&forced), .num_ff_tokens = count };
     } else if (free_tokens < max_free_tokens) {
         free_tokens += 1;
         result = .{ .verb = aici.SAMPLE, .row_kind = aici.ROW_ALL };
