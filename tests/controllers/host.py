@@ -5,6 +5,7 @@ What the runtime does around it (processes, rows in shared memory, deadlines) ha
 
 from __future__ import annotations
 
+import gc
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aicirt.errors import ControllerFailed
+from aicirt.errors import ControllerFailed, VocabularyError
 from aicirt.vocab import VocabularyImage, build_image
 from aicirt.vocab.spell import Speller
 from aicirt.wasm import Engine, Export, GuestExit, Instance, Limits, Linker, Program, Ticker, host_functions
@@ -26,7 +27,7 @@ CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CA
 CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 EVERYTHING = {**dict.fromkeys(range(1, 9), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
 
-_ANY_VERSION = 0xFFFFFFFF
+_ANY_VERSION = _NO_TOKENS = 0xFFFFFFFF
 _MID = struct.Struct("<5I2f4I")
 
 
@@ -285,7 +286,10 @@ def _vocabulary(guest: Instance) -> int:
 def _tokenize(guest: Instance, src: int, length: int) -> int:
     owner: Guest = guest.owner
     owner.tokenized.append(guest.read(src, length))
-    tokens = owner.vocab.tokenize(owner.tokenized[-1])
+    try:
+        tokens = owner.vocab.tokenize(owner.tokenized[-1])
+    except VocabularyError:
+        return _NO_TOKENS
     owner.sources[TOKENIZED] = np.array(tokens, "<u4").tobytes()
     return len(tokens)
 
@@ -335,14 +339,16 @@ _CALLS: dict[str, Callable[..., Any]] = {
 class Host:
     """The engine and linker of a test process; `with host:` around guests."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.engine = Engine(limits or Limits())
+    def __init__(self) -> None:
+        self.engine = Engine(Limits())
         self.ticker = Ticker(self.engine)
         self.linker = Linker(self.engine, host_functions(_CALLS, timed=_CALLS.keys()))
+        self.programs: list[Program] = []
 
     def compile(self, wasm: bytes) -> Program:
         """A program, for `Guest`."""
-        return Program.compile(self.linker, wasm)
+        self.programs.append(Program.compile(self.linker, wasm))
+        return self.programs[-1]
 
     def __enter__(self) -> Host:
         self.ticker.__enter__()
@@ -350,3 +356,9 @@ class Host:
 
     def __exit__(self, *exc: object) -> None:
         self.ticker.__exit__(*exc)  # type: ignore[arg-type]
+        self.ticker.close()
+        gc.collect()  # guests that a test left open go before their program
+        for program in self.programs:
+            program.close()
+        self.linker.close()
+        self.engine.close()

@@ -85,6 +85,8 @@ class TestYesNo:
     def test_refuses(self, program: Callable[[str], Program], vocab: Vocab, name: str) -> None:
         with pytest.raises(ControllerFailed, match="takes no argument"):
             Guest(program(name), vocab, "maybe")
+        with pytest.raises(ControllerFailed, match="cannot spell the answers"):
+            Guest(program(name), Vocab([b"Y", b"o"]))
         with pytest.raises(ControllerFailed, match="belongs to neither answer"):
             Guest(program(name), vocab).step([vocab.tokens.index(b"Nothing")])
 
@@ -134,6 +136,20 @@ class TestChoice:
             assert (mid.kind, mid.token) == (TOKEN, vocab.tokens.index(word))
             tokens = [mid.token]
         assert slow.step(tokens).row.verb == STOP
+
+    def test_first_answers_are_ready(self, program: Callable[[str], Program], vocab: Vocab) -> None:
+        """The constructor, whose work serves many sequences, asks the tokenizer; the first step need not."""
+        guest = Guest(program("choice"), vocab, '["Yes big", "Yes bigé"]')
+        asked = len(guest.tokenized)
+        assert asked > 0
+        tokens = guest.step().row.tokens
+        assert [vocab.tokens[t] for t in tokens] == [b"Yes", b" big"]
+        guest.step(tokens)
+        assert len(guest.tokenized) == asked
+
+    def test_impossible_texts_are_refused(self, program: Callable[[str], Program]) -> None:
+        with pytest.raises(ControllerFailed, match="no token of the vocabulary continues it"):
+            Guest(program("choice"), Vocab([b"a", b"b"]), "c")
 
     def test_a_forced_token_may_be_overruled(self, program: Callable[[str], Program], vocab: Vocab) -> None:
         guest = Guest(program("choice"), vocab, "Yes big", capabilities={CAP_TOKENIZER: 1})
