@@ -95,7 +95,8 @@ async def compile_in_child_async(
 
 def _command(wasm: Path, artifact: Path, limits: Limits | None, cost: CompileLimits) -> list[str]:
     both = json.dumps([asdict(limits or Limits()), asdict(cost)])
-    return [sys.executable, "-P", "-m", "aicirt.modules.compile", str(wasm), str(artifact), both, str(os.getpid())]
+    program = [sys.executable, "-P", "-m", "aicirt.modules.compile"]
+    return [*program, str(wasm), str(artifact), both, str(os.getpid())]
 
 
 def _environment() -> dict[str, str]:
