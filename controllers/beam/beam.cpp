@@ -1,10 +1,10 @@
 // beam: beam search, as a controller.
 //
-// The argument is the number of branches and the number of tokens: "4 24". Each round every branch samples its
-// most likely token, hears which others were likely, and writes all of them, with the log-probability of the whole
-// text up to them, into a variable that the branches share. When all have written, each finds the best candidates
-// in it: a branch that has none of these stops, one that has several forks. A branch whose candidate is not
-// the token that was sampled takes that back. In the end the best branch is left.
+// The argument is the number of branches and the number of tokens: "4 24". Each round every branch samples
+// its most likely token, hears which others were likely, and writes all of them, with the log-probability of
+// the whole text up to them, into a variable that the branches share. When all have written, each finds the
+// best candidates in it: a branch that has none of these stops, one that has several forks. A branch whose
+// candidate is not the token that was sampled takes that back. In the end the best branch is left.
 #include <algorithm>
 #include <cstdio>
 
@@ -40,10 +40,13 @@ class Beam : public aici::Controller {
     using enum aici::Capability;
     for (aici::Capability needed : {fork, backtrack, ff_tokens, suspend, logprobs})
       if (aici::capability(needed) == 0)
-        aici::fail("beam needs an engine that can fork, take tokens back, suspend and tell log-probabilities");
-    if (aici::capability(top_k) < top()) aici::fail("the engine does not tell enough of the most likely tokens for beam");
+        aici::fail(
+            "beam needs an engine that can fork, take tokens back, suspend and tell log-probabilities");
+    if (aici::capability(top_k) < top())
+      aici::fail("the engine does not tell enough of the most likely tokens for beam");
     // In the round of a decision, branches that fork and branches that stop are alive together.
-    if (aici::capability(max_forks) < 2 * settings_.width) aici::fail("the runtime does not allow so many branches");
+    if (aici::capability(max_forks) < 2 * settings_.width)
+      aici::fail("the runtime does not allow so many branches");
   }
 
   aici::PostResult post_process(std::span<const aici::TokenId> tokens) {
@@ -63,7 +66,8 @@ class Beam : public aici::Controller {
   aici::MidResult mid_process(std::span<const aici::SeqId> fork_group) {
     if (mine_.empty()) return sample();
     // The first of the group is the branch that forked, the others are its children, in order.
-    const auto place = std::find(fork_group.begin(), fork_group.end(), aici::self_seq_id()) - fork_group.begin();
+    const auto place =
+        std::find(fork_group.begin(), fork_group.end(), aici::self_seq_id()) - fork_group.begin();
     const Candidate chosen = mine_[mine_.size() > 1 ? static_cast<std::size_t>(place) : 0];
     mine_.clear();
     score_ = chosen.score;
@@ -106,7 +110,8 @@ class Beam : public aici::Controller {
 
   aici::PreResult decide(std::vector<Candidate> all) {
     keep_best(&all, settings_.width);
-    const bool all_ended = std::all_of(all.begin(), all.end(), [](const Candidate& c) { return c.token == kEnd; });
+    const bool all_ended =
+        std::all_of(all.begin(), all.end(), [](const Candidate& c) { return c.token == kEnd; });
     last_ = ++round_ == settings_.length || all_ended;
     if (last_) all.resize(1);
     announced_ = false;
@@ -114,7 +119,8 @@ class Beam : public aici::Controller {
     for (const Candidate& candidate : all)
       if (candidate.branch == aici::self_seq_id()) mine_.push_back(candidate);
     if (mine_.empty()) {
-      std::printf("round %u: cut, the worst that goes on has %.2f\n", round_, static_cast<double>(all.back().score));
+      std::printf("round %u: cut, the worst that goes on has %.2f\n", round_,
+                  static_cast<double>(all.back().score));
       return aici::PreResult::stop();
     }
     if (last_) std::printf("the best: %.2f\n", static_cast<double>(mine_[0].score));
@@ -126,12 +132,12 @@ class Beam : public aici::Controller {
   Settings settings_;
   aici::TokenSet text_;
   std::uint32_t round_ = 0, alive_ = 1;
-  float score_ = 0;             ///< log-probability of the text that is settled
-  aici::TokenId sampled_ = 0;   ///< the token that was sampled in this round
-  bool announced_ = false;      ///< this branch has written its candidates of this round
-  bool ended_ = false;          ///< the text of this branch is complete; its score stays
-  bool last_ = false;           ///< the search is over
-  std::vector<Candidate> mine_; ///< chosen candidates of this branch: the texts that it shall become
+  float score_ = 0;              ///< log-probability of the text that is settled
+  aici::TokenId sampled_ = 0;    ///< the token that was sampled in this round
+  bool announced_ = false;       ///< this branch has written its candidates of this round
+  bool ended_ = false;           ///< the text of this branch is complete; its score stays
+  bool last_ = false;            ///< the search is over
+  std::vector<Candidate> mine_;  ///< chosen candidates of this branch: the texts that it shall become
 };
 
 }  // namespace

@@ -41,8 +41,9 @@ std::uint32_t branches_of(const std::vector<Candidate>& candidates) {
 
 void keep_best(std::vector<Candidate>* candidates, std::uint32_t count) {
   for (std::size_t i = 0; i < candidates->size() && i < count; i++) {
-    const auto best = std::max_element(candidates->begin() + static_cast<std::ptrdiff_t>(i), candidates->end(),
-                                       [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+    const auto best =
+        std::max_element(candidates->begin() + static_cast<std::ptrdiff_t>(i), candidates->end(),
+                         [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
     std::rotate(candidates->begin() + static_cast<std::ptrdiff_t>(i), best, best + 1);
   }
   if (candidates->size() > count) candidates->resize(count);

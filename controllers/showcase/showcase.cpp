@@ -132,7 +132,8 @@ class Showcase : public aici::Controller {
   }
 
   std::optional<MidResult> act(unsigned scene) {
-    if (scene < 3) return say("mid_process: sampled at temperature 0.5"), MidResult::sample(set_).with_temperature(0.5f);
+    if (scene < 3)
+      return say("mid_process: sampled at temperature 0.5"), MidResult::sample(set_).with_temperature(0.5f);
     const std::uint32_t version = aici::set_variable("story", written_);
     say("variable story = \"%s\", version %u", written_.c_str(), version);
     return say("mid_process: Stop"), MidResult::stop();
@@ -166,7 +167,8 @@ class Showcase : public aici::Controller {
       return MidResult::biases(std::move(biases));
     }
     const auto eos = aici::vocabulary().special_token(aici::SpecialToken::eos);
-    if (scene == 2 && eos) return say("mid_process: token %u is forced, the end", *eos), MidResult::force(*eos);
+    if (scene == 2 && eos)
+      return say("mid_process: token %u is forced, the end", *eos), MidResult::force(*eos);
     say("mid_process: aici_stop");
     aici::stop();
   }
@@ -175,7 +177,8 @@ class Showcase : public aici::Controller {
     for (;;) {
       const auto votes = aici::get_variable("votes");
       const std::string more = (votes ? votes->value : std::string()) + written_;
-      if (aici::set_variable_if("votes", more, votes ? votes->version : 0)) return say("votes:%s", more.c_str());
+      if (aici::set_variable_if("votes", more, votes ? votes->version : 0))
+        return say("votes:%s", more.c_str());
     }
   }
 

@@ -120,7 +120,8 @@ void AnswerCache::unpack(const Entry& entry, TokenSet& out) const {
   const auto* place = reinterpret_cast<const std::uint16_t*>(entry.data.get() + blocks(mask_words_));
   for (std::size_t block = 0; block < blocks(mask_words_); block++) {
     std::uint32_t* const words = out.data() + block * kBlock;
-    for (std::uint32_t left = entry.data[block]; left != 0; left--, place++) words[*place >> 5] ^= 1u << (*place & 31);
+    for (std::uint32_t left = entry.data[block]; left != 0; left--, place++)
+      words[*place >> 5] ^= 1u << (*place & 31);
   }
 }
 

@@ -9,7 +9,9 @@ void fail_forbidden(TokenId token) {
 }
 
 void fail_stuck() {
-  fail("the constraint allows no token here: its text cannot end, and no token of the vocabulary continues it");
+  fail(
+      "the constraint allows no token here: its text cannot end, and no token of the vocabulary continues "
+      "it");
 }
 
 bool may_force() { return capability(Capability::tokenizer) != 0; }

@@ -24,7 +24,9 @@ std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count,
 [[clang::no_destroy]] constinit std::vector<Top> tops;
 [[clang::no_destroy]] constinit MidResult last_result = MidResult::stop();
 
-std::uint32_t address(const void* p) { return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(p)); }
+std::uint32_t address(const void* p) {
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(p));
+}
 
 }  // namespace
 
@@ -38,9 +40,7 @@ std::span<const SeqId> Step::fork_group() const {
   return whole_list(arg_.group, AICI_INLINE_GROUP, arg_.num_group, AICI_GROUP, &long_group);
 }
 
-std::span<const Top> Step::top() const {
-  return whole_list<Top>(nullptr, 0, arg_.num_top, AICI_TOP, &tops);
-}
+std::span<const Top> Step::top() const { return whole_list<Top>(nullptr, 0, arg_.num_top, AICI_TOP, &tops); }
 
 MidResult MidResult::row(std::uint32_t kind, std::uint32_t row, std::uint32_t length) {
   MidResult result(AICI_SAMPLE);

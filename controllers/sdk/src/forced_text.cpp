@@ -34,7 +34,8 @@ constexpr Kind kKinds[] = {
 };
 /// The same beyond ASCII: letters of both cases and of neither, marks, digits, punctuation, spaces, symbols.
 constexpr std::string_view kCharacters[] = {
-    "é", "É", "\u00a0", "\u0301", "а", "ب", "٣", "ब", "—", "\u2028", "あ", "\u3000", "中", "한", "\uff21", "😀",
+    "é", "É",      "\u00a0", "\u0301", "а",  "ب",  "٣",      "ब",
+    "—", "\u2028", "あ",     "\u3000", "中", "한", "\uff21", "😀",
 };
 
 /// Samples of the texts that may follow.
@@ -91,7 +92,8 @@ const TrieNode* child(const TrieNode* node, std::uint8_t byte) {
 /// The node that `text` leads to, or null.
 const TrieNode* find_node(std::string_view text) {
   const TrieNode* node = vocabulary().nodes();
-  for (std::size_t i = 0; i < text.size() && node != nullptr; i++) node = child(node, static_cast<std::uint8_t>(text[i]));
+  for (std::size_t i = 0; i < text.size() && node != nullptr; i++)
+    node = child(node, static_cast<std::uint8_t>(text[i]));
   return node;
 }
 
@@ -110,7 +112,8 @@ bool goes_on(std::string_view text, const ByteSet& next) {
   const Vocabulary& vocab = vocabulary();
   for (TokenId token : vocab.long_tokens()) {
     const std::string_view bytes = vocab.token(token);
-    if (bytes.size() > text.size() && bytes.starts_with(text) && next.has(static_cast<std::uint8_t>(bytes[text.size()])))
+    if (bytes.size() > text.size() && bytes.starts_with(text) &&
+        next.has(static_cast<std::uint8_t>(bytes[text.size()])))
       return true;
   }
   return false;

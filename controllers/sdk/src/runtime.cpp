@@ -9,7 +9,9 @@
 #include "aici.h"
 
 namespace {
-[[noreturn]] void fail(const char* message) { aici_fail(message, static_cast<std::uint32_t>(std::strlen(message))); }
+[[noreturn]] void fail(const char* message) {
+  aici_fail(message, static_cast<std::uint32_t>(std::strlen(message)));
+}
 }  // namespace
 
 _LIBCPP_BEGIN_NAMESPACE_STD

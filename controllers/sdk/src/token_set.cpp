@@ -57,7 +57,8 @@ bool TokenSet::has_text() const {
 
 std::uint32_t TokenSet::count() const {
   std::uint32_t count = 0;
-  for (std::uint32_t w = 0; w < words_; w++) count += static_cast<std::uint32_t>(__builtin_popcount(bits_[w]));
+  for (std::uint32_t w = 0; w < words_; w++)
+    count += static_cast<std::uint32_t>(__builtin_popcount(bits_[w]));
   return count;
 }
 

@@ -5,7 +5,8 @@
 namespace aici::detail {
 
 MidResult as_result(std::vector<float>&& biases) {
-  if (biases.size() != vocabulary().size()) fail("a controller must give one bias for every token of the vocabulary");
+  if (biases.size() != vocabulary().size())
+    fail("a controller must give one bias for every token of the vocabulary");
   if (!std::all_of(biases.begin(), biases.end(), [](float bias) { return bias == 0 || bias == kForbidden; }))
     return MidResult::dense(std::move(biases));
   TokenSet allowed;

@@ -35,7 +35,9 @@ const Vocabulary& vocabulary() {
     const char* image = static_cast<const char*>(aici_vocabulary());
     const auto* header = reinterpret_cast<const VocabularyHeader*>(image);
     if (header->magic != kMagic || header->version != kVersion)
-      fail("the host's vocabulary image has another format than this controller's SDK: rebuild the controller");
+      fail(
+          "the host's vocabulary image has another format than this controller's SDK: rebuild the "
+          "controller");
     mapped = Vocabulary(image);
     ready = true;
   }

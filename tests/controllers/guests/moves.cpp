@@ -22,7 +22,8 @@ class Moves {
     while (!argument.empty()) {
       std::string_view line = take(&argument, '\n');
       const int state = digit(take(&line, ' '));
-      if (static_cast<std::size_t>(state) >= places_.size()) places_.resize(static_cast<std::size_t>(state) + 1);
+      if (static_cast<std::size_t>(state) >= places_.size())
+        places_.resize(static_cast<std::size_t>(state) + 1);
       Place& place = places_[static_cast<std::size_t>(state)];
       place.may_end = take(&line, ' ') == "1";
       while (!line.empty()) {
@@ -64,7 +65,8 @@ class Moves {
 
 class Player : public aici::RecognizerController<aici::StringStack<Moves>> {
  public:
-  explicit Player(std::string_view argument) : RecognizerController(aici::StringStack<Moves>(Moves(argument))) {}
+  explicit Player(std::string_view argument)
+      : RecognizerController(aici::StringStack<Moves>(Moves(argument))) {}
 };
 
 }  // namespace

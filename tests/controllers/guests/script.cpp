@@ -56,12 +56,13 @@ class Script : public aici::Controller {
 
   aici::MidResult mid_process(std::span<const aici::SeqId> fork_group) {
     const aici::Step& step = aici::step();
-    std::printf("seq=%u step=%u sampled=%d backtrack=%u logprob=%.2f mass=%.2f ", aici::self_seq_id(), step.number(),
-                step.sampled(), step.backtrack(), static_cast<double>(step.logprob()),
+    std::printf("seq=%u step=%u sampled=%d backtrack=%u logprob=%.2f mass=%.2f ", aici::self_seq_id(),
+                step.number(), step.sampled(), step.backtrack(), static_cast<double>(step.logprob()),
                 static_cast<double>(step.allowed_mass()));
     show("tokens", step.tokens());
     show("group", fork_group);
-    for (const aici::Top& top : step.top()) std::printf("%u:%.2f ", top.token, static_cast<double>(top.logprob));
+    for (const aici::Top& top : step.top())
+      std::printf("%u:%.2f ", top.token, static_cast<double>(top.logprob));
     std::printf("\n");
     const Words words = obey("mid");
     const std::string& what = words[1];
@@ -81,7 +82,8 @@ class Script : public aici::Controller {
       set.allow(tokens);
       return aici::MidResult::sample(std::move(set)).with_temperature(0.5f).with_top(3);
     }
-    if (what == "sparse") return aici::MidResult::biases({{tokens[0], 1.5f}, {tokens[1], aici::kForbidden}}, aici::kForbidden);
+    if (what == "sparse")
+      return aici::MidResult::biases({{tokens[0], 1.5f}, {tokens[1], aici::kForbidden}}, aici::kForbidden);
     if (what == "dense") return aici::MidResult::dense(std::vector<float>(aici::vocabulary().size(), 0.25f));
     if (what == "splice")
       return aici::MidResult::splice(tokens[0], std::vector<aici::TokenId>(tokens.begin() + 1, tokens.end()));
@@ -93,7 +95,8 @@ class Script : public aici::Controller {
   Words obey(const char* callback) {
     while (next_ < lines_.size()) {
       Words words = split(lines_[next_], ' ');
-      if (words[0] != callback) aici::fail(std::string(callback) + " is called, the script says " + lines_[next_]);
+      if (words[0] != callback)
+        aici::fail(std::string(callback) + " is called, the script says " + lines_[next_]);
       next_++;
       if (!act(words)) return words;
     }
@@ -120,10 +123,11 @@ class Script : public aici::Controller {
     } else if (what == "vocabulary") {
       const aici::Vocabulary& v = aici::vocabulary();
       show("eos", v.eos());
-      for (aici::SpecialToken which : aici::kSpecialTokens) std::printf("%d ", static_cast<int>(v.special_token(which).value_or(-1)));
+      for (aici::SpecialToken which : aici::kSpecialTokens)
+        std::printf("%d ", static_cast<int>(v.special_token(which).value_or(-1)));
       for (aici::TokenId t = 0; t < v.size(); t++)
-        std::printf("[%.*s%s%s]", static_cast<int>(v.token(t).size()), v.token(t).data(), v.is_special(t) ? " special" : "",
-                    v.is_eos(t) ? " eos" : "");
+        std::printf("[%.*s%s%s]", static_cast<int>(v.token(t).size()), v.token(t).data(),
+                    v.is_special(t) ? " special" : "", v.is_eos(t) ? " eos" : "");
       std::printf("\n");
     } else if (what == "log") {
       aici::log("logged\n");

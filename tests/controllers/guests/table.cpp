@@ -1,8 +1,8 @@
 // A recognizer whose automaton is the controller argument, walked in every way that the SDK offers.
 //
 // Argument: the way (1 byte), a number (1 byte), for each state a byte of flags (1 << SpecialToken) and 256
-// bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has 512 times
-// the number of bytes.
+// bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has
+// 512 times the number of bytes.
 #include <cstdio>
 
 #include "aici/sdk.hpp"
@@ -17,7 +17,9 @@ struct Table {
   State initial() const { return 1; }
   State append(State s, std::uint8_t b) const { return rows[s * 257 + 1 + b]; }
   bool byte_allowed(State s, std::uint8_t b) const { return append(s, b) != 0; }
-  bool special_allowed(State s, aici::SpecialToken t) const { return rows[s * 257] >> static_cast<unsigned>(t) & 1; }
+  bool special_allowed(State s, aici::SpecialToken t) const {
+    return rows[s * 257] >> static_cast<unsigned>(t) & 1;
+  }
 };
 
 struct Combined : Table {  // one call per byte
@@ -27,7 +29,8 @@ struct Combined : Table {  // one call per byte
 struct Signed : Combined {  // with loop signatures
   aici::Signature loop_signature(State s) {
     if (!known[s]) {
-      signatures[s] = aici::find_loop_signature(static_cast<Combined&>(*this), s, aici::vocabulary().classes());
+      signatures[s] =
+          aici::find_loop_signature(static_cast<Combined&>(*this), s, aici::vocabulary().classes());
       known[s] = true;
     }
     return signatures[s];

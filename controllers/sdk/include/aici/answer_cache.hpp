@@ -20,7 +20,8 @@ struct Answer {
   std::span<const std::uint32_t> words;
 };
 
-/// Remembers answers under 64-bit keys, the least recently used ones going first when `budget` bytes are full.
+/// Remembers answers under 64-bit keys, the least recently used ones going first when `budget` bytes are
+/// full.
 ///
 /// A mask of a large vocabulary has 16 KiB and more, but most masks of a constraint are much alike, allow
 /// little, or forbid little text. So a mask is kept as the tokens in which it differs from another, from

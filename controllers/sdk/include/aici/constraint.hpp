@@ -175,7 +175,9 @@ template <class R>
 class Constraint {
  public:
   explicit Constraint(R recognizer, ConstraintOptions options = {})
-      : cursor_(std::move(recognizer)), cache_(options.cache_bytes), prepared_states_(options.prepared_states) {}
+      : cursor_(std::move(recognizer)),
+        cache_(options.cache_bytes),
+        prepared_states_(options.prepared_states) {}
 
   /// For controllers' constructors, before anything is appended: finds the answers for the states that most
   /// texts begin with. All sequences with the same argument start from what a constructor

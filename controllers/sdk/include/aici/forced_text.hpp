@@ -1,23 +1,26 @@
 // forced_text.hpp - text that a constraint leaves no choice about, and the tokens that it is sure to become.
 //
-// If a constraint forces the bytes F, sampling them token by token is a waste: they can be appended at once. But
-// as which tokens? A model knows text in the one way in which its tokenizer splits it ("canonical"), and that way
-// may depend on what follows: F = `{"na` and the `me":` that follows later may be the token `name`. So:
+// If a constraint forces the bytes F, sampling them token by token is a waste: they can be appended at once.
+// But as which tokens? A model knows text in the one way in which its tokenizer splits it ("canonical"), and
+// that way may depend on what follows: F = `{"na` and the `me":` that follows later may be the token `name`.
+// So:
 //
 //   A token of F is settled if it is in the canonical tokens of F + X for every X that may follow.
 //   Settled tokens are spliced. The rest of F is sampled under masks, byte by byte constrained.
 //
-// How the settled tokens are found. In the tokens of F + X at most one token U lies over the edge between F and X;
-// it consists of F's last bytes, from offset j on, and at least one byte of X. Where the tokens of a
+// How the settled tokens are found. In the tokens of F + X at most one token U lies over the edge between F
+// and X; it consists of F's last bytes, from offset j on, and at least one byte of X. Where the tokens of a
 // text meet, byte pair encoding, Unigram and longest match split both sides as if they stood alone: the
-// tokens before U are those of F[0 .. j]. So only those j matter where F[j ..] is the beginning of a longer token
-// that goes on with a byte which may follow; the vocabulary's trie tells. The settled tokens are the
+// tokens before U are those of F[0 .. j]. So only those j matter where F[j ..] is the beginning of a longer
+// token that goes on with a byte which may follow; the vocabulary's trie tells. The settled tokens are the
 // common beginning of tokenize(F) and of tokenize(F[0 .. j]) for each such j. (If j is inside a
-// character, F[0 .. j] is no text; then the token before U ends at j too, and its possible starts take j's place.)
+// character, F[0 .. j] is no text; then the token before U ends at j too, and its possible starts take j's
+// place.)
 //
-// Most tokenizers first cut text into words, by a pattern that may look ahead (`\s+(?!\S)`), so that the split
-// of F's end can change without a token over the edge. Therefore F is also tokenized with a sample behind it of
-// every kind of text that may follow, going by its first byte, and the common beginning is taken of these too.
+// Most tokenizers first cut text into words, by a pattern that may look ahead (`\s+(?!\S)`), so that the
+// split of F's end can change without a token over the edge. Therefore F is also tokenized with a sample
+// behind it of every kind of text that may follow, going by its first byte, and the common beginning is taken
+// of these too.
 //
 // If nothing may follow F, all of its tokens are settled.
 #pragma once

@@ -112,7 +112,8 @@ Signature find_loop_signature(F& f, typename F::State state, ByteClasses classes
   for (unsigned b = 0; b < 128; b++) {
     const Signature bit = 1u << classes.of[b];
     for (std::size_t i = 0; i < home.count && !(leaves & bit); i++)
-      if (!try_append(f, home.state[i], static_cast<std::uint8_t>(b), &next) || !home.has(next)) leaves |= bit;
+      if (!try_append(f, home.state[i], static_cast<std::uint8_t>(b), &next) || !home.has(next))
+        leaves |= bit;
   }
   Signature stays = ((1u << classes.count) - 1) & ~leaves;
   detail::FewStates<State> reached = home;

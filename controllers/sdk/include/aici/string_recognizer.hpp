@@ -119,8 +119,8 @@ class StringStack final : public Recognizer {
     std::make_heap(strings.begin(), strings.end());
     std::sort_heap(strings.begin(), strings.end());  // a sixth of the code of std::sort
     strings.erase(std::unique(strings.begin(), strings.end()), strings.end());
-    ways_.push_back({state, static_cast<std::uint32_t>(lists_.size()), 0,
-                     static_cast<std::uint32_t>(strings.size()), 0});
+    ways_.push_back(
+        {state, static_cast<std::uint32_t>(lists_.size()), 0, static_cast<std::uint32_t>(strings.size()), 0});
     lists_.push_back(std::move(strings));
   }
 

@@ -30,8 +30,8 @@ static_assert(sizeof(TrieNode) == 16);
 
 /// The words of the image's header. Offsets count from the header.
 struct VocabularyHeader {
-  std::uint32_t magic, version, total_size, vocab_size, mask_words, mask_stride, num_nodes, num_ordered, num_eos,
-      num_duplicates, num_long, max_token_len, num_classes, bos, pad, unk;
+  std::uint32_t magic, version, total_size, vocab_size, mask_words, mask_stride, num_nodes, num_ordered,
+      num_eos, num_duplicates, num_long, max_token_len, num_classes, bos, pad, unk;
   std::uint32_t nodes, order, class_masks, text_mask, token_offsets, token_bytes, flags, eos, byte_class,
       duplicates, long_tokens, num_slices, slices, slice_masks;
 };
@@ -78,7 +78,9 @@ class Vocabulary {
     return section<std::uint32_t>(header().class_masks) + bit * header().mask_stride;
   }
   /// Sets of kinds; the tokens of text that have no others are the masks in the same order.
-  std::span<const Signature> slices() const { return {section<Signature>(header().slices), header().num_slices}; }
+  std::span<const Signature> slices() const {
+    return {section<Signature>(header().slices), header().num_slices};
+  }
   const std::uint32_t* slice_mask(std::size_t number) const {
     return section<std::uint32_t>(header().slice_masks) + number * header().mask_stride;
   }
