@@ -23,6 +23,9 @@
 // of these too.
 //
 // If nothing may follow F, all of its tokens are settled.
+//
+// An engine that takes no ff_tokens gets settled tokens too, but one at a time, each as the only token that
+// may be sampled. If the host has no exact tokenizer for the model (Capability::tokenizer), nothing is forced.
 #pragma once
 
 #include <cstddef>

@@ -18,9 +18,9 @@ namespace aici {
 ///   void push_byte(b)          if the top state goes by `b` to X: push X. Called only where `b` is allowed.
 ///   void pop_bytes(n)          pop n states
 ///   void collapse()            drop all states below the top: bytes that were pushed are final now
-///   bool byte_allowed(b)       does the top state go by `b` to a state from which a match can still be
-///   reached? bool special_allowed(t)    the same for a special token; `eos` asks whether the text may end
-///   here void trie_finished()       the walk is over; the stack is as high as it was when the walk began
+///   bool byte_allowed(b)       does the top state go by `b` to one from which a match can be reached?
+///   bool special_allowed(t)    the same for a special token; `eos`: may the text end here?
+///   void trie_finished()       the walk is over; the stack is as high as when it began
 ///   bool try_push_byte(b)      byte_allowed and push_byte in one
 template <class R>
 concept ByteStack = requires(R& r, std::uint8_t byte, std::uint32_t count, SpecialToken token) {
