@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -68,7 +69,9 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
     )
     parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
+    # of a daemon that belongs to one process: ends with it, and then removes this folder
     parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     logging.basicConfig(
         level=args.log_level.upper(),
@@ -84,7 +87,10 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
     store = ModuleStore(args.store) if args.store else ModuleStore()
 
     async def serve() -> None:
-        await Supervisor(args.socket, store, config, args.workers).run(args.ready_fd, args.owner_pid)
+        supervisor = Supervisor(args.socket, store, config, args.workers)
+        await supervisor.run(args.ready_fd, args.owner_pid)
+        if supervisor.orphaned and args.folder is not None:
+            shutil.rmtree(args.folder, ignore_errors=True)  # an owner that lives does it, and wants the log
 
     try:
         asyncio.run(serve())

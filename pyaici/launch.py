@@ -34,6 +34,7 @@ class Daemon:
         read_fd, write_fd = os.pipe()
         command = [sys.executable, "-m", "aicirt", "--socket", str(self.socket_path)]
         command += ["--ready-fd", str(write_fd), "--owner-pid", str(os.getpid()), "--log-level", "warning"]
+        command += ["--folder", str(self._folder)]
         if workers is not None:
             command += ["--workers", str(workers)]
         if store is not None:

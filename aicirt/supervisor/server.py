@@ -33,6 +33,8 @@ class Supervisor:
         self.templates = Templates(store)
         self.vocabularies = Vocabularies()
         self.num_clients = 0
+        #: the process that this daemon belonged to has ended
+        self.orphaned = False
         self._path = socket_path
         self._config = config
         self._num_workers = num_workers
@@ -82,10 +84,14 @@ class Supervisor:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self.stop()
+            self._owner_died()
             return None
-        asyncio.get_running_loop().add_reader(fd, self.stop)
+        asyncio.get_running_loop().add_reader(fd, self._owner_died)
         return fd
+
+    def _owner_died(self) -> None:
+        self.orphaned = True
+        self.stop()
 
     def _listen(self) -> socket.socket:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -172,14 +172,16 @@ def test_an_engine_that_dies_takes_its_own_daemon_along(guest_wasm: Path) -> Non
         from pyaici.runtime import Runtime
         runtime = Runtime(workers=1)
         health = runtime.health()
-        print(health["pid"], health["workers"][0]["pid"], flush=True)
+        print(health["pid"], health["workers"][0]["pid"], runtime._daemon.socket_path.parent, flush=True)
         os.kill(os.getpid(), 9)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, check=False
     )
-    pids = [int(text) for text in done.stdout.split()]
+    *numbers, folder = done.stdout.decode().split()
+    pids = [int(text) for text in numbers]
     assert len(pids) == 2 and all(gone(pid) for pid in pids)
+    assert not Path(folder).exists()
     assert not any(shm_of(pid) for pid in pids)
 
 
