@@ -124,6 +124,9 @@ class Engine:
     def loop_signature(self, state: int) -> int:
         return int(self._call("probe_loop_signature", state)) & 0xFFFFFFFF
 
+    def loop_length(self, state: int) -> int:
+        return int(self._call("probe_loop_length", state)) & 0xFFFFFFFF
+
     def exhausted(self) -> bool:
         return bool(self._call("probe_exhausted"))
 

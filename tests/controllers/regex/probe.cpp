@@ -120,6 +120,7 @@ PROBE(probe_inexact_states) std::uint32_t probe_inexact_states(std::uint32_t mos
   for (const bool finishing : finishes) inexact += !finishing;
   return inexact;
 }
+PROBE(probe_loop_length) std::uint32_t probe_loop_length(std::uint32_t state) { return regex->loop_length(state); }
 PROBE(probe_exhausted) std::uint32_t probe_exhausted() { return regex->failure() != nullptr; }
 /// The state's new number, or 0 if nothing was dropped.
 PROBE(probe_compact) std::uint32_t probe_compact(std::uint32_t state) { return regex->compact(&state) ? state : 0; }

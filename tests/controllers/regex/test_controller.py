@@ -135,6 +135,8 @@ def partial(pattern: str) -> Callable[[bytes], bool]:
         r"[^<]*</tag>",
         "Yes|No( no)*",
         r"(?s).{3,6}",
+        r"[^\n]{0,9}\n",
+        r"[a-z]{2,5}(?: [a-z]{1,9}){0,2}",
         "[^é]{2}é",
         r"user@example\.com",
     ],

@@ -54,6 +54,8 @@ def check_texts(
             text = "".join(letters)
             if size:
                 states[text] = walk.step(states[text[:-1]], text[-1])
+            if text == "" and r"\B" in pattern.ours:
+                continue  # `\B` matches in an empty text, but not for Python before 3.14
             assert walk.accepting(states[text]) == bool(fullmatch(text)), (pattern, text)
 
 

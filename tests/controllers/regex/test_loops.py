@@ -13,6 +13,7 @@ from tests.controllers.regex.patterns import Pattern, patterns
 
 CLASSES = bytes(byte_classes())
 UTF8 = 1 << 30
+UNLIMITED = 0xFFFFFFFF
 EVERYTHING = (1 << NUM_CLASSES) - 1 | UTF8
 #: multi-byte characters of all lengths and scripts, with the first and last of each length
 CHARACTERS = "\x80ÿéß\u0301λЖא\u07ff\u0800नกあ中한\ud7ff\ue000\uffff\U00010000😀\U0010ffff"
@@ -26,22 +27,24 @@ def bits(characters: str) -> int:
     return found
 
 
-def check(engine: Engine, state: int, signature: int) -> None:
-    """All states that are reached by characters of the signature, as far as 200 of them, lead on by each."""
+def check(engine: Engine, state: int, signature: int, length: int) -> None:
+    """Every text of at most `length` bytes of the signature is allowed, as far as some states show."""
     allowed = [bytes([b]) for b in range(128) if signature >> CLASSES[b] & 1]
     if signature & UTF8:
         allowed += [c.encode() for c in CHARACTERS]
-    seen, work = {state}, [state]
-    while work and len(seen) < 200:
-        here = work.pop()
-        for character in allowed:
-            now = here
-            for byte in character:
-                now = engine.append(now, byte)
-                assert now, f"{character!r} is not allowed after state {here}"
-            if now not in seen:
-                seen.add(now)
-                work.append(now)
+    seen, level, bytes_so_far = {state}, {state}, 0
+    while level and bytes_so_far < length and len(seen) < 300:
+        bytes_so_far += 1
+        following = set()
+        for here in level:
+            for character in allowed:
+                now = here
+                for byte in character:
+                    now = engine.append(now, byte)
+                    assert now, f"{character!r} is not allowed {bytes_so_far} characters after state {state}"
+                following.add(now)
+        level = following - seen
+        seen |= following
 
 
 @settings(
@@ -59,9 +62,10 @@ def test_what_it_names_is_allowed(engine: Engine, pattern: Pattern) -> None:
     rng = random.Random(pattern.ours)
     state = engine.state(b"")
     for _ in range(8):
-        signature = engine.loop_signature(state)
+        signature, length = engine.loop_signature(state), engine.loop_length(state)
         assert signature & ~EVERYTHING == 0
-        check(engine, state, signature)
+        assert length > 0
+        check(engine, state, signature, length)
         following = [s for s in engine.next_states(state) if s]
         if not following:
             break
@@ -90,7 +94,7 @@ STRING = r'"([^"\\\x00-\x1f\x7f]|\\(["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
         (r"\w*", "a", bits("agAG0_")),
         (r".*\n", "", EVERYTHING & ~bits("\n")),
         ("é*", "é", 0),
-        ("a{3}", "a", 0),
+        ("\\0{3}", "\0", 0),
         # there is no loop inside a character, nor where a match is complete
         (r"(?s).*", b"\xc3", 0),
         ("(?until:a)", "a", 0),
@@ -102,4 +106,28 @@ def test_what_it_names(engine: Engine, pattern: str, text: str | bytes, signatur
     assert engine.loop_signature(state) == 0, "without classes there is no answer"
     engine.byte_classes(CLASSES)
     assert engine.loop_signature(state) == signature
-    check(engine, state, signature)
+    assert engine.loop_length(state) == UNLIMITED
+    check(engine, state, signature, UNLIMITED)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "signature", "length"),
+    [
+        ("(?s).{0,200}", "", EVERYTHING, 64),
+        ("(?s).{0,200}", "é" * 180, EVERYTHING, 20),
+        ('"[^"\n]{3,20}"', '"', EVERYTHING & ~bits('"\n'), 20),
+        (r"[0-9]{1,3}\.", "1", bits("0"), 2),
+        (r"\w{1,50}", "é", bits("agAG0_"), 49),
+        ("(?:[a-z]{2,30} ){2,5}", "ab", bits("ag"), 28),
+        (r"(?:[^\\\n]|\\u[0-9a-f]{4}){0,40}", "", EVERYTHING & ~bits("\\\n"), 40),
+    ],
+)
+def test_loops_of_states_that_count(
+    engine: Engine, pattern: str, text: str, signature: int, length: int
+) -> None:
+    engine.compile(pattern)
+    engine.byte_classes(CLASSES)
+    state = engine.state(text)
+    assert engine.loop_signature(state) == signature
+    assert engine.loop_length(state) == length
+    check(engine, state, signature, length)

@@ -96,6 +96,13 @@ Signature loop_signature(F& f, typename F::State state) {
   else
     return 0;
 }
+template <class F>
+std::uint32_t loop_length(F& f, typename F::State state) {
+  if constexpr (HasLoopLength<F>)
+    return f.loop_length(state);
+  else
+    return kUnlimited;
+}
 template <class R>
 Signature loop_signature(R& r) {
   if constexpr (StackLoopSignature<R>)
@@ -115,13 +122,14 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
   struct Frame {
     State state;
     Signature free;
+    std::uint32_t length;  ///< for which `free` holds
   };
   Frame stack[detail::kMaxDepth + 1];
   const Vocabulary& vocab = vocabulary();
   std::uint32_t* const bits = out.data();
   const TokenId* const order = vocab.order();
 
-  stack[0] = {state, detail::loop_signature(f, state)};
+  stack[0] = {state, detail::loop_signature(f, state), detail::loop_length(f, state)};
   Signature kinds = 0;
   if constexpr (HasLoopSignature<F>) {
     Signature after[sizeof detail::kSamples] = {};
@@ -130,7 +138,7 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
     kinds = detail::guess_kinds(stack[0].free, after);
   }
   kinds = detail::start_with(vocab, kinds, bits);
-  detail::Start start(vocab, kinds, (kinds & ~stack[0].free) != 0);
+  detail::Start start(vocab, kinds, (kinds & ~stack[0].free) != 0 || stack[0].length != kUnlimited);
   const TrieNode* node = vocab.nodes() + 1;
   const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
   while (node < end) {
@@ -138,7 +146,8 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
     const unsigned depth = node->depth();
     const Frame& above = stack[depth - 1];
     if constexpr (HasLoopSignature<F>) {
-      if ((node->signature & ~above.free) == 0) {
+      // A subtree is at most as deep as it has nodes.
+      if ((node->signature & ~above.free) == 0 && size <= above.length) {
         if (!start.took_all(*node, depth)) detail::take_subtree(order, *node, bits);
         node += size;
         continue;
@@ -154,7 +163,7 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
     const TokenId token = node->token();
     if (token != TrieNode::kNoToken) bits[token >> 5] |= 1u << (token & 31);
     if (size > 1) {
-      stack[depth] = {next, detail::loop_signature(f, next)};
+      stack[depth] = {next, detail::loop_signature(f, next), detail::loop_length(f, next)};
       if constexpr (HasLoopSignature<F>) start.descend(*node, depth);
     }
     node++;

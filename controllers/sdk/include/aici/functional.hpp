@@ -58,6 +58,14 @@ concept HasLoopSignature = requires(F& f, typename F::State state) {
   { f.loop_signature(state) } -> std::same_as<Signature>;
 };
 
+/// Optional, with `loop_signature`: the most bytes of a string for which it holds, kUnlimited if any number. So
+/// a state that counts (`.{0,50}`) has a loop too, as far as it counts.
+template <class F>
+concept HasLoopLength = HasLoopSignature<F> && requires(F& f, typename F::State state) {
+  { f.loop_length(state) } -> std::same_as<std::uint32_t>;
+};
+inline constexpr std::uint32_t kUnlimited = 0xffffffff;
+
 /// Optional: if exactly one byte is possible and the text may not end here, stores it and says true.
 template <class F>
 concept HasForcedByte = requires(F& f, typename F::State state, std::uint8_t* byte) {

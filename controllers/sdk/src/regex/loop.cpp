@@ -112,22 +112,71 @@ Signature Automaton::find_repeating(State row) {
   return best;
 }
 
+/// Bits that hold for a bounded number of characters, as after `.{0,50}`: goes through the states level by level.
+Signature Automaton::find_bounded(State row, std::uint32_t* length) {
+  constexpr std::uint32_t kMostLevels = 64;  // few tokens are longer
+  constexpr std::size_t kMostStates = 160;
+  constexpr std::uint32_t kShort = 8;
+  Signature inside = allowed_bits(row);
+  std::vector<State> home{row};
+  std::size_t next = 0;
+  for (std::uint32_t level = 1; next < home.size() && inside; level++) {
+    bool end = level == kMostLevels;
+    for (const std::size_t last = home.size(); next < last; next++) {
+      each_transition(home[next], [&](Signature bits, State target) {
+        bits &= inside;
+        if (!bits || end || covered(target, home)) return;
+        const Signature kept = inside & allowed_bits(target);
+        const std::uint32_t lost = weight(inside & ~kept), given_up = weight(bits);
+        // At first much may be lost for the sake of length, later little.
+        const std::uint32_t lose_at_most = weight(inside) * (level < kShort ? 3 : 1) / 4;
+        if (home.size() == kMostStates || std::min(lost, given_up) > lose_at_most) {
+          end = true;
+        } else if (lost <= given_up) {
+          home.push_back(target);
+          inside = kept;
+        } else {
+          inside &= ~bits;
+        }
+      });
+    }
+    if (end) {
+      *length = level;
+      return inside;
+    }
+  }
+  *length = kUnlimited;
+  return inside;
+}
+
 Signature Automaton::loop_signature(State state) {
   if (state >= kInside || state == kDead || kind_bits_.empty()) return 0;
-  if (!(table_[state + kFlags] & kHasLoop)) {
-    // Few states give up more characters at once, many may lead to a state that allows little.
-    constexpr std::size_t kTries[] = {1, 2, 12};
-    Signature best = find_repeating(state);
-    const std::uint32_t most = weight(allowed_bits(state));
-    for (const std::size_t most_states : kTries) {
-      if (weight(best) == most) break;
-      const Signature found = find_closed(state, most_states);
-      if (weight(found) > weight(best)) best = found;
-    }
-    table_[state + kLoop] = best;
-    table_[state + kFlags] |= kHasLoop;
+  if (table_[state + kFlags] & kHasLoop) return table_[state + kLoop];
+  // Few states give up more characters at once, many may lead to a state that allows little.
+  constexpr std::size_t kTries[] = {1, 2, 12};
+  Signature best = find_repeating(state);
+  std::uint32_t length = kUnlimited;
+  const std::uint32_t most = weight(allowed_bits(state));
+  for (const std::size_t most_states : kTries) {
+    if (weight(best) == most) break;
+    const Signature found = find_closed(state, most_states);
+    if (weight(found) > weight(best)) best = found;
   }
-  return table_[state + kLoop];
+  if (weight(best) * 2 < most) {
+    // A length that most tokens exceed is worth little.
+    constexpr std::uint32_t kWorth = 32;
+    std::uint32_t found_length = 0;
+    const Signature found = find_bounded(state, &found_length);
+    if (weight(found) * std::min(found_length, kWorth) > weight(best) * kWorth) best = found, length = found_length;
+  }
+  table_[state + kLoop] = best;
+  table_[state + kLoopLength] = length;
+  table_[state + kFlags] |= kHasLoop;
+  return best;
+}
+
+std::uint32_t Automaton::loop_length(State state) {
+  return loop_signature(state) ? table_[state + kLoopLength] : kUnlimited;
 }
 
 }  // namespace aici::regex

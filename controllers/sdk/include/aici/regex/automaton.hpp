@@ -20,6 +20,7 @@
 #include "aici/regex/kind_sets.hpp"
 #include "aici/regex/limits.hpp"
 #include "aici/regex/nfa.hpp"
+#include "aici/functional.hpp"
 #include "aici/signature.hpp"
 
 namespace aici::regex {
@@ -54,6 +55,8 @@ class Automaton {
   }
   bool accepting(State state) const { return state < kInside && table_[state + kFlags] & kAccepting; }
   Signature loop_signature(State state);
+  /// The most bytes for which loop_signature holds; kUnlimited if for any number.
+  std::uint32_t loop_length(State state);
   bool forced_byte(State state, std::uint8_t* byte);
   void set_byte_classes(ByteClasses classes);
 
@@ -75,6 +78,7 @@ class Automaton {
     kRuns,         ///< where in runs_ the kinds without ASCII are
     kLive,         ///< bit k: kind k leads on, for k < 31; bit 31: a kind from 31 on does
     kLoop,         ///< the loop signature, if kHasLoop
+    kLoopLength,   ///< and for how many bytes it holds
     kHeaderWords
   };
   static constexpr std::uint32_t kAccepting = 1u << 31, kHasLoop = 1u << 30, kRowMask = kMostRows - 1;
@@ -106,6 +110,7 @@ class Automaton {
   Signature allowed_bits(State row);
   Signature find_closed(State row, std::size_t most_states);
   Signature find_repeating(State row);
+  Signature find_bounded(State row, std::uint32_t* length);
   std::uint32_t weight(Signature bits) const;
 
   std::unique_ptr<Program> program_;

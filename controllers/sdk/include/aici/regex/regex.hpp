@@ -48,6 +48,7 @@ class Regex {
   bool dead(State state) const { return state == Automaton::kDead; }
   bool accepting(State state) const { return automaton_->accepting(state); }
   Signature loop_signature(State state) const { return automaton_->loop_signature(state); }
+  std::uint32_t loop_length(State state) const { return automaton_->loop_length(state); }
   bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
 
   /// Set when the automaton has met Limits::automaton_bytes: answers since then are too strict.
