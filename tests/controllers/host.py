@@ -10,24 +10,21 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aicirt.errors import ControllerFailed, VocabularyError
 from aicirt.vocab import VocabularyImage, build_image
 from aicirt.vocab.spell import Speller
 from aicirt.wasm import Engine, Export, GuestExit, Instance, Limits, Linker, Program, Ticker, host_functions
+from tests.controllers.calls import ARG, CALLS, GROUP, PROMPT, TOKENS, TOP
 
 STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE = range(6)
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
-(ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED) = range(7)
 CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
 CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 EVERYTHING = {**dict.fromkeys(range(1, 9), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
 
-_ANY_VERSION = _NO_TOKENS = 0xFFFFFFFF
 _MID = struct.Struct("<5I2f4I")
 
 
@@ -269,80 +266,13 @@ class Guest:
         return text
 
 
-def _read(guest: Instance, source: int, offset: int, dst: int, length: int) -> int:
-    data: bytes = guest.owner.sources[source]
-    guest.write(dst, data[offset : offset + length])
-    return len(data)
-
-
-def _vocabulary(guest: Instance) -> int:
-    owner: Guest = guest.owner
-    if not owner.image_address:
-        owner.image_address = guest.grow(-(-len(owner.vocab.image) // 65536))
-        guest.write(owner.image_address, owner.vocab.image)
-    return owner.image_address
-
-
-def _tokenize(guest: Instance, src: int, length: int) -> int:
-    owner: Guest = guest.owner
-    owner.tokenized.append(guest.read(src, length))
-    try:
-        tokens = owner.vocab.tokenize(owner.tokenized[-1])
-    except VocabularyError:
-        return _NO_TOKENS
-    owner.sources[TOKENIZED] = np.array(tokens, "<u4").tobytes()
-    return len(tokens)
-
-
-def _var_get(guest: Instance, name: int, name_length: int, length_out: int) -> int:
-    owner: Guest = guest.owner
-    version, owner.sources[VALUE] = owner.variables.get(guest.read(name, name_length), (0, b""))
-    if length_out:
-        guest.write(length_out, struct.pack("<I", len(owner.sources[VALUE])))
-    return version
-
-
-def _var_write(guest: Instance, *args: int) -> int:
-    name, name_length, value, value_length, op, when = args
-    key, data = guest.read(name, name_length), guest.read(value, value_length)
-    version, old = guest.owner.variables.get(key, (0, b""))
-    if when not in (_ANY_VERSION, version):
-        return 0
-    guest.owner.variables[key] = (version + 1, old + data if op else data)
-    return int(version) + 1
-
-
-def _capability(guest: Instance, number: int) -> int:
-    return int(guest.owner.capabilities.get(number, 0))
-
-
-def _stop(_guest: Instance) -> None:
-    raise GuestExit("aici_stop")
-
-
-def _fail(guest: Instance, message: int, length: int) -> None:
-    raise ControllerFailed(guest.read(message, length).decode("utf-8", "replace"))
-
-
-_CALLS: dict[str, Callable[..., Any]] = {
-    "read": _read,
-    "vocabulary": _vocabulary,
-    "tokenize": _tokenize,
-    "var_get": _var_get,
-    "var_write": _var_write,
-    "capability": _capability,
-    "stop": _stop,
-    "fail": _fail,
-}
-
-
 class Host:
     """The engine and linker of a test process; `with host:` around guests."""
 
     def __init__(self) -> None:
         self.engine = Engine(Limits())
         self.ticker = Ticker(self.engine)
-        self.linker = Linker(self.engine, host_functions(_CALLS, timed=_CALLS.keys()))
+        self.linker = Linker(self.engine, host_functions(CALLS, timed=CALLS.keys()))
         self.programs: list[Program] = []
 
     def compile(self, wasm: bytes) -> Program:
