@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from aicirt.child import child_environment
 from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.settings import START_SECONDS
 
@@ -32,7 +33,7 @@ class Daemon:
         self.socket_path = self._folder / "aicirt.sock"
         self._log = self._folder / "aicirt.log"
         read_fd, write_fd = os.pipe()
-        command = [sys.executable, "-m", "aicirt", "--socket", str(self.socket_path)]
+        command = [sys.executable, "-P", "-m", "aicirt", "--socket", str(self.socket_path)]
         command += ["--ready-fd", str(write_fd), "--owner-pid", str(os.getpid()), "--log-level", "warning"]
         command += ["--folder", str(self._folder)]
         if workers is not None:
@@ -49,6 +50,7 @@ class Daemon:
                     stdout=log,
                     stderr=log,
                     pass_fds=[write_fd],
+                    env=child_environment(),
                     start_new_session=True,  # Ctrl-C in the terminal is for the engine, which then closes us
                 )
             os.close(write_fd)

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import aicirt
+from aicirt.child import child_environment
 from aicirt.errors import AiciError, CompileLimitError, RuntimeFailure, error_from_wire
 from aicirt.modules.info import ModuleInfo
 from aicirt.wasm.check import check
@@ -53,7 +53,7 @@ def compile_in_child(
     cost = cost or CompileLimits()
     child = subprocess.Popen(
         _command(wasm, artifact, limits, cost),
-        env=_environment(),
+        env=child_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -76,7 +76,7 @@ async def compile_in_child_async(
     cost = cost or CompileLimits()
     child = await asyncio.create_subprocess_exec(
         *_command(wasm, artifact, limits, cost),
-        env=_environment(),
+        env=child_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -97,14 +97,6 @@ def _command(wasm: Path, artifact: Path, limits: Limits | None, cost: CompileLim
     both = json.dumps([asdict(limits or Limits()), asdict(cost)])
     program = [sys.executable, "-P", "-m", "aicirt.modules.compile"]
     return [*program, str(wasm), str(artifact), both, str(os.getpid())]
-
-
-def _environment() -> dict[str, str]:
-    """The child must find this very package, and numpy must not reserve memory for threads."""
-    root = str(Path(aicirt.__file__).parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([root, inherited]) if inherited else root
-    return os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _too_slow(cost: CompileLimits) -> CompileLimitError:

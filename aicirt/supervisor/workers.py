@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from aicirt.child import child_environment
 from aicirt.config import WorkerConfig
 from aicirt.errors import ProtocolError, WorkerDiedError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
@@ -42,13 +43,13 @@ class WorkerProcess:
         with theirs:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "aicirt.worker"),
+                    *(sys.executable, "-P", "-m", "aicirt.worker"),
                     *("--control-fd", str(theirs.fileno()), "--bell", self.bell.name),
                     *("--config", config.to_json(), "--parent", str(os.getpid())),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
+                env=child_environment(),
             )
         self.pid = self._process.pid
         self._socket = FrameSocket(ours)

@@ -8,15 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyaici.masks import apply_masks
+from pyaici.masks import _apply_batched, apply_masks
 from pyaici.step import Row, RowKind
-
-torch = pytest.importorskip("torch", reason="the hf extra is not installed")
-
-from pyaici.masks import _apply_batched  # noqa: E402
 
 NEG_INF = float("-inf")
 CPU = [torch.float32, torch.float64, torch.float16, torch.bfloat16]

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch", reason="the hf extra is not installed")
-transformers = pytest.importorskip("transformers", reason="the hf extra is not installed")
-
-from pyaici.engines.hf import HfEngine  # noqa: E402
-from pyaici.tokens import Vocabulary  # noqa: E402
-from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH, make_model  # noqa: E402
+from pyaici.engines.hf import HfEngine
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH, make_model
 
 
 @pytest.fixture(scope="session", autouse=True)

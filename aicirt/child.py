@@ -1,0 +1,17 @@
+"""How this package starts processes of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_ROOT = str(Path(__file__).resolve().parents[1])
+
+
+def child_environment() -> dict[str, str]:
+    """The child finds this very package, also where it is not installed, and its libraries do not
+    start threads or reserve memory for them."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([_ROOT, inherited]) if inherited else _ROOT
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return {**os.environ, **one_thread, "PYTHONPATH": path}
