@@ -83,18 +83,21 @@ def _apply_on_cpu(line: torch.Tensor, row: Row) -> None:
     import torch
 
     if line.dtype in (torch.float32, torch.float64):
-        _apply_to_array(line.numpy(), row)
+        apply_row(line.numpy(), row)
         return
     # numpy has no bfloat16 and is slow in float16
     wide = line.float()
-    _apply_to_array(wide.numpy(), row)
+    apply_row(wide.numpy(), row)
     if row.kind in (RowKind.SPARSE, RowKind.DENSE):
         wide.clamp_(max=torch.finfo(line.dtype).max)
     line.copy_(wide)
 
 
-def _apply_to_array(x: NDArray[np.floating], row: Row) -> None:
-    """Applies `row` to float32 or float64 [N]."""
+def apply_row(x: NDArray[np.floating], row: Row) -> None:
+    """The same as `apply_masks` for one line in a float32 or float64 array [N], in place, without torch.
+
+    The row's tokens must be below N.
+    """
     if row.kind == RowKind.BITMASK:
         assert row.bits is not None
         bounds = _BOUNDS.take(row.bits.view(np.uint8), axis=0).reshape(-1)

@@ -1,0 +1,157 @@
+"""The playground plays engine as the engines do; what controllers see is compared with what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aicirt.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
+from pyaici.build import build_controller
+from pyaici.capabilities import MASK_ONLY
+from pyaici.step import RowKind, Verb
+from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
+from pyaici.tokens import Vocabulary
+
+GUESTS = Path(__file__).resolve().parents[2]
+Play = Callable[..., Transcript]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("guests")
+    build_controller(GUESTS / "controllers" / "guests" / "script.cpp", folder / "script.wasm")
+    build_controller(GUESTS / "guests" / "guest.c", folder / "guest.wasm")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    with Playground(limits={"max_suspended_steps": 5}) as playground:
+        yield playground
+
+
+@pytest.fixture
+def play(playground: Playground, folder: Path) -> Play:
+    """Plays lines of tests/controllers/guests/script.cpp."""
+
+    def run(*lines: str, wish: str = "", **options: object) -> Transcript:
+        return playground.play(folder / "script.wasm", wish, arg="\n".join(lines), **options)  # type: ignore[arg-type]
+
+    return run
+
+
+def free_steps(count: int) -> list[str]:
+    return ["pre go", "mid any", *["post go", "pre go", "mid any"] * (count - 1)]
+
+
+def test_without_constraint_the_wish_comes_true(play: Play, playground: Playground) -> None:
+    transcript = play(*free_steps(10), wish="the cat sat.")
+    assert (transcript.text, transcript.history) == ("the cat sat.", "the cat sat.")
+    assert (transcript.reason, transcript.error, transcript.suspended) == ("eos", None, 0)
+    expected = [*playground.tokenize(b"the cat sat."), *playground.vocabulary.eos]
+    assert transcript.tokens == expected
+    told = [line.split("=")[1].split() for line in transcript.log.splitlines() if line.startswith("post=")]
+    assert [int(token) for line in told for token in line] == expected, "the last one is told too"
+
+
+def test_prompts_are_texts_or_tokens(play: Play) -> None:
+    for prompt in ("the cat", [256, 312]):
+        log = play("pre go", "mid stop", prompt=prompt).log
+        assert log.startswith("prompt=256 312 \n")
+
+
+def test_what_happened_in_order(play: Play) -> None:
+    vocabulary = small_vocabulary()
+    cat = vocabulary.tokens.index(b" cat")
+    lines = [*free_steps(2), "post go", "pre go", f"mid splice 1 {cat} 33", "post go", "pre go", "mid stop"]
+    transcript = play(*lines, wish="the dog")
+    assert transcript.history == "the dog<- dog>{ cat!}" and transcript.text == "the cat!"
+    assert [a.verb for a in transcript.answers] == [Verb.SAMPLE, Verb.SAMPLE, Verb.SPLICE, Verb.STOP]
+    assert transcript.log.splitlines()[-2].startswith(f"post={cat} 33")
+    assert "sampled=0 backtrack=1" in transcript.log.splitlines()[-1]
+
+
+def test_rows_of_every_kind(play: Play) -> None:
+    rows = ["set 120 121", "force 122", "sparse 97 98", "dense", "given 65 66", "same"]
+    lines = [f"mid {row}" for row in rows]
+    script = [part for line in lines for part in ("pre go", line, "post go")]
+    transcript = play(*script, "pre go", "mid stop", wish="yab")
+    kinds = [a.row.kind for a in transcript.answers if a.row is not None]
+    assert kinds == [RowKind.BITMASK, RowKind.TOKEN, RowKind.SPARSE, RowKind.DENSE, *[RowKind.BITMASK] * 2]
+    assert transcript.text[:4] == "yzab" and set(transcript.text[4:]) <= {"A", "B"}
+    given = transcript.answers[4].row
+    assert given is not None and given.bits is not None and given.temperature == 0.5
+    assert np.flatnonzero(np.unpackbits(given.bits.view(np.uint8), bitorder="little")).tolist() == [65, 66]
+    assert "mass=1.00" in transcript.log.splitlines()[9], "the dense row forbids nothing"
+
+
+def test_logprobs_and_top(play: Play, playground: Playground) -> None:
+    transcript = play("pre go", "mid given 98 99", "post go", "pre go", "mid stop", wish="abc")
+    told = transcript.log.splitlines()[-1]
+    x = playground_logprobs("abc", playground.vocabulary, temperature=0.5)
+    allowed = np.exp(x[[98, 99]]).sum()
+    token = transcript.tokens[0]
+    assert f"logprob={x[token]:.2f} mass={allowed:.2f} " in told
+    assert f" 97:{x[97]:.2f} 98:{x[98]:.2f} 99:{x[99]:.2f} " in told
+
+
+def playground_logprobs(text: str, vocabulary: Vocabulary, temperature: float) -> np.ndarray:
+    logits = Wish(text, vocabulary).logits(0) / temperature
+    return logits - np.log(np.exp(logits).sum())
+
+
+def test_forks_suspend_and_end_apart(play: Play) -> None:
+    transcript = play("pre fork 3", "mid any", "post go", "pre go", "mid any", wish="a")
+    assert [t.text for t in transcript.all] == ["a"] * 3
+    assert all(t.forks == [] and t.reason == "eos" for t in transcript.forks)
+    assert len({t.log for t in transcript.all}) == 3, "each knows its number"
+    waiting = play("pre suspend", "pre suspend", "pre go", "mid stop")
+    assert (waiting.suspended, waiting.reason) == (2, "stop")
+
+
+def test_temperature_depends_on_the_seed_and_the_fork(play: Play) -> None:
+    lines = ["pre fork 4", *free_steps(30)[1:]]
+    texts = [t.text for t in play(*lines, wish="abcdefgh", temperature=8.0, seed=5).all]
+    assert len(set(texts)) > 1
+    assert [t.text for t in play(*lines, wish="abcdefgh", temperature=8.0, seed=5).all] == texts
+    assert [t.text for t in play(*lines, wish="abcdefgh", temperature=8.0, seed=6).all] != texts
+
+
+def test_ends(play: Play, playground: Playground, folder: Path) -> None:
+    assert (play(*free_steps(9), wish="abcdef", max_tokens=3).text) == "abc"
+    assert play(*free_steps(9), wish="abcdef", max_tokens=3).reason == "length"
+    cut = play("pre go", "mid splice 0 65 66 67 68", "post go", "pre go", "mid any", max_tokens=3)
+    assert (cut.text, cut.reason) == ("ABC", "length") and "tokens=65 66 67 " in cut.log
+    end = playground.vocabulary.eos[0]
+    spliced = play("pre go", f"mid splice 0 65 {end}", "post go", "pre go", "mid any")
+    assert (spliced.text, spliced.reason) == ("A", "eos")
+    failed = play("pre go", "mid fail because")
+    assert (failed.reason, str(failed.error)) == ("error", "because")
+    stopped = play("pre go", "mid any", "post stop", wish="ab")
+    assert (stopped.text, stopped.reason) == ("a", "stop")
+    deadlock = playground.play(folder / "guest.wasm", "ab", arg="suspend")
+    assert isinstance(deadlock.error, DeadlockError) and deadlock.text
+    idle = ["pre go", "mid splice 0"] * 21
+    assert play(*idle, max_tokens=2).reason == "work"
+
+
+def test_capabilities_and_refusals(play: Play, playground: Playground, tmp_path: Path) -> None:
+    refused = play("pre fork 2", capabilities=MASK_ONLY)
+    assert refused.error is not None and refused.error.code == "capability"
+    with pytest.raises(ArgumentError, match="refused"):
+        play("refuse")
+    with pytest.raises(UnknownModuleError, match="nowhere"):
+        playground.play("nowhere.wasm")
+    wrong = tmp_path / "wrong.wasm"
+    wrong.write_bytes(b"\0asm")
+    with pytest.raises(ModuleError):
+        playground.play(wrong)
+
+
+def test_nothing_is_left_in_the_runtime(play: Play, playground: Playground) -> None:
+    play("pre fork 3", *free_steps(4)[1:], wish="abc")
+    play("pre go", "mid fail because")
+    assert playground.runtime._live == {}
