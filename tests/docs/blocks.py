@@ -3,11 +3,12 @@
 The words after a block's language say what it is:
 
     ```cpp controller=digits      a controller (also c, zig): built to digits.wasm
+    ```python file=test_it.py     a file of that name, for later commands
     ```python run                 a program; the blocks of a document run in order and share their variables
     ```console run                commands after "$ ", each with its output; "..." stands for any lines
     ```cpp fragment               not complete, not run
 
-The blocks of one document run in one folder, in which the built controllers lie.
+The blocks of one document run in order in one folder, in which its built controllers lie from the start.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +45,19 @@ class Block:
     @property
     def controller(self) -> str | None:
         """The name, if the block is a controller."""
-        return next((w.partition("=")[2] for w in self.words if w.startswith("controller=")), None)
+        return self._value("controller")
+
+    @property
+    def file(self) -> str | None:
+        """The name, if the block is a file."""
+        return self._value("file")
 
     @property
     def runs(self) -> bool:
-        return "run" in self.words or self.controller is not None
+        return "run" in self.words or self.controller is not None or self.file is not None
+
+    def _value(self, mark: str) -> str | None:
+        return next((w.partition("=")[2] for w in self.words if w.startswith(f"{mark}=")), None)
 
 
 def blocks(document: Path) -> Iterator[Block]:
@@ -66,15 +76,14 @@ def run_blocks(document: Path, folder: Path) -> int:
     or traceback.
     """
     variables: dict[str, object] = {"__name__": "__main__"}
-    count = 0
-    for block in blocks(document):
-        if not block.runs:
-            continue
-        count += 1
+    found = [block for block in blocks(document) if block.runs]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each build is a process that takes a second
+        list(pool.map(lambda block: _build(block, folder), (block for block in found if block.controller)))
+    for block in found:
         if block.controller:
-            source = folder / f"{block.controller}{SUFFIXES[block.language]}"
-            source.write_text(block.text)
-            build_controller(source, folder / f"{block.controller}.wasm")
+            continue
+        if block.file:
+            (folder / block.file).write_text(block.text)
         elif block.language == "python":
             # line numbers as in the document, so that a traceback points there
             code = compile("\n" * (block.line - 1) + block.text, str(document), "exec")
@@ -83,12 +92,18 @@ def run_blocks(document: Path, folder: Path) -> int:
             _run_console(block, folder)
         else:
             raise AssertionError(f"{block.where}: there is no way to run {block.language!r}")
-    return count
+    return len(found)
+
+
+def _build(block: Block, folder: Path) -> None:
+    source = folder / f"{block.controller}{SUFFIXES[block.language]}"
+    source.write_text(block.text)
+    build_controller(source, folder / f"{block.controller}.wasm")
 
 
 def _run_console(block: Block, folder: Path) -> None:
-    # the command of this tree, whether or not it is installed
-    aici = f'aici() {{ "{sys.executable}" -m pyaici.cli "$@"; }}\n'
+    # the commands of this tree and this environment, whether or not they are installed
+    aici = f'aici() {{ python -m pyaici.cli "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, expected = session.partition("\n")

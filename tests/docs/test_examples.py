@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 )
 def test_examples(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # for processes that an example starts, where the package is not installed
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert run_blocks(document, tmp_path) > 0
 
 
@@ -30,7 +33,7 @@ def test_no_example_is_left_out_by_mistake(document: Path) -> None:
             assert block.runs != ("fragment" in block.words), (
                 f"{block.where}: mark it as run or as a fragment"
             )
-        unknown = [w for w in block.words if w not in {"run", "fragment"} and not w.startswith("controller=")]
+        unknown = [w for w in block.words if not re.fullmatch(r"run|fragment|(controller|file)=.+", w)]
         assert not unknown, f"{block.where}: unknown marks {unknown}"
 
 
@@ -66,6 +69,11 @@ def test_controller_blocks_are_built(tmp_path: Path) -> None:
         assert run_blocks(good, tmp_path) == 3
     with pytest.raises(BuildError, match="nonsense"):
         run_blocks(document(tmp_path, "'''cpp controller=none\nnonsense;\n'''\n"), tmp_path)
+
+
+def test_file_blocks_are_there_for_commands(tmp_path: Path) -> None:
+    text = "'''python file=hi.py\nprint(6 * 7)\n'''\n'''console run\n$ python hi.py\n42\n'''\n"
+    assert run_blocks(document(tmp_path, text), tmp_path) == 2
 
 
 def test_console_blocks_compare_output(tmp_path: Path) -> None:
