@@ -136,7 +136,7 @@ class Script : public aici::Controller {
     } else if (what == "fail") {
       aici::fail(words[2]);
     } else if (what == "exhaust") {
-      for (std::size_t size = 1 << 20;; size *= 2) set_of_bytes_.resize(size);
+      for (std::size_t size = 1 << 20;; size *= 2) set_of_bytes_.reserve(size);
     } else {
       return false;
     }
