@@ -11,17 +11,17 @@ import numpy as np
 from aicirt.errors import ProtocolError, RuntimeTimeoutError, WorkerDiedError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import CLONED, MID, PRE, STARTED, Sample, decode, encode
+from aicirt.ipc.messages import CLONED, MID, PRE, STARTED, decode, encode
 from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
+from aicirt.ipc.spin import spin
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.step import MidResult, Row, RowKind, Verb
 
 #: kind SAME of aici.h: resolved here
 _SAME = 5
-#: how long a wait on the critical path looks at the ring before it sleeps: waking up across
-#: cores costs 30-40 us, about what the worker needs for a small batch
-SPIN_SECONDS = 100e-6
+# looking up a member of an Enum costs as much as all else that a usual row needs
+_BITMASK, _SAMPLE = RowKind.BITMASK, Verb.SAMPLE
 
 
 @dataclass(slots=True)
@@ -52,6 +52,8 @@ class WorkerLink:
         self.bell = Doorbell.create()
         self._worker_bell = Doorbell.open(bell)
         self._messages: list[list[Any]] = []
+        #: sequences here whose controllers have pre_process or post_process: a part on the critical path
+        self.critical: set[int] = set()
         self._held: dict[int, Held] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
         memory, words = self.segment.memory, layout.mask_words
@@ -67,10 +69,21 @@ class WorkerLink:
         self.segment.unlink()
         self.bell.unlink()
 
+    def wake(self) -> None:
+        """A step is about to be sent: the worker wakes up while it is being packed."""
+        self._worker_bell.ring()
+
     def send(self, message: NamedTuple, timeout: float = 5.0) -> None:
         """Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
+        ring, data = self.segment.to_worker, encode(message)
+        if len(data) > ring.max_frame or not ring.try_write(data):
+            self._send_in_frames(data, timeout)
+        self._worker_bell.ring()
+
+    def _send_in_frames(self, data: bytes, timeout: float) -> None:
+        """What is too long for one frame, or finds the ring full."""
         ring = self.segment.to_worker
-        for payload, more in ring.frames(encode(message)):
+        for payload, more in ring.frames(data):
             deadline = 0.0
             while not ring.try_write(payload, more):
                 self._worker_bell.ring()
@@ -81,28 +94,28 @@ class WorkerLink:
                         f"worker {self.index} (pid {self.pid}) does not read its messages"
                     )
                 time.sleep(0.001)
-        self._worker_bell.ring()
 
-    def expect(self, kind: int, number: int, timeout: float, spin: bool = False) -> list[Any]:
+    def expect(self, kind: int, number: int, timeout: float, *, expected_now: bool = False) -> list[Any]:
         """The message of this kind whose second field is `number`; others are kept for later.
 
+        `expected_now`: it is worth looking for it for a moment before going to sleep.
         Raises WorkerDiedError within 100 ms of the worker's death, RuntimeTimeoutError.
         """
         for at, message in enumerate(self._messages):
             if message[0] == kind and message[1] == number:
                 return self._messages.pop(at)
         ring, bell = self.segment.to_client, self.bell
-        start = time.monotonic()
-        spin_until = start + SPIN_SECONDS if spin else 0.0
+        start = 0.0
         while True:
             data = ring.read()
             if data is None:
-                now = time.monotonic()
-                if now < spin_until:
-                    continue
+                if start == 0.0:
+                    start = time.monotonic()
+                    if expected_now and spin((ring,)):
+                        continue
                 if not bell.wait(PEER_CHECK_SECONDS):
                     self._check_alive()
-                    if now - start > timeout:
+                    if time.monotonic() - start > timeout:
                         raise RuntimeTimeoutError(
                             f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
                         )
@@ -128,23 +141,31 @@ class WorkerLink:
 
     def sample(self, fields: list[Any]) -> MidResult:
         """Turns a Sample message into a result with views of the row."""
-        sample = Sample(*fields)
-        held = self._held.get(sample.seq)
-        if sample.kind == _SAME:
+        seq, _, kind, number, generation, entries, default, temperature, top_k = fields
+        held = self._held.get(seq)
+        if kind == _SAME:
             if held is None:
-                raise ProtocolError(f"sequence {sample.seq} holds no row that could stay the same")
+                raise ProtocolError(f"sequence {seq} holds no row that could stay the same")
             row = held.row
-            if (row.temperature, row.top_k) != (sample.temperature, sample.top_k):
-                row = replace(row, temperature=sample.temperature, top_k=sample.top_k)
-            return MidResult(Verb.SAMPLE, row)
+            if row.temperature != temperature or row.top_k != top_k:
+                row = replace(row, temperature=temperature, top_k=top_k)
+            return MidResult(_SAMPLE, row)
         if held is not None:
             self._release(held)
-        row, number = self._row(sample)
-        self._held[sample.seq] = Held(number, sample.generation, sample.kind == RowKind.DENSE, row)
-        return MidResult(Verb.SAMPLE, row)
+        if kind == _BITMASK:
+            row = Row(_BITMASK, self._masks[number], temperature=temperature, top_k=top_k)
+        else:
+            row = self._other_row(kind, number, entries, default)
+            row.temperature, row.top_k = temperature, top_k
+            if kind not in (RowKind.SPARSE, RowKind.DENSE):
+                number = -1
+        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row)
+        return MidResult(_SAMPLE, row)
 
     def inherit(self, parent: int, child: int) -> None:
-        """A child may ask for the row of its parent again: both hold it."""
+        """A child is of the parent's kind, and may ask for its row again: both hold it."""
+        if parent in self.critical:
+            self.critical.add(child)
         held = self._held.get(parent)
         if held is not None:
             held.holders += 1
@@ -152,6 +173,7 @@ class WorkerLink:
 
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""
+        self.critical.discard(seq)
         held = self._held.pop(seq, None)
         if held is not None:
             self._release(held)
@@ -161,24 +183,18 @@ class WorkerLink:
         if held.holders == 0 and held.number >= 0:
             self._released[held.dense].extend((held.number, held.generation))
 
-    def _row(self, sample: Sample) -> tuple[Row, int]:
-        kind, number = sample.kind, sample.row
-        if not RowKind.ALL <= kind <= RowKind.DENSE:
-            raise ProtocolError(f"worker {self.index} sent a row of unknown kind {kind}")
-        row = Row(RowKind(kind), temperature=sample.temperature, top_k=sample.top_k)
-        if kind == RowKind.BITMASK:
-            row.bits = self._masks[number]
-        elif kind == RowKind.SPARSE:
-            pairs = self._rows[number, : 2 * sample.entries].reshape(sample.entries, 2)
-            row.default = sample.default
-            row.tokens = pairs[:, 0]
-            row.bias = pairs[:, 1].view(np.float32)
-        elif kind == RowKind.DENSE:
-            row.bias = self._dense[number]
-        else:
-            row.token = number if kind == RowKind.TOKEN else -1
-            number = -1
-        return row, number
+    def _other_row(self, kind: int, number: int, entries: int, default: float) -> Row:
+        if kind == RowKind.ALL:
+            return Row(RowKind.ALL)
+        if kind == RowKind.TOKEN:
+            return Row(RowKind.TOKEN, token=number)
+        if kind == RowKind.SPARSE:
+            pairs = self._rows[number, : 2 * entries].reshape(entries, 2)
+            bias = pairs[:, 1].view(np.float32)
+            return Row(RowKind.SPARSE, default=default, tokens=pairs[:, 0], bias=bias)
+        if kind == RowKind.DENSE:
+            return Row(RowKind.DENSE, bias=self._dense[number])
+        raise ProtocolError(f"worker {self.index} sent a row of unknown kind {kind}")
 
     def _check_alive(self) -> None:
         if self.dead or not self._peer.alive():

@@ -6,7 +6,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -36,14 +36,8 @@ if TYPE_CHECKING:
 
 #: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
 START_TIMEOUT = 60.0
-_FLAG_SAMPLED, _FLAG_LOGPROB = 1, 2
-
-
-@dataclass(slots=True)
-class _Live:
-    link: WorkerLink
-    #: the controller has pre_process or post_process: it has a part on the critical path
-    critical: bool
+#: the sequence of a StepInput
+_SEQ = itemgetter(0)
 
 
 class Runtime:
@@ -90,7 +84,8 @@ class Runtime:
         self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
         self._links: dict[tuple[int, int], WorkerLink] = {}
         self._link_numbers = itertools.count()
-        self._live: dict[int, _Live] = {}
+        #: live sequences and where they are
+        self._live: dict[int, WorkerLink] = {}
         self._ids = itertools.count(1)
         self._steps = itertools.count(1)
         self._closed = False
@@ -166,29 +161,30 @@ class Runtime:
             problem = error_from_wire(error)
             problem.detail.setdefault("log", log)
             raise problem
-        self._live[seq] = _Live(link, placed["has_pre"] or placed["has_post"])
+        self._live[seq] = link
+        if placed["has_pre"] or placed["has_post"]:
+            link.critical.add(seq)
         return seq
 
     def clone(self, seq: int) -> int:
         """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number."""
-        live = self._get(seq)
+        link = self._get(seq)
         child = self._fresh_id()
-        live.link.send(Clone(CLONE, seq, child))
-        _, _, error = live.link.expect(CLONED, child, START_TIMEOUT)
+        link.send(Clone(CLONE, seq, child))
+        _, _, error = link.expect(CLONED, child, START_TIMEOUT)
         if error is not None:
             raise error_from_wire(error)
-        live.link.inherit(seq, child)
-        self._live[child] = _Live(live.link, live.critical)
+        self._adopt(seq, [child])
         return child
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; numbers that are not live (any more) are ignored."""
         by_link: dict[WorkerLink, list[int]] = {}
         for seq in seqs:
-            live = self._live.pop(seq, None)
-            if live is not None:
-                live.link.forget(seq)
-                by_link.setdefault(live.link, []).append(seq)
+            link = self._live.pop(seq, None)
+            if link is not None:
+                link.forget(seq)
+                by_link.setdefault(link, []).append(seq)
         for link, numbers in by_link.items():
             if not link.dead:
                 try:
@@ -205,30 +201,30 @@ class Runtime:
         raised: its sequences get an error in the results.
         """
         number = next(self._steps)
-        parts: dict[WorkerLink, StepPart] = {}
-        ops: dict[WorkerLink, list[list[Any]]] = {}
-        for item in inputs:
-            live = self._get(item.seq)
-            link = live.link
-            part = parts.get(link)
-            if part is None:
-                part = parts[link] = StepPart(link)
-                ops[link] = []
-            part.seqs.append(item.seq)
-            part.critical = part.critical or live.critical
-            flags = (_FLAG_SAMPLED if item.sampled else 0) | (
-                _FLAG_LOGPROB if item.logprob == item.logprob else 0
-            )
-            ops[link].append(
-                [item.seq, flags, item.backtrack, item.tokens, item.logprob, item.allowed_mass, item.top]
-            )
-        for link, part in parts.items():
+        parts: list[StepPart] = []
+        for link, items in self._by_link(inputs):
+            critical = bool(link.critical) and not link.critical.isdisjoint(map(_SEQ, items))
+            if critical:
+                link.wake()
+            part = StepPart(link, items, critical)
+            parts.append(part)
             rows, dense = link.take_released()
             try:
-                link.send(StepRequest(STEP, number, part.critical, rows, dense, ops[link]))
+                link.send(StepRequest(STEP, number, critical, rows, dense, items))
             except RuntimeFailure as error:
                 part.failure = error
-        return Step(self, number, list(parts.values()))
+        return Step(self, number, parts)
+
+    def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
+        """What goes to which worker. Raises UnknownSequenceError."""
+        live = self._live
+        if len(self._links) == 1:
+            if all(map(live.__contains__, map(_SEQ, inputs))):
+                return [(link, inputs) for link in self._links.values() if inputs]
+        by_link: dict[WorkerLink, list[StepInput]] = {}
+        for item in inputs:
+            by_link.setdefault(self._get(item.seq), []).append(item)
+        return by_link.items()
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -252,23 +248,23 @@ class Runtime:
         self.close()
 
     def _adopt(self, parent: int, children: Iterable[int]) -> None:
-        """A controller has forked: the children live where the parent lives."""
-        live = self._get(parent)
+        """A sequence was forked: the children live where it lives."""
+        link = self._get(parent)
         for child in children:
-            live.link.inherit(parent, child)
-            self._live[child] = _Live(live.link, live.critical)
+            link.inherit(parent, child)
+            self._live[child] = link
 
     def _ended(self, seq: int) -> None:
         """The worker has ended this sequence."""
-        live = self._live.pop(seq, None)
-        if live is not None:
-            live.link.forget(seq)
+        link = self._live.pop(seq, None)
+        if link is not None:
+            link.forget(seq)
 
-    def _get(self, seq: int) -> _Live:
+    def _get(self, seq: int) -> WorkerLink:
         try:
             return self._live[seq]
         except KeyError:
-            raise UnknownSequenceError(f"no live sequence has the number {seq}") from None
+            raise _unknown(seq) from None
 
     def _fresh_id(self) -> int:
         # children that a worker numbers have the top bit set
@@ -316,3 +312,7 @@ class Runtime:
     def _require_daemon(self) -> Daemon:
         assert self._daemon is not None
         return self._daemon
+
+
+def _unknown(seq: int) -> UnknownSequenceError:
+    return UnknownSequenceError(f"no live sequence has the number {seq}")

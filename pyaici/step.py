@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from math import nan
 from typing import TYPE_CHECKING
+
+from aicirt.ipc.messages import StepInput as StepInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,27 +41,6 @@ class RowKind(IntEnum):
     TOKEN = 2
     SPARSE = 3
     DENSE = 4
-
-
-@dataclass(slots=True)
-class StepInput:
-    """What happened to one sequence since its last step.
-
-    After a sampled token: ``tokens=[t], sampled=True``. After a splice: what was
-    really removed and appended. Nothing happened (first step, suspended or late): defaults.
-    """
-
-    seq: int
-    tokens: list[int] = field(default_factory=list)
-    backtrack: int = 0
-    sampled: bool = False
-    #: natural log of the probability of ``tokens[0]`` before masking, at the sampling
-    #: temperature (1 when greedy); nan = not known
-    logprob: float = nan
-    #: probability of the allowed tokens together, in the same distribution; nan = not known
-    allowed_mass: float = nan
-    #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them
-    top: list[tuple[int, float]] | None = None
 
 
 @dataclass(slots=True)

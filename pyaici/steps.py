@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.ipc.messages import MID, PRE
-from pyaici.step import MidResult, PreResult, StepResult, Verb
+from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
     from pyaici.link import WorkerLink
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 #: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
 STEP_TIMEOUT = 10.0
+_SAMPLE = Verb.SAMPLE
 
 
 @dataclass(slots=True)
@@ -22,11 +24,16 @@ class StepPart:
     """What one worker does of a step."""
 
     link: WorkerLink
-    seqs: list[int] = field(default_factory=list)
+    inputs: Sequence[StepInput]
     #: some controller in it has pre_process or post_process
-    critical: bool = False
+    critical: bool
     #: the worker is gone or does not answer
     failure: RuntimeFailure | None = None
+
+    @property
+    def seqs(self) -> list[int]:
+        """Its sequences."""
+        return [item.seq for item in self.inputs]
 
 
 class Step:
@@ -53,7 +60,7 @@ class Step:
                 continue
             if part.failure is None:
                 try:
-                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, spin=True)
+                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, expected_now=True)
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
@@ -71,15 +78,19 @@ class Step:
         pre = self.wait_pre()
         result = StepResult({})
         for part in self._parts:
+            if part.critical:
+                part.link.wake()  # the next step is near: the worker gets ready while the engine samples
+        for part in self._parts:
             if part.failure is None:
                 try:
                     _, _, entries, logs = part.link.expect(MID, self._number, STEP_TIMEOUT)
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
+                    mid, sample = result.mid, part.link.sample
                     for entry in entries:
-                        result.mid[entry[0]] = self._result(part, entry)
-                    result.logs.update((seq, text) for seq, text in logs)
+                        mid[entry[0]] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
+                    result.logs.update(logs)
                     continue
             self._fail(part, pre, result)
         return result
@@ -103,10 +114,8 @@ class Step:
             self._runtime._ended(seq)
         return PreResult(Verb(verb))
 
-    def _result(self, part: StepPart, entry: list[Any]) -> MidResult:
+    def _result(self, entry: list[Any]) -> MidResult:
         verb = entry[1]
-        if verb == Verb.SAMPLE:
-            return part.link.sample(entry)
         if verb == Verb.SPLICE:
             return MidResult(Verb.SPLICE, backtrack=entry[2], ff_tokens=entry[3])
         if verb == Verb.LATE:

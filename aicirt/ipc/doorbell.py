@@ -1,7 +1,7 @@
 """Named semaphores that wake a process which has work waiting.
 
-A doorbell says only "look": who rings posts once, who wakes drains it and then looks
-at everything that may hold work. No count is ever relied upon.
+A doorbell says only "look": who rings posts once, who wakes forgets all rings so far and then
+looks at everything that may hold work. No count is ever relied upon.
 """
 
 from __future__ import annotations
@@ -37,18 +37,24 @@ class Doorbell:
         """Wakes the waiter."""
         self._semaphore.release()
 
+    @property
+    def rung(self) -> bool:
+        """Somebody has rung and nobody has waited since."""
+        return bool(self._semaphore.value)
+
     def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds (0 = do not wait); True if it was rung."""
+        """Waits up to `timeout` seconds (0 = do not wait); True if it was rung, however often.
+
+        A bell has one waiter.
+        """
+        semaphore = self._semaphore
         try:
-            self._semaphore.acquire(timeout)
+            semaphore.acquire(timeout)
         except (posix_ipc.BusyError, posix_ipc.SignalError):
             return False
+        while semaphore.value:  # costs nothing; an attempt in vain would raise
+            semaphore.acquire(0)
         return True
-
-    def drain(self) -> None:
-        """Forgets rings that have not been waited for."""
-        while self.wait(0):
-            pass
 
     def unlink(self) -> None:
         """Removes the name; processes that have it open are not affected."""

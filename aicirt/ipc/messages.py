@@ -7,6 +7,8 @@ the story; this file is what is sent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import nan
 from typing import Any, NamedTuple
 
 import msgpack
@@ -35,18 +37,26 @@ class Start(NamedTuple):
     seed: int
 
 
-class StepOp(NamedTuple):
-    """One sequence's part of a step; see `pyaici.step.StepInput`."""
+class StepInput(NamedTuple):
+    """What happened to one sequence since its last step; engines make it, and it is sent as it is.
+
+    After a sampled token: ``tokens=[t], sampled=True``. After a splice: what was
+    really removed and appended. Nothing happened (first step, suspended or late): defaults.
+    """
 
     seq: int
-    #: aici.h AICI_ARG_*
-    flags: int
-    backtrack: int
-    tokens: list[int]
-    logprob: float
-    allowed_mass: float
-    #: [[token, logprob], ...] or None
-    top: list[list[Any]] | None
+    #: appended, after `backtrack` tokens were removed
+    tokens: Sequence[int] = ()
+    backtrack: int = 0
+    #: ``tokens[0]`` was sampled under the sequence's row
+    sampled: bool = False
+    #: natural log of the probability of ``tokens[0]`` before masking, at the sampling
+    #: temperature (1 when greedy); nan = not known
+    logprob: float = nan
+    #: probability of the allowed tokens together, in the same distribution; nan = not known
+    allowed_mass: float = nan
+    #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them
+    top: list[tuple[int, float]] | None = None
 
 
 class StepRequest(NamedTuple):
@@ -59,7 +69,7 @@ class StepRequest(NamedTuple):
     #: rows that the engine has done with: [row, generation, row, generation, ...]
     released_rows: list[int]
     released_dense: list[int]
-    ops: list[list[Any]]
+    inputs: Sequence[StepInput]
 
 
 class Clone(NamedTuple):

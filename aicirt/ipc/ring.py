@@ -45,29 +45,42 @@ class Ring:
         padded = 4 + (length + 3 & ~3)
         if padded > self.free():
             return False
-        position = self._positions[0]
-        word = (length | _MORE if more else length).to_bytes(4, "little")
-        self._copy_in(position, word)
-        self._copy_in(position + 4, payload)
+        frame = (length | _MORE if more else length).to_bytes(4, "little") + payload
+        position, capacity = self._positions[0], self._capacity
+        at = position % capacity
+        end = at + 4 + length
+        if end <= capacity:
+            self._data[at:end] = frame
+        else:
+            self._data[at:] = frame[: capacity - at]
+            self._data[: end - capacity] = frame[capacity - at :]
         self._positions[0] = position + padded
         return True
 
+    @property
+    def waiting(self) -> bool:
+        """The writer has written something that has not been read; costs less than `read`."""
+        return self._positions[0] != self._positions[8]
+
     def read(self) -> bytes | None:
         """The next whole message, or None. Raises ProtocolError on nonsense."""
+        positions, capacity = self._positions, self._capacity
         while True:
-            start, end = self._positions[8], self._positions[0]
-            available = end - start
+            start = positions[8]
+            available = positions[0] - start
             if available == 0:
                 return None
-            if not 4 <= available <= self._capacity:
+            if not 4 <= available <= capacity:
                 raise ProtocolError(f"ring positions are inconsistent ({available} bytes available)")
-            word = int.from_bytes(self._copy_out(start, 4), "little")
+            # a frame begins at a multiple of 4, so this word lies in one piece
+            at = start % capacity
+            word = int.from_bytes(self._data[at : at + 4], "little")
             length = word & ~_MORE
             padded = 4 + (length + 3 & ~3)
             if padded > available:
                 raise ProtocolError(f"frame of {length} bytes where {available} are available")
             payload = self._copy_out(start + 4, length)
-            self._positions[8] = start + padded
+            positions[8] = start + padded
             if word & _MORE:
                 self._parts.append(payload)
             elif self._parts:
@@ -89,16 +102,6 @@ class Ring:
         """Lets go of the memory so that its map can be closed."""
         self._positions.release()
         self._data.release()
-
-    def _copy_in(self, position: int, payload: bytes) -> None:
-        at = position % self._capacity
-        end = at + len(payload)
-        if end <= self._capacity:
-            self._data[at:end] = payload
-        else:
-            head = self._capacity - at
-            self._data[at:] = payload[:head]
-            self._data[: end - self._capacity] = payload[head:]
 
     def _copy_out(self, position: int, length: int) -> bytes:
         at = position % self._capacity

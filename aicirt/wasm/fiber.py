@@ -8,13 +8,29 @@ from collections.abc import Sequence
 
 from aicirt.errors import RuntimeFailure
 from aicirt.wasm import raw
-from aicirt.wasm.abi import EXPORTS
 from aicirt.wasm.instance import Instance
 
-_MAX_ARGS = 2
-_RESULT = _MAX_ARGS * raw.VAL_SIZE
-_TRAP = _RESULT + raw.VAL_SIZE
-_ERROR = _TRAP + 8
+#: places in a frame, in 64-bit words: one argument, the result, trap pointer, error pointer
+_ARG, _RESULT = raw.VAL_OF // 8, (raw.VAL_SIZE + raw.VAL_OF) // 8
+_TRAP, _ERROR = raw.VAL_SIZE // 4, raw.VAL_SIZE // 4 + 1
+
+
+class _Frame:
+    """What wasmtime writes to while a call is under way; it must stay until the call's end."""
+
+    __slots__ = ("_buffer", "address", "error", "result", "trap", "words")
+
+    def __init__(self) -> None:
+        self._buffer = (ctypes.c_uint64 * (_ERROR + 1))()
+        self.words = memoryview(self._buffer).cast("B").cast("Q")
+        self.address = ctypes.addressof(self._buffer)
+        self.result = self.address + raw.VAL_SIZE
+        self.trap = self.address + 8 * _TRAP
+        self.error = self.address + 8 * _ERROR
+
+
+#: frames of calls that have ended: making one takes as long as a short call
+_spare: list[_Frame] = []
 
 
 class Fiber:
@@ -24,42 +40,42 @@ class Fiber:
     closed. `limit_ms` is CPU time of all slices together; None = the export's own limit.
     """
 
-    __slots__ = ("_address", "_buffer", "_future", "_polled", "done", "instance", "result")
+    __slots__ = ("_frame", "_future", "_polled", "done", "instance", "result")
 
     def __init__(
         self, instance: Instance, export: int, args: Sequence[int] = (), limit_ms: float | None = None
     ) -> None:
         """Raises `RuntimeFailure` if the instance cannot be called now."""
         instance.check_idle()
-        name, kind = EXPORTS[export]  # type: ignore[index]
-        if len(args) != len(kind.params):
-            raise RuntimeFailure(f"{name} takes {len(kind.params)} arguments, not {len(args)}")
+        program = instance.program
+        arity = program.arity[export]
+        if len(args) != arity:
+            raise RuntimeFailure(f"{program.callbacks[export]} takes {arity} arguments, not {len(args)}")
         self.instance = instance
         self.done = False
         #: the guest's answer as an unsigned int, once `done`
         self.result = 0
         self._polled = False
-        # wasmtime_val_t arguments and result, trap pointer, error pointer: must stay until the end
-        self._buffer = ctypes.create_string_buffer(_ERROR + 8)
-        self._address = address = ctypes.addressof(self._buffer)
-        for i, arg in enumerate(args):
-            ctypes.c_uint32.from_address(address + i * raw.VAL_SIZE + raw.VAL_OF).value = arg & 0xFFFFFFFF
+        self._frame = frame = _spare.pop() if _spare else _Frame()
+        words = frame.words
+        if args:
+            words[_ARG] = args[0] & 0xFFFFFFFF
+        words[_RESULT] = words[_TRAP] = words[_ERROR] = 0
         self._future: int | None = raw.func_call_async(
             instance.context,
             instance.handle(export),
-            address,
-            len(args),
-            address + _RESULT,
-            len(kind.results),
-            address + _TRAP,
-            address + _ERROR,
+            frame.address,
+            arity,
+            frame.result,
+            program.results[export],
+            frame.trap,
+            frame.error,
         )
         instance.fiber = self
-        instance.callback = name
-        limit_ns = instance.program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
-        instance.limit_ns = limit_ns
+        instance.callback = program.callbacks[export]
+        instance.limit_ns = program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
         instance.used_ns = 0
-        instance.host_ns = instance.program.host_ns
+        instance.host_ns = program.host_ns
 
     def poll(self) -> bool:
         """Run one slice (until the end, or for about one tick); True when the call is done.
@@ -88,12 +104,12 @@ class Fiber:
         if not done:
             instance.used_ns += time.thread_time_ns() - engine.clock_start - engine.excluded_ns
             return False
+        words = self._frame.words
+        self.result, trap, error = words[_RESULT] & 0xFFFFFFFF, words[_TRAP], words[_ERROR]
         self._end()
-        words = (ctypes.c_uint64 * 2).from_buffer(self._buffer, _TRAP)
-        if words[0] or words[1]:
-            raise instance.failure(words[1], words[0])
+        if trap or error:
+            raise instance.failure(error, trap)
         self.done = True
-        self.result = ctypes.c_uint32.from_address(self._address + _RESULT + raw.VAL_OF).value
         return True
 
     def run(self) -> int:
@@ -112,3 +128,4 @@ class Fiber:
         future, self._future = self._future, None
         self.instance.fiber = None
         raw.future_delete(future)
+        _spare.append(self._frame)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
 from aicirt.wasm import failure, raw, snapshot
-from aicirt.wasm.abi import EXPORTS, Export
+from aicirt.wasm.abi import Export
+from aicirt.wasm.engine import TRAP_WORD
 from aicirt.wasm.limits import WASM_PAGE
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEMORY_SLOT
 from aicirt.wasm.rewrite import MEMORY
@@ -123,7 +124,7 @@ class Instance:
         raw.set_epoch_deadline(self.context, 1)
         self.callback = "instantiation"
         error = raw.instance_pre_instantiate(program.pre, self.context, address, engine.trap_address)
-        if error or engine.trap.value:
+        if error or engine.words[TRAP_WORD]:
             reason = self.failure(error, engine.take_trap())
             self.close()
             raise reason
@@ -234,21 +235,28 @@ class Instance:
             raise self.not_callable()
         function = self._handles[export] or self.handle(export)
         program = self.program
-        self.callback = EXPORTS[export][0]  # type: ignore[index]
+        self.callback = program.callbacks[export]
         self.limit_ns = program.limit_ns[export]
         self.used_ns = 0
         self.host_ns = program.host_ns
         engine.clock_start = -1
         engine.running = self
-        engine.args[0] = arg
+        words = engine.words
+        words[0] = arg
         raw.set_epoch_deadline(self.context, 1)
-        error = raw.func_call(self.context, function, engine.args_address, 4, engine.trap_address)
+        error = raw.func_call(self.context, function, engine.words_address, 4, engine.trap_address)
         engine.running = None
         if engine.interrupted:
             engine.raise_interrupt()
-        if error or engine.trap.value:
+        if error or words[TRAP_WORD]:
             raise self.failure(error, engine.take_trap())
-        return engine.args[0] & 0xFFFFFFFF
+        return words[0] & 0xFFFFFFFF
+
+    def touch(self, address: int) -> int:
+        """Brings what a call uses, and the memory at `address`, into the processor's caches."""
+        if not self.failed:
+            raw.set_epoch_deadline(self.context, 1)
+        return self.view[address] if address < self.size else 0
 
     def not_callable(self) -> RuntimeFailure:
         """Why this guest cannot be called or cloned now."""

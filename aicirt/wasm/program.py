@@ -27,6 +27,8 @@ class Program:
     """One module in one process; `Instance` makes guests of it."""
 
     __slots__ = (
+        "arity",
+        "callbacks",
         "engine",
         "exports",
         "global_names",
@@ -39,6 +41,7 @@ class Program:
         "module",
         "names",
         "pre",
+        "results",
         "watches_growth",
     )
 
@@ -56,6 +59,10 @@ class Program:
         self.global_names = tuple(f"{GLOBAL}{n}".encode() for n in numbers)
         self.watches_growth = REFUSED in self.exports
         self.names = tuple(name.encode() for name, _ in EXPORTS.values())
+        # by `Export`, which is an index: looking something up by a member of an Enum takes as long as a call
+        self.callbacks = tuple(name for name, _ in EXPORTS.values())
+        self.arity = tuple(len(kind.params) for _, kind in EXPORTS.values())
+        self.results = tuple(len(kind.results) for _, kind in EXPORTS.values())
         #: which optional functions there are, by `Export`
         self.has = tuple(name in self.exports for name, _ in EXPORTS.values())
         limits = self.limits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import logging
 import os
 import signal
@@ -59,7 +58,6 @@ def main(argv: list[str] | None = None) -> int:
     _hide()
     ticker = Ticker(engine)
     worker = Worker(control, bell, engine, linker, ticker, config.request, config.worker)
-    gc.freeze()  # what lives for ever need not be looked at while guests wait
     worker.run()
     ticker.close()
     return 0

@@ -10,6 +10,7 @@ from aicirt.errors import ProtocolError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import decode, encode
+from aicirt.ipc.ring import Ring
 from aicirt.ipc.rows import RowPool
 from aicirt.ipc.segment import Segment
 from aicirt.worker.results import RowWriter
@@ -54,6 +55,11 @@ class Client:
         self._max_outbox = max_outbox
         self._children = itertools.count(1)
         self._child_prefix = _CHILD_BIT | (link & 0x7F) << 24
+
+    @property
+    def from_client(self) -> Ring:
+        """The ring that the client writes to."""
+        return self._segment.to_worker
 
     def receive(self) -> list[Any] | None:
         """The next message, or None. Raises ProtocolError."""

@@ -10,6 +10,7 @@ from aicirt.settings import RequestLimits
 from aicirt.worker.log import Log
 
 if TYPE_CHECKING:
+    from aicirt.worker.sequence import Sequence
     from aicirt.worker.variables import Variables
     from aicirt.worker.vocabulary import LoadedVocabulary
 
@@ -22,12 +23,11 @@ class GuestContext:
 
     __slots__ = (
         "capabilities",
-        "group",
         "limits",
         "log",
         "seed",
+        "sequence",
         "sources",
-        "tokens",
         "variables",
         "vocabulary",
     )
@@ -52,9 +52,8 @@ class GuestContext:
         self.log = Log(limits.log_bytes)
         self.sources: list[bytes] = [b""] * 7
         self.sources[ARG] = arg
-        #: behind TOKENS and GROUP, which are read rarely: they are in the step's argument
-        self.tokens: list[int] = []
-        self.group: list[int] = []
+        #: who has what is behind TOKENS and GROUP, which are read rarely: both are in the step's argument
+        self.sequence: Sequence | None = None
 
     def write_log(self, _fd: int, data: bytes) -> None:
         """stdout and stderr of the guest, in one log."""
@@ -63,9 +62,9 @@ class GuestContext:
     def source(self, number: int) -> bytes:
         """The bytes of a source. Raises ResultError if there is none with this number."""
         if number == TOKENS:
-            return array("I", self.tokens).tobytes()
+            return array("I", self.sequence.tokens if self.sequence else ()).tobytes()
         if number == GROUP:
-            return array("I", self.group).tobytes()
+            return array("I", self.sequence.group if self.sequence else ()).tobytes()
         if number >= len(self.sources):
             raise ResultError(f"aici_read: there is no source {number}")
         return self.sources[number]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import struct
 import time
 from typing import Any
 
@@ -10,6 +12,7 @@ from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFai
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Cloned, Free, Start, Started
+from aicirt.ipc.spin import SAMPLING_SECONDS, spin
 from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
 from aicirt.wasm.abi import Export
 from aicirt.wasm.engine import Engine
@@ -29,6 +32,10 @@ from aicirt.worker.vocabulary import LoadedVocabulary
 from aicirt.worker.work import Agenda, Work
 
 _log = logging.getLogger("aicirt.worker")
+#: new objects after which to look for garbage in cycles; between steps, not when Python thinks it is time
+_GARBAGE = 20_000
+#: what reading a message raises that is none of ours
+_MALFORMED = (ProtocolError, TypeError, ValueError, IndexError, OverflowError, struct.error)
 
 
 class Worker:
@@ -65,15 +72,20 @@ class Worker:
 
     def run(self) -> None:
         """Until the supervisor says stop, or is gone."""
+        gc.disable()
+        gc.freeze()  # what lives for ever need not be looked at while guests wait
         while self.running:
-            timeout = self._timeout()
-            if self._bell.wait(timeout):
-                self._bell.drain()
+            called = not self._bell.rung
+            called = self._bell.wait(self._timeout()) and called
             # armed for all that follows: guests may run in any of it
             with self._ticker:
-                busy = True
+                busy = self._serve()
+                if called and not busy:
+                    busy = self._expect_step()
                 while busy and self.running:
                     busy = self._serve()
+            if gc.get_count()[0] > _GARBAGE:
+                gc.collect()
         for number in list(self.clients):
             self.detach(number)
 
@@ -99,6 +111,19 @@ class Worker:
             return IDLE_WAIT_SECONDS
         return min(max(0.0, min(deadlines) - time.monotonic()), IDLE_WAIT_SECONDS)
 
+    def _expect_step(self) -> bool:
+        """A client has rung before it sends: when its forward pass was over, or when it began to pack a step.
+
+        Meanwhile what the step needs is brought back into the processor's caches. True if something came.
+        """
+        rings = tuple(client.from_client for client in self.clients.values())
+        for client in self.clients.values():
+            for seq in client.sequences.values():
+                seq.touch()
+                if any(ring.waiting for ring in rings):
+                    return True
+        return spin(rings, SAMPLING_SECONDS)
+
     def _serve(self) -> bool:
         """One round over everything; False if there was nothing to do."""
         busy = False
@@ -110,7 +135,7 @@ class Worker:
                     self._handle(client, message)
                 if not client.flush():
                     time.sleep(0)
-            except (ProtocolError, TypeError, ValueError, IndexError) as error:
+            except _MALFORMED as error:
                 _log.error("client %d broke the protocol (%s): dropping it", client.number, error)
                 self.detach(client.number)
         if self._controls.serve():

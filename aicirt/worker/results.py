@@ -31,17 +31,24 @@ CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 _PRE = struct.Struct("<3I")
 _POST = struct.Struct("<2I")
 _MID = struct.Struct("<5I2f4I")
-_memmove = ctypes.memmove
+_PRE_SIZE, _POST_SIZE = _PRE.size, _POST.size
+_ALL_BITS = 0xFFFFFFFF
+# PyDLL: giving the interpreter's lock away costs as much as copying a mask
+_libc = ctypes.PyDLL(None)
+_memmove, _differ = _libc.memmove, _libc.memcmp
+_memmove.argtypes = _differ.argtypes = [ctypes.c_void_p] * 3
+_memmove.restype = None
 _NEG_INF = -math.inf
 _GREEDY = -1.0
 
 
 def read_pre(instance: Instance, address: int) -> tuple[int, int]:
     """(verb, number of forks) of an aici_pre_result; Fork 0 is Stop and Fork 1 is Continue."""
-    check_span(instance, address, _PRE.size, "aici_pre_result")
+    if address + _PRE_SIZE > instance.size:
+        check_span(instance, address, _PRE_SIZE, "aici_pre_result")
     size, verb, forks = _PRE.unpack_from(instance.view, address)
-    if size < _PRE.size:
-        raise ResultError(f"aici_pre_result: size is {size}, at least {_PRE.size} needed")
+    if size < _PRE_SIZE:
+        raise ResultError(f"aici_pre_result: size is {size}, at least {_PRE_SIZE} needed")
     if verb > FORK:
         raise ResultError(f"aici_pre_result: verb {verb} is not STOP, CONTINUE, SUSPEND or FORK")
     if verb == FORK and forks < 2:
@@ -51,19 +58,20 @@ def read_pre(instance: Instance, address: int) -> tuple[int, int]:
 
 def read_post(instance: Instance, address: int) -> int:
     """The verb of an aici_post_result."""
-    check_span(instance, address, _POST.size, "aici_post_result")
+    if address + _POST_SIZE > instance.size:
+        check_span(instance, address, _POST_SIZE, "aici_post_result")
     size, verb = _POST.unpack_from(instance.view, address)
-    if size < _POST.size:
-        raise ResultError(f"aici_post_result: size is {size}, at least {_POST.size} needed")
+    if size < _POST_SIZE:
+        raise ResultError(f"aici_post_result: size is {size}, at least {_POST_SIZE} needed")
     if verb > CONTINUE:
         raise ResultError(f"aici_post_result: verb {verb} is not STOP or CONTINUE")
-    return int(verb)
+    return verb  # type: ignore[no-any-return]
 
 
 class RowWriter:
     """Turns an aici_mid_result into the message for the client."""
 
-    __slots__ = ("_dense", "_layout", "_rows", "_tail", "_zeros")
+    __slots__ = ("_dense", "_layout", "_rows", "_tail", "_zeros", "_zeros_address")
 
     def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
         self._layout = layout
@@ -72,6 +80,7 @@ class RowWriter:
         #: bits of the last mask word that stand for tokens
         self._tail = (1 << (layout.vocab_size - 32 * (layout.mask_words - 1))) - 1
         self._zeros = ctypes.create_string_buffer(layout.mask_words * 4)
+        self._zeros_address = ctypes.addressof(self._zeros)
 
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
         """Raises ResultError, EmptyMaskError, CapabilityError or SpaceError."""
@@ -106,9 +115,9 @@ class RowWriter:
             check_span(instance, row, nbytes, "row")
             number, generation, target = self._rows.take()
             _memmove(target, instance.base + row, nbytes)
-            last = ctypes.c_uint32.from_address(target + nbytes - 4)
-            last.value &= self._tail
-            if not _differ(target, self._zeros, nbytes):
+            if self._tail != _ALL_BITS:
+                ctypes.c_uint32.from_address(target + nbytes - 4).value &= self._tail
+            if not _differ(target, self._zeros_address, nbytes):
                 self._rows.give_back(number, generation)
                 raise _nothing_allowed()
             return number, generation, 0
@@ -213,9 +222,3 @@ def _temperature(value: float) -> float | None:
 
 def _nothing_allowed() -> EmptyMaskError:
     return EmptyMaskError("the row of mid_process allows no token; to end the sequence return STOP")
-
-
-_libc = ctypes.CDLL(None)
-_differ = _libc.memcmp
-_differ.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-_differ.restype = ctypes.c_int

@@ -23,6 +23,9 @@ from aicirt.worker.results import (
 )
 
 if TYPE_CHECKING:
+    import collections.abc
+
+    from aicirt.ipc.messages import StepInput
     from aicirt.wasm.instance import Instance
     from aicirt.worker.request import Request
     from aicirt.worker.steps import StepWork
@@ -33,15 +36,22 @@ _ARG = struct.Struct("<5I2f3I")
 _WORD = struct.Struct("<I")
 _ARG_SIZE, _NUM_GROUP, _TOKENS, _GROUP = 168, 36, 40, 104
 _INLINE = 16
+#: aici.h AICI_ARG_*
+_SAMPLED, _HAS_LOGPROB = 1, 2
+# plain numbers: looking up a member of an Enum costs as much as calling a guest
+_POST, _PRE = int(Export.POST), int(Export.PRE)
 
 
 class Sequence:
     """State of one live sequence in this worker."""
 
     __slots__ = (
+        "_has_post",
+        "_has_pre",
         "arg_address",
         "changed",
         "context",
+        "group",
         "has_row",
         "id",
         "instance",
@@ -51,6 +61,7 @@ class Sequence:
         "outcome",
         "request",
         "step",
+        "tokens",
         "waits_in",
     )
 
@@ -76,40 +87,50 @@ class Sequence:
         self.late_steps = 0
         #: the step that waits for mid_process
         self.waits_in: StepWork | None = None
+        has = instance.program.has
+        self._has_pre, self._has_post = has[_PRE], has[_POST]
         instance.owner = context
         instance.log = context.write_log
         instance.seed = context.seed
-        context.group = [number]
+        #: tokens that came in this step
+        self.tokens: collections.abc.Sequence[int] = ()
+        #: the fork group that mid_process sees
+        self.group = [number]
+        context.sequence = self
         _WORD.pack_into(instance.view, arg_address + 4, number)
         _WORD.pack_into(instance.view, arg_address + _GROUP, number)
 
-    def deliver(self, op: list[Any]) -> None:
-        """Writes a `StepOp` into the guest's step argument. Raises ResultError on a bad op."""
-        _, flags, backtrack, tokens, logprob, mass, top = op
+    def deliver(self, op: StepInput) -> None:
+        """Writes what happened into the guest's step argument. `op` comes from the client unchecked: what is
+        none raises many things.
+
+        Raises ResultError if more tokens were taken back than there are.
+        """
+        _, tokens, backtrack, sampled, logprob, mass, top = op
         count = len(tokens)
-        if backtrack > self.length:
-            raise ResultError(f"{backtrack} tokens were taken back of a sequence of {self.length}")
-        self.step += 1
-        self.length += count - backtrack
-        self.changed = bool(count or backtrack)
-        context = self.context
-        context.tokens = tokens
-        num_top = 0
+        if count or backtrack:
+            if backtrack > self.length:
+                raise ResultError(f"{backtrack} tokens were taken back of a sequence of {self.length}")
+            self.length += count - backtrack
+            self.changed = True
+        else:
+            self.changed = False
+        self.step = step = self.step + 1
+        self.tokens = tokens
         if top:
-            num_top = len(top)
-            context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
+            self.context.sources[TOP] = b"".join(struct.pack("<If", token, value) for token, value in top)
         view, address = self.instance.view, self.arg_address
         _ARG.pack_into(
             view,
             address + 4,
             self.id,
-            self.step,
-            flags,
+            step,
+            (_SAMPLED if sampled else 0) | (_HAS_LOGPROB if logprob == logprob else 0),
             backtrack,
             count,
             logprob,
             mass,
-            num_top,
+            len(top) if top else 0,
             1,
             tokens[0] if count else 0,
         )
@@ -117,12 +138,17 @@ class Sequence:
             inline = array("I", tokens[1:_INLINE]).tobytes()
             start = address + _TOKENS + 4
             view[start : start + len(inline)] = inline
-        if len(context.group) > 1:
+        if len(self.group) > 1:
             self.set_group([self.id])
+
+    def touch(self) -> None:
+        """Brings what `deliver` and `critical` will use into the processor's caches; changes nothing."""
+        if self._has_pre or self._has_post:
+            self.instance.touch(self.arg_address)
 
     def set_group(self, group: list[int]) -> None:
         """The sequences that mid_process will see as the fork group."""
-        self.context.group = group
+        self.group = group
         view, address = self.instance.view, self.arg_address
         _WORD.pack_into(view, address + _NUM_GROUP, len(group))
         inline = array("I", group[:_INLINE]).tobytes()
@@ -134,13 +160,12 @@ class Sequence:
         Raises every ControllerError.
         """
         instance = self.instance
-        has = instance.program.has
         try:
-            if self.changed and has[Export.POST] and read_post(instance, instance.call(Export.POST)) == STOP:
+            if self.changed and self._has_post and read_post(instance, instance.call(_POST)) == STOP:
                 return STOP, 0
-            if not has[Export.PRE]:
+            if not self._has_pre:
                 return CONTINUE, 1
-            verb, forks = read_pre(instance, instance.call(Export.PRE))
+            verb, forks = read_pre(instance, instance.call(_PRE))
         except GuestExit:
             return STOP, 0
         if verb in (CONTINUE, STOP):
@@ -154,7 +179,7 @@ class Sequence:
 
     def fail(self, error: AiciError) -> list[Any]:
         """The error as it goes to the client, with what the guest had printed."""
-        if self.context.log:
+        if self.context.log.waiting:
             error.detail.setdefault("log", self.context.log.take())
         return error.to_wire()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import (
     AiciError,
     DeadlockError,
     LateError,
-    ProtocolError,
     RuntimeFailure,
     UnknownSequenceError,
 )
@@ -28,14 +28,20 @@ if TYPE_CHECKING:
     from aicirt.worker.work import Agenda
 
 
+_MID = int(Export.MID)
+
+
 class StepWork:
     """Collects the results of a step and sends them when all are there, or at the deadline."""
 
     __slots__ = ("_agenda", "_client", "_logs", "_number", "_results", "_waiting", "deadline")
 
     def __init__(self, client: Client, agenda: Agenda, fields: list[Any]) -> None:
-        """Does the critical part at once and starts every mid_process. Raises ProtocolError."""
-        request = _parse(fields)
+        """Does the critical part at once and starts every mid_process.
+
+        Raises ProtocolError, TypeError, ValueError or struct.error for what is no step.
+        """
+        request = StepRequest(*fields)
         self._client = client
         self._agenda = agenda
         self._number = request.step
@@ -44,10 +50,10 @@ class StepWork:
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
         self.deadline = 0.0
-        client.release_rows(request.released_rows, request.released_dense)
         going = self._critical(request)
+        client.release_rows(request.released_rows, request.released_dense)
         for seq in going:
-            self._start_mid(seq)
+            self._mid(seq)
         if self._waiting:
             client.steps.append(self)
             limits = next(iter(self._waiting.values())).request.limits
@@ -64,7 +70,7 @@ class StepWork:
         going: list[Sequence] = []
         forks: list[tuple[Sequence, list[int]]] = []
         suspended: list[Sequence] = []
-        for op in request.ops:
+        for op in request.inputs:
             seq = sequences.get(op[0])
             if seq is None:
                 error = UnknownSequenceError(f"this worker has no sequence {op[0]}")
@@ -145,27 +151,32 @@ class StepWork:
 
     # -- mid_process -------------------------------------------------------------------------------
 
-    def _start_mid(self, seq: Sequence) -> None:
-        self._waiting[seq.id] = seq
-        seq.waits_in = self
+    def _mid(self, seq: Sequence) -> None:
+        """Runs the first slice of mid_process: most need no other."""
         if seq.outcome is not None:  # it was late and has ended since
             value, error = seq.outcome
             seq.outcome = None
             self._ended(seq, value, error)
             return
-        if seq.mid is not None:  # it is still running
-            return
-        limits = seq.instance.engine.limits
-        # beyond its time for one step it is late, which some steps in a row allow
-        hard_limit = limits.mid_ms * (seq.request.limits.max_late_steps + 1)
-        fiber = Fiber(seq.instance, Export.MID, limit_ms=hard_limit)
-        work = Work(fiber, lambda value, error: _finished(seq, value, error), lambda: _sliced(seq))
-        seq.mid = work
-        self._agenda.start(work)
+        if seq.mid is None:
+            limits = seq.request.limits
+            # beyond its time for one step it is late, which some steps in a row allow
+            hard_limit = seq.instance.engine.limits.mid_ms * (limits.max_late_steps + 1)
+            try:
+                fiber = Fiber(seq.instance, _MID, (), hard_limit)
+                if fiber.poll():
+                    self._ended(seq, fiber.result, None)
+                    return
+            except Exception as error:
+                self._ended(seq, None, error)
+                return
+            seq.mid = Work(fiber, partial(_finished, seq), partial(_sliced, seq))
+            self._agenda.add(seq.mid)
+        self._waiting[seq.id] = seq
+        seq.waits_in = self
 
     def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
-        del self._waiting[seq.id]
-        seq.waits_in = None
+        """mid_process has returned or failed."""
         if error is None and value is not None:
             try:
                 result = self._client.writer.read_mid(seq, value)
@@ -176,7 +187,7 @@ class StepWork:
                 self._results.append(result)
                 if result.verb == STOP:
                     self._end(seq, None)
-                elif seq.context.log:
+                elif seq.context.log.waiting:
                     self._logs.append([seq.id, seq.context.log.take()])
                 return
         if isinstance(error, GuestExit):
@@ -185,6 +196,13 @@ class StepWork:
             return
         failure = error if isinstance(error, AiciError) else RuntimeFailure(f"mid_process failed: {error!r}")
         self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))
+
+    def finish(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
+        """A mid_process that this step waited for has ended."""
+        del self._waiting[seq.id]
+        seq.waits_in = None
+        self._ended(seq, value, error)
+        self._send_if_done()
 
     def _late(self, seq: Sequence) -> None:
         del self._waiting[seq.id]
@@ -225,7 +243,7 @@ class StepWork:
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
         """Frees the sequence; its last output goes into the logs and into the error."""
-        if seq.context.log:
+        if seq.context.log.waiting:
             text = seq.context.log.take()
             self._logs.append([seq.id, text])
             if error is not None:
@@ -241,8 +259,7 @@ def _finished(seq: Sequence, value: int | None, error: Exception | None) -> None
     if step is None:
         seq.outcome = (value, error)
     else:
-        step._ended(seq, value, error)
-        step._send_if_done()
+        step.finish(seq, value, error)
 
 
 def _sliced(seq: Sequence) -> None:
@@ -269,19 +286,8 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
         seed=request.seed ^ number,
     )
     context.sources = list(old.sources)
-    context.tokens = old.tokens
     child = Sequence(number, instance, context, request, parent.arg_address)
     child.length, child.step, child.has_row = parent.length, parent.step, parent.has_row
-    child.changed = parent.changed
+    child.tokens, child.changed = parent.tokens, parent.changed
     request.live += 1
     return child
-
-
-def _parse(fields: list[Any]) -> StepRequest:
-    try:
-        request = StepRequest(*fields)
-        if all(len(op) == 7 for op in request.ops):
-            return request
-    except TypeError as error:
-        raise ProtocolError(f"not a step: {error}") from error
-    raise ProtocolError("a step's operation has not 7 fields")

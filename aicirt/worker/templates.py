@@ -104,7 +104,7 @@ class Templates:
                 if problem is None:
                     done(self._finish(instance, context, address, arg))
                 else:
-                    if context.log:
+                    if context.log.waiting:
                         problem.detail.setdefault("log", context.log.take())
                     done(problem)
             except AiciError as failure:

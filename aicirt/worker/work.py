@@ -57,6 +57,10 @@ class Agenda:
     def __bool__(self) -> bool:
         return bool(self._queue)
 
+    def add(self, work: Work) -> None:
+        """Takes work whose first slice has run."""
+        self._queue.append(work)
+
     def start(self, work: Work) -> None:
         """Runs the first slice at once: most calls need no other."""
         if not work.run():

@@ -135,7 +135,8 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
         verbs.append(result.mid[bad].verb)
         if verbs[-1] != Verb.LATE:
             break
-    assert verbs == [Verb.LATE] * 10 + [Verb.ERROR]
+    # it goes on between steps too, so that on a busy machine its time is up before 10 steps are over
+    assert verbs in [[Verb.LATE] * late + [Verb.ERROR] for late in (8, 9, 10)]
     error = result.mid[bad].error
     assert error is not None and error.code in ("late", "time_limit") and "mid_process" in str(error)
 
