@@ -34,7 +34,7 @@ void Automaton::set_byte_classes(ByteClasses classes) {
     const std::uint8_t weight = letter ? kLetterWeight : b >= '0' && b <= '9' ? kDigitWeight : kOtherWeight;
     bit_weight_[bit] = std::max(bit_weight_[bit], weight);
   }
-  for (const State row : rows_) table_[row + kFlags] &= ~kHasLoop;
+  for (State row = 0; row < table_.size(); row += stride_) table_[row + kFlags] &= ~kHasLoop;
 }
 
 std::uint32_t Automaton::weight(Signature bits) const {
@@ -149,9 +149,10 @@ Signature Automaton::find_bounded(State row, std::uint32_t* length) {
   return inside;
 }
 
-Signature Automaton::loop_signature(State state) {
-  if (state >= kInside || state == kDead || kind_bits_.empty()) return 0;
-  if (table_[state + kFlags] & kHasLoop) return table_[state + kLoop];
+/// Fills in kLoop and kLoopLength; without byte classes, or for the dead state, with nothing.
+void Automaton::find_loop(State state) {
+  table_[state + kLoop] = 0;
+  if (state == kDead || kind_bits_.empty()) return;
   // Few states give up more characters at once, many may lead to a state that allows little.
   constexpr std::size_t kTries[] = {1, 2, 12};
   Signature best = find_repeating(state);
@@ -172,11 +173,6 @@ Signature Automaton::loop_signature(State state) {
   table_[state + kLoop] = best;
   table_[state + kLoopLength] = length;
   table_[state + kFlags] |= kHasLoop;
-  return best;
-}
-
-std::uint32_t Automaton::loop_length(State state) {
-  return loop_signature(state) ? table_[state + kLoopLength] : kUnlimited;
 }
 
 }  // namespace aici::regex

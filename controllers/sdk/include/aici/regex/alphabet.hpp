@@ -42,16 +42,16 @@ class Alphabet {
   }
   std::size_t words() const { return (num_kinds_ + 31) / 32; }
 
-  Step lead(std::uint8_t byte) const { return leads_[byte]; }
-  Step step(std::uint32_t node, std::uint8_t byte) const {
-    return (byte & 0xC0) == 0x80 ? steps_[node * 64 + (byte & 63u)] : Step{0};
-  }
+  /// Steps by the first byte of a character: 256 of them, 0 for ASCII.
+  const Step* leads() const { return leads_; }
+  /// Steps by a later byte: 64 for each node, for the bytes 0x80 to 0xBF.
+  const Step* steps() const { return steps_.data(); }
   /// The kinds that a node's characters can have, sorted, without kind 0.
   std::span<const Kind> kinds_below(std::uint32_t node) const {
     return {below_.data() + below_start_[node], below_start_[node + 1] - below_start_[node]};
   }
-  /// The same as bits, those from kind 31 on as bit 31.
-  std::uint32_t kind_bits_below(std::uint32_t node) const { return below_bits_[node]; }
+  /// The same for each node as bits, those from kind 31 on as bit 31.
+  const std::uint32_t* kind_bits_below() const { return below_bits_.data(); }
   static std::uint32_t kind_bit(std::uint32_t kind) { return 1u << (kind < 31 ? kind : 31); }
   std::size_t bytes() const;
 

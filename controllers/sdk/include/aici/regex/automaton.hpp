@@ -47,28 +47,38 @@ class Automaton {
   State initial() const { return initial_; }
   /// The next state, kDead if no match can be reached. kDead stays dead.
   State append(State state, std::uint8_t byte) {
-    if (state < kInside) [[likely]] {
-      const State next = table_[state + slot_[byte]];
-      if (next != kUnknown) [[likely]] return next;
+    if (state >= kInside) {
+      const std::uint32_t node = state & kNodeMask;
+      const Alphabet::Step step = (byte & 0xC0) == 0x80 ? steps_[node << 6 | (byte & 63u)] : Alphabet::Step{0};
+      return inside((state >> kNodeBits & kRowMask) * stride_, state & ~kNodeMask, step);
     }
+    const State next = table_[state + slot_[byte]];
+    if (next != kUnknown) [[likely]] return next;
     return append_slowly(state, byte);
   }
   bool accepting(State state) const { return state < kInside && table_[state + kFlags] & kAccepting; }
-  Signature loop_signature(State state);
+  Signature loop_signature(State state) {
+    if (state >= kInside) return 0;
+    if (!(table_[state + kFlags] & kHasLoop)) find_loop(state);
+    return table_[state + kLoop];
+  }
   /// The most bytes for which loop_signature holds; kUnlimited if for any number.
-  std::uint32_t loop_length(State state);
+  std::uint32_t loop_length(State state) {
+    return loop_signature(state) ? table_[state + kLoopLength] : kUnlimited;
+  }
   bool forced_byte(State state, std::uint8_t* byte);
   void set_byte_classes(ByteClasses classes);
 
   bool exhausted() const { return exhausted_; }
   bool compact(State* state);
   std::size_t bytes() const;
-  std::uint32_t num_states() const { return static_cast<std::uint32_t>(rows_.size()); }
+  std::uint32_t num_states() const { return static_cast<std::uint32_t>(table_.size()) / stride_; }
 
  private:
   /// States from here on are inside a character: kInside | row number << 14 | decoder node.
   static constexpr State kInside = 0x80000000;
-  static constexpr std::uint32_t kMostRows = 1 << 17;
+  static constexpr std::uint32_t kNodeBits = 14, kNodeMask = (1 << kNodeBits) - 1, kMostRows = 1 << 17;
+  static_assert(Alphabet::kMostNodes == 1 << kNodeBits);
   static constexpr State kUnknown = 0xffffffff;
   /// The words of a row's header; the entries of kinds follow.
   enum Header : std::uint32_t {
@@ -90,7 +100,16 @@ class Automaton {
   };
 
   State append_slowly(State state, std::uint8_t byte);
-  State inside(State row, Alphabet::Step step);
+  /// The state after the bytes of a character that began at `row` have led the decoder by `step`; `prefix` is
+  /// kInside with the number of the row.
+  State inside(State row, State prefix, Alphabet::Step step) const {
+    if (step & Alphabet::kNode) {
+      const std::uint32_t node = step & kNodeMask, live = table_[row + kLive] & kind_bits_below_[node];
+      if (live == 0 || (live == 1u << 31 && !can_take_any(row, node))) return kDead;
+      return prefix | node;
+    }
+    return step < num_dense_ ? table_[row + kHeaderWords + step] : next_by_kind(row, step);
+  }
   State next_by_kind(State row, std::uint32_t kind) const;
   bool can_take_any(State row, std::uint32_t node) const;
   bool built(State row) const { return table_[row + kHeaderWords] != kUnknown; }
@@ -104,6 +123,7 @@ class Automaton {
   void start_over();
 
   // loop.cpp
+  void find_loop(State row);
   bool covered(State row, const std::vector<State>& home) const;
   template <class Visit>
   void each_transition(State row, Visit visit);
@@ -117,10 +137,11 @@ class Automaton {
   Limits limits_;
   std::unique_ptr<SubsetStepper> stepper_;
   State initial_ = kDead;
-  std::uint32_t stride_;
+  const Alphabet::Step* steps_;
+  const std::uint32_t* kind_bits_below_;
+  std::uint32_t num_dense_, stride_;
   std::uint8_t slot_[256];
   std::vector<State> table_;
-  std::vector<State> rows_;  ///< by row number
   std::vector<NfaId> arena_;
   std::vector<Run> runs_;
   HashIndex ids_;
