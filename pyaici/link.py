@@ -20,6 +20,8 @@ from pyaici.step import MidResult, Row, RowKind, Verb
 
 #: kind SAME of aici.h: resolved here
 _SAME = 5
+#: answers that are kept for those who may still ask: more steps than this are never under way at once
+MAX_UNCLAIMED = 64
 # looking up a member of an Enum costs as much as all else that a usual row needs
 _BITMASK, _SAMPLE = RowKind.BITMASK, Verb.SAMPLE
 
@@ -123,14 +125,19 @@ class WorkerLink:
             message = decode(data)
             if message[0] == kind and message[1] == number:
                 return message
-            if message[0] in (STARTED, PRE, MID, CLONED):
-                self._messages.append(message)
-            else:
-                raise ProtocolError(f"worker {self.index} sent a message of unknown kind {message[0]!r}")
+            self._keep(message)
 
-    def discard(self, kind: int, number: int) -> None:
-        """Forgets an answer that nobody will ask for."""
-        self._messages = [m for m in self._messages if not (m[0] == kind and m[1] == number)]
+    def _keep(self, message: list[Any]) -> None:
+        """Until it is asked for; answers to steps that nobody waited for are given up in the end."""
+        if message[0] not in (STARTED, PRE, MID, CLONED):
+            raise ProtocolError(f"worker {self.index} sent a message of unknown kind {message[0]!r}")
+        self._messages.append(message)
+        if len(self._messages) > MAX_UNCLAIMED:
+            old = self._messages.pop(0)
+            if old[0] == MID:
+                for entry in old[2]:
+                    if entry[1] == Verb.SAMPLE:
+                        self.sample(entry)  # its row goes back with the next one
 
     # -- rows ---------------------------------------------------------------------------------
 

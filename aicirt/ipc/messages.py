@@ -57,6 +57,9 @@ class StepInput(NamedTuple):
     allowed_mass: float = nan
     #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them
     top: list[tuple[int, float]] | None = None
+    #: the engine has ended the sequence with these tokens: post_process sees them, or mid_process if
+    #: there is none; the answer does not count, and the sequence is freed
+    final: bool = False
 
 
 class StepRequest(NamedTuple):

@@ -51,6 +51,7 @@ class Sequence:
         "arg_address",
         "changed",
         "context",
+        "final",
         "group",
         "has_row",
         "id",
@@ -85,6 +86,8 @@ class Sequence:
         #: what a late mid_process ended with, until the next step asks for it
         self.outcome: tuple[int | None, Exception | None] | None = None
         self.late_steps = 0
+        #: the engine has ended it: what it answers does not count
+        self.final = False
         #: the step that waits for mid_process
         self.waits_in: StepWork | None = None
         has = instance.program.has
@@ -106,7 +109,7 @@ class Sequence:
 
         Raises ResultError if more tokens were taken back than there are.
         """
-        _, tokens, backtrack, sampled, logprob, mass, top = op
+        _, tokens, backtrack, sampled, logprob, mass, top, _ = op
         count = len(tokens)
         if count or backtrack:
             if backtrack > self.length:
@@ -176,6 +179,21 @@ class Sequence:
         if verb == FORK:
             self._check_fork(forks, capabilities.get(CAP_FORK, 0))
         return verb, forks
+
+    def conclude(self) -> bool:
+        """Runs post_process for the last time; False if mid_process must hear of the end instead.
+
+        Raises every ControllerError.
+        """
+        self.final = True
+        if not self._has_post:
+            return not self.changed
+        try:
+            if self.changed:
+                read_post(self.instance, self.instance.call(_POST))
+        except GuestExit:
+            pass
+        return True
 
     def fail(self, error: AiciError) -> list[Any]:
         """The error as it goes to the client, with what the guest had printed."""

@@ -13,7 +13,7 @@ from aicirt.errors import (
     RuntimeFailure,
     UnknownSequenceError,
 )
-from aicirt.ipc.messages import MID, PRE, Bare, Mid, Pre, StepRequest
+from aicirt.ipc.messages import MID, PRE, Bare, Mid, Pre, StepInput, StepRequest
 from aicirt.wasm.abi import Export
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
@@ -76,6 +76,10 @@ class StepWork:
                 error = UnknownSequenceError(f"this worker has no sequence {op[0]}")
                 verdicts.append([op[0], ERROR, error.to_wire()])
                 continue
+            if op[7]:
+                if not self._concluded(seq, op):
+                    going.append(seq)
+                continue
             if seq.mid is not None or seq.outcome is not None:
                 going.append(seq)  # a late mid_process: nothing has happened to the sequence since
                 continue
@@ -110,6 +114,22 @@ class StepWork:
         for seq, children in forks:
             going += self._fork(seq, children)
         return going
+
+    def _concluded(self, seq: Sequence, op: StepInput) -> bool:
+        """The engine has ended the sequence: its controller hears how, prints its last words, and goes.
+
+        False if it does so in mid_process.
+        """
+        error: AiciError | None = None
+        if seq.mid is None and seq.outcome is None:  # one that is late will never know
+            try:
+                seq.deliver(op)
+                if not seq.conclude():
+                    return False
+            except AiciError as problem:
+                error = problem
+        self._results.append(Bare(seq.id, STOP if error is None else ERROR, self._end(seq, error)))
+        return True
 
     def _check_deadlock(
         self, suspended: list[Sequence], going: list[Sequence], verdicts: list[list[Any]]
@@ -177,6 +197,8 @@ class StepWork:
 
     def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
         """mid_process has returned or failed."""
+        if seq.final and error is None:
+            error = GuestExit("the engine has ended the sequence")
         if error is None and value is not None:
             try:
                 result = self._client.writer.read_mid(seq, value)
@@ -204,10 +226,15 @@ class StepWork:
         self._ended(seq, value, error)
         self._send_if_done()
 
-    def _late(self, seq: Sequence) -> None:
+    def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
+        """It sits this step out. Only steps in which it had its time count against it."""
         del self._waiting[seq.id]
         seq.waits_in = None
-        seq.late_steps += 1
+        if seq.final:
+            self._results.append(Bare(seq.id, STOP))
+            self._end(seq, None)
+            return
+        seq.late_steps += had_its_time
         allowed = seq.request.limits.max_late_steps
         if seq.late_steps <= allowed:
             self._results.append(Bare(seq.id, LATE))
@@ -225,7 +252,7 @@ class StepWork:
     def expire(self) -> None:
         """The deadline has passed: who is not ready sits this step out."""
         for seq in list(self._waiting.values()):
-            self._late(seq)
+            self._late(seq, had_its_time=False)
         self._send_if_done()
 
     def leave(self, seq: Sequence) -> None:
@@ -270,7 +297,7 @@ def _sliced(seq: Sequence) -> None:
         and seq.mid is not None
         and seq.instance.used_ns >= 1e6 * limits.mid_ms * (seq.late_steps + 1)
     ):
-        step._late(seq)
+        step._late(seq, had_its_time=True)
         step._send_if_done()
 
 

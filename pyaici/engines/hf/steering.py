@@ -32,12 +32,11 @@ class Turn:
         self._seqs = seqs
         self._closing, pool.closing = pool.closing, []
         self._by_control = {seq.control: seq for seq in (*seqs, *self._closing) if seq.control is not None}
-        #: children of sequences that have ended: freed after the step
-        self._unwanted: list[int] = []
         self._step: Step | None = None
         inputs = []
         for control, seq in self._by_control.items():
-            inputs.append(StepInput(control) if seq.report is None else seq.report)
+            report = StepInput(control) if seq.report is None else seq.report
+            inputs.append(report if seq.reason is None else report._replace(final=True))
             seq.report = None
         if inputs:
             assert runtime is not None
@@ -62,9 +61,9 @@ class Turn:
             return [seq for seq in active.values() if seq.reason is None]
         for control, answer in answers.items():
             seq = self._by_control[control]
-            if seq.reason is not None:  # it has ended; only its log counts
-                self._unwanted += answer.children
-            elif answer.verb == Verb.SUSPEND:
+            if seq.reason is not None:  # it has ended already, and its worker too
+                continue
+            if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
                 if not seq.suspended:
                     seq.suspended = True
@@ -94,7 +93,6 @@ class Turn:
                 for control, text in result.logs.items():
                     if text and (seq := self._by_control.get(control)) is not None:
                         self._pool.log(seq, text)
-        self._pool.free_controls(self._unwanted)
         self._pool.complete(self._closing)
         self._closing = []
         return answers

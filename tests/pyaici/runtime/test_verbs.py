@@ -259,3 +259,29 @@ def test_unknown_names_are_told(player: Player) -> None:
         player.runtime.begin_step([StepInput(123456)])
     with Runtime() as empty, pytest.raises(VocabularyError, match="register"):
         empty.instantiate("guest")
+
+
+def test_the_last_tokens_are_told_and_then_it_is_over(player: Player) -> None:
+    seq = player.start("report 0")
+    player.mid(seq)
+    result = player.mid(seq, 65, final=True)
+    assert (result.verb, result.error, result.row) == (Verb.STOP, None, None)
+    assert player.logs[seq].startswith("post: -0 +1 first 65")
+    with pytest.raises(UnknownSequenceError):
+        player.runtime.begin_step([StepInput(seq)])
+    for arg in ("mid_trap", "pre_trap"):  # neither is called any more
+        other = player.start(arg)
+        player.mid(other)
+        assert player.mid(other, 65, final=True).verb == Verb.STOP
+    failing = player.start("post_trap")
+    player.mid(failing)
+    result = player.mid(failing, 65, final=True)
+    assert result.verb == Verb.ERROR and result.error is not None and result.error.code == "trap"
+
+
+def test_steps_that_nobody_waits_for_do_not_cost_rows(player: Player) -> None:
+    seq = player.start("ok")
+    for _ in range(700):  # there are 256 rows
+        player.runtime.begin_step([StepInput(seq, tokens=[1])]).wait_pre()
+    result = player.mid(seq)
+    assert result.verb == Verb.SAMPLE

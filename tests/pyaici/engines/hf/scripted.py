@@ -63,6 +63,9 @@ class Script:
         #: 0 in the parent, 1, 2, ... in children of its last fork
         self.number = 0
 
+    def post(self, report: StepInput) -> None:
+        """The last tokens of a sequence that the engine has ended; `mid` gets them if there is none."""
+
     def pre(self, report: StepInput) -> PreResult:
         return self.pres.pop(0) if self.pres else CONTINUE
 
@@ -152,6 +155,13 @@ class ScriptedStep:
             return self.pre
         self.pre = {}
         for seq, item in self.inputs.items():
+            if item.final:
+                script = self.runtime.live.pop(seq)
+                if type(script).post is Script.post:
+                    script.mid(item)
+                else:
+                    script.post(item)
+                continue
             answer = self.runtime.live[seq].pre(item)
             if answer.verb == Verb.CONTINUE:
                 self.waiting.append(seq)

@@ -241,7 +241,7 @@ def test_an_impossible_splice_ends_the_sequence(play: Any, bad: MidResult, says:
 def test_forced_tokens_end_with_the_token_limit(play: Any) -> None:
     (result,), runtime = play(lambda: Script(splice(b"0123456789")), max_tokens=4)
     assert result.new_tokens == list(b"0123") and result.reason is FinishReason.LENGTH
-    assert runtime.ever[100].reports[-1] == StepInput(100, list(b"0123"))
+    assert runtime.ever[100].reports[-1] == StepInput(100, list(b"0123"), final=True)
 
 
 def test_a_splice_that_ends_with_the_end_token_ends_the_sequence(play: Any) -> None:
@@ -379,10 +379,13 @@ def test_what_a_controller_prints_is_told_at_once_and_kept(play: Any) -> None:
             self.says = f"{list(report.tokens)}\n"
             return allow(65)
 
+        def post(self, report: StepInput) -> None:
+            self.says = f"{list(report.tokens)} and the end\n"
+
     events: list[Event] = []
     (result,), _ = play(Talker, max_tokens=2, events=events)
-    assert result.log == "[]\n[65]\n[65]\n", "the last token is told too"
-    assert [e.text for e in events if isinstance(e, Log)] == ["[]\n", "[65]\n", "[65]\n"]
+    assert result.log == "[]\n[65]\n[65] and the end\n", "the last token is told too"
+    assert [e.text for e in events if isinstance(e, Log)] == ["[]\n", "[65]\n", "[65] and the end\n"]
     about = [e for e in events if e.seq == 0]
     assert isinstance(about[-1], Finished) and isinstance(about[-2], Log), "the end comes last"
 
@@ -402,15 +405,19 @@ def test_what_is_printed_before_an_end_in_pre_process_comes_before_the_end(play:
 
 
 def test_after_the_end_token_only_the_log_counts(play: Any) -> None:
-    """post_process learns of the last token; what it wants then cannot be done."""
+    """post_process learns of the last token; nobody asks for more."""
 
     class Late(Script):
         def pre(self, report: StepInput) -> PreResult:
-            return fork(2) if report.tokens == [EOS] else PreResult(Verb.CONTINUE)
+            assert EOS not in report.tokens
+            return PreResult(Verb.CONTINUE)
 
         def mid(self, report: StepInput) -> MidResult:
+            assert EOS not in report.tokens
+            return allow(EOS)
+
+        def post(self, report: StepInput) -> None:
             self.says = "bye" if report.tokens == [EOS] else ""
-            return splice(b"more") if report.tokens == [EOS] else allow(EOS)
 
     results, _ = play(Late)
     assert [r.new_tokens for r in results] == [[EOS]] and results[0].reason is FinishReason.EOS
