@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -67,6 +67,7 @@ def build_trie(tokens: Sequence[bytes], ids: Sequence[int]) -> Trie:
     # A subtree that starts inside a character is nothing well-formed by itself.
     nodes[1:total, 2] |= middle[at].astype(np.uint32) << np.uint32(OTHER)
     nodes[1:, 3] = np.cumsum(has_token)
+    nodes[1:total, 3] |= _heights(depth, size).astype(np.uint32) << np.uint32(24)
     return Trie(nodes, nodes[:total, 0][has_token] & np.uint32(NO_TOKEN), duplicates)
 
 
@@ -115,13 +116,27 @@ def _subtree_bits(
     edges: NDArray[np.uint32], depth: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
     """uint32 [N - 1]: the bits of all edges into and below nodes 1 .. N - 1."""
-    result = edges.copy()
-    padded = np.append(edges, np.uint32(0))
+    result, padded = edges.copy(), np.append(edges, np.uint32(0))
+    for level, ranges in _inner_levels(depth, size):
+        result[level] = np.bitwise_or.reduceat(padded, ranges)[::2]
+    return result
+
+
+def _heights(depth: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64 [N - 1]: bytes of the longest way from the edge into nodes 1 .. N - 1 downwards."""
+    deepest, padded = depth.copy(), np.append(depth, 0)
+    for level, ranges in _inner_levels(depth, size):
+        deepest[level] = np.maximum.reduceat(padded, ranges)[::2]
+    return deepest - depth + 1
+
+
+def _inner_levels(
+    depth: NDArray[np.int64], size: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """For each depth its nodes with children, and where their subtrees begin and end by turns."""
     inner = np.flatnonzero(size > 1)
     by_depth = inner[np.argsort(depth[inner], kind="stable")]
     bounds = np.append(np.flatnonzero(np.diff(depth[by_depth], prepend=0)), len(by_depth))
     for low, high in pairwise(bounds):
         level = by_depth[low:high]  # subtrees of one depth do not overlap and come in order
-        ranges = np.stack([level, level + size[level]], axis=1).reshape(-1)
-        result[level] = np.bitwise_or.reduceat(padded, ranges)[::2]
-    return result
+        yield level, np.stack([level, level + size[level]], axis=1).reshape(-1)

@@ -131,7 +131,8 @@ def test_trie_equals_brute_force(vocabulary: tuple[list[bytes], set[int], list[i
         below = [t for t in sorted(held) if t.startswith(prefix)]
         assert (depth, byte) == (len(prefix), prefix[-1] if prefix else 0)
         assert token == held.get(prefix, layout.NO_TOKEN)
-        assert [tokens[i] for i in order[int(nodes[p, 3]) : int(nodes[end, 3])]] == below
+        assert [tokens[i] for i in order[int(nodes[p, 3]) & _LOW : int(nodes[end, 3]) & _LOW]] == below
+        assert int(nodes[p, 3]) >> 24 == max((len(token) - depth + 1 for token in below), default=0) * (p > 0)
         assert end == p + sum(q.startswith(prefix) for q in prefixes)
         _check_signature(int(nodes[p, 2]), prefix, below)
     assert nodes[count, 3] == len(order)

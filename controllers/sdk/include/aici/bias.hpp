@@ -30,8 +30,8 @@ Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* ou
 
 /// Adds the tokens below a node.
 inline void take_subtree(const TokenId* order, const TrieNode& node, std::uint32_t* out) {
-  const TokenId* end = order + (&node + node.subtree_size())->first;
-  for (const TokenId* t = order + node.first; t != end; t++) out[*t >> 5] |= 1u << (*t & 31);
+  const TokenId* end = order + (&node + node.subtree_size())->first();
+  for (const TokenId* t = order + node.first(); t != end; t++) out[*t >> 5] |= 1u << (*t & 31);
 }
 
 /// Gives duplicates the bits of the tokens in the trie whose bytes they share.
@@ -42,8 +42,8 @@ void allow_special(const Vocabulary& vocab, SpecialToken which, std::uint32_t* o
 
 /// Removes the tokens below a node.
 inline void drop_subtree(const TokenId* order, const TrieNode& node, std::uint32_t* out) {
-  const TokenId* end = order + (&node + node.subtree_size())->first;
-  for (const TokenId* t = order + node.first; t != end; t++) out[*t >> 5] &= ~(1u << (*t & 31));
+  const TokenId* end = order + (&node + node.subtree_size())->first();
+  for (const TokenId* t = order + node.first(); t != end; t++) out[*t >> 5] &= ~(1u << (*t & 31));
 }
 
 /// What was taken at the start, as the walk sees it. `kinds` may be a guess: more than the first state
@@ -146,8 +146,7 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
     const unsigned depth = node->depth();
     const Frame& above = stack[depth - 1];
     if constexpr (HasLoopSignature<F>) {
-      // A subtree is at most as deep as it has nodes.
-      if ((node->signature & ~above.free) == 0 && size <= above.length) {
+      if ((node->signature & ~above.free) == 0 && node->height() <= above.length) {
         if (!start.took_all(*node, depth)) detail::take_subtree(order, *node, bits);
         node += size;
         continue;

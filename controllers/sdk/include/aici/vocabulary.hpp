@@ -19,12 +19,16 @@ struct TrieNode {
   std::uint32_t token_byte;
   std::uint32_t size_depth;
   Signature signature;  ///< kinds of bytes on the edges into this node and below
-  std::uint32_t first;  ///< tokens before this node
+  std::uint32_t first_height;
 
   std::uint32_t token() const { return token_byte & 0xffffff; }
   std::uint8_t byte() const { return static_cast<std::uint8_t>(token_byte >> 24); }
   std::uint32_t subtree_size() const { return size_depth & 0xffffff; }
   std::uint32_t depth() const { return size_depth >> 24; }
+  /// Tokens before this node.
+  std::uint32_t first() const { return first_height & 0xffffff; }
+  /// Bytes of the longest way from the edge into this node down.
+  std::uint32_t height() const { return first_height >> 24; }
 };
 static_assert(sizeof(TrieNode) == 16);
 

@@ -114,7 +114,7 @@ Signature Automaton::find_repeating(State row) {
 
 /// Bits that hold for a bounded number of characters, as after `.{0,50}`: goes through the states level by level.
 Signature Automaton::find_bounded(State row, std::uint32_t* length) {
-  constexpr std::uint32_t kMostLevels = 64;  // few tokens are longer
+  constexpr std::uint32_t kMostLevels = 40;  // few tokens are longer
   constexpr std::size_t kMostStates = 160;
   constexpr std::uint32_t kShort = 8;
   Signature inside = allowed_bits(row);
