@@ -124,10 +124,8 @@ class Playground:
         """A sequence that the engine ends is told of its last token; the others the runtime has ended."""
         if actor.reason not in ("eos", "length"):
             return
-        step = self.runtime.begin_step([actor.take_report()])
-        children = [child for verdict in step.wait_pre().values() for child in verdict.children]
+        step = self.runtime.begin_step([actor.take_report()._replace(final=True)])
         _keep_logs(step.wait(), {seq: actor})
-        self.runtime.free([seq, *children])
 
 
 def _keep_logs(result: StepResult, actors: Mapping[int, Actor]) -> None:

@@ -124,7 +124,7 @@ def test_ends(play: Play, playground: Playground, folder: Path) -> None:
     assert (play(*free_steps(9), wish="abcdef", max_tokens=3).text) == "abc"
     assert play(*free_steps(9), wish="abcdef", max_tokens=3).reason == "length"
     cut = play("pre go", "mid splice 0 65 66 67 68", "post go", "pre go", "mid any", max_tokens=3)
-    assert (cut.text, cut.reason) == ("ABC", "length") and "tokens=65 66 67 " in cut.log
+    assert (cut.text, cut.reason) == ("ABC", "length") and "post=65 66 67 " in cut.log
     end = playground.vocabulary.eos[0]
     spliced = play("pre go", f"mid splice 0 65 {end}", "post go", "pre go", "mid any")
     assert (spliced.text, spliced.reason) == ("A", "eos")
