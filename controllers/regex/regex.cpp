@@ -36,16 +36,17 @@ Regex until(std::span<const std::string> stops) {
 }
 
 Regex from_json(std::string_view argument) {
-  constexpr const char* kUsage = "an argument in JSON has one member: \"regex\", a string, or \"until\", a string or a "
-                                 "list of strings";
+  constexpr const char* kUsage =
+      "an argument in JSON has one member: \"regex\", a string, or \"until\", a string or a "
+      "list of strings";
   aici::JsonReader json(argument, "the argument");
   json.expect('{', "an object");
   const std::string name = json.string();
   json.expect(':', "`:`");
   std::vector<std::string> texts;
   if (name == "until" && json.accept('[')) {
-    if (!json.accept(']'))
-      do texts.push_back(json.string());
+    if (!json.accept(']')) do
+        texts.push_back(json.string());
       while (json.more(']'));
   } else if (name == "until" || name == "regex") {
     texts.push_back(json.string());
@@ -56,7 +57,9 @@ Regex from_json(std::string_view argument) {
 }
 
 /// No expression begins with a brace, so it tells JSON from one.
-Regex read(std::string_view argument) { return argument.starts_with('{') ? from_json(argument) : compile(argument); }
+Regex read(std::string_view argument) {
+  return argument.starts_with('{') ? from_json(argument) : compile(argument);
+}
 
 class RegexController : public aici::RecognizerController<Regex> {
  public:

@@ -35,7 +35,8 @@ PROBE(probe_alloc) void* probe_alloc(std::uint32_t size) { return std::malloc(si
 PROBE(probe_free) void probe_free(void* at) { std::free(at); }
 
 /// Changes the limits of later compilations; 0 keeps the default.
-PROBE(probe_limits) void probe_limits(std::uint32_t nfa_states, std::uint32_t automaton_bytes, std::uint32_t kept_bytes) {
+PROBE(probe_limits)
+void probe_limits(std::uint32_t nfa_states, std::uint32_t automaton_bytes, std::uint32_t kept_bytes) {
   limits = Limits();
   if (nfa_states) limits.nfa_states = nfa_states;
   if (automaton_bytes) limits.automaton_bytes = automaton_bytes;
@@ -120,10 +121,14 @@ PROBE(probe_inexact_states) std::uint32_t probe_inexact_states(std::uint32_t mos
   for (const bool finishing : finishes) inexact += !finishing;
   return inexact;
 }
-PROBE(probe_loop_length) std::uint32_t probe_loop_length(std::uint32_t state) { return regex->loop_length(state); }
+PROBE(probe_loop_length) std::uint32_t probe_loop_length(std::uint32_t state) {
+  return regex->loop_length(state);
+}
 PROBE(probe_exhausted) std::uint32_t probe_exhausted() { return regex->failure() != nullptr; }
 /// The state's new number, or 0 if nothing was dropped.
-PROBE(probe_compact) std::uint32_t probe_compact(std::uint32_t state) { return regex->compact(&state) ? state : 0; }
+PROBE(probe_compact) std::uint32_t probe_compact(std::uint32_t state) {
+  return regex->compact(&state) ? state : 0;
+}
 PROBE(probe_bytes) std::uint32_t probe_bytes() { return static_cast<std::uint32_t>(regex->bytes()); }
 PROBE(probe_num_states) std::uint32_t probe_num_states() { return regex->num_states(); }
 

@@ -20,8 +20,9 @@ class Memberships {
     Hasher hash;
     for (const std::uint32_t word : now_) hash.add(word);
     const std::size_t bytes = words_ * sizeof(std::uint32_t);
-    const std::uint32_t known = ids_.find(
-        hash.bits(), [&](std::uint32_t i) { return !bytes || !std::memcmp(&sets_[i * words_], now_.data(), bytes); });
+    const std::uint32_t known = ids_.find(hash.bits(), [&](std::uint32_t i) {
+      return !bytes || !std::memcmp(&sets_[i * words_], now_.data(), bytes);
+    });
     if (known != HashIndex::kNone) return known;
     append<std::uint32_t>(&sets_, now_);
     ids_.insert(hash.bits(), count_);
@@ -105,9 +106,11 @@ bool Alphabet::find_kinds(const std::vector<CodepointSet>& classes, const Limits
 Alphabet::Step Alphabet::make_step(std::uint32_t low, std::uint32_t bits, std::uint32_t least) {
   const std::uint32_t end = low + (1u << bits);
   if (end <= least || low > kMaxCodepoint) return 0;
-  auto at = std::partition_point(intervals_.begin(), intervals_.end(), [=](auto& i) { return i.low <= low; }) - 1;
+  auto at =
+      std::partition_point(intervals_.begin(), intervals_.end(), [=](auto& i) { return i.low <= low; }) - 1;
   const bool one_kind = at + 1 == intervals_.end() || (at + 1)->low >= end;
-  if (one_kind && (at->kind == 0 || (low >= least && end <= kMaxCodepoint + 1))) return uniform_step(at->kind, bits);
+  if (one_kind && (at->kind == 0 || (low >= least && end <= kMaxCodepoint + 1)))
+    return uniform_step(at->kind, bits);
   Step steps[64];
   for (std::uint32_t i = 0; i < 64; i++) {
     const std::uint32_t first = low + (i << (bits - 6));
@@ -132,9 +135,8 @@ Alphabet::Step Alphabet::add_node(const Step* steps) {
   if (std::all_of(steps, steps + 64, [](Step s) { return s == 0; })) return 0;
   Hasher hash;
   for (int i = 0; i < 64; i++) hash.add(steps[i]);
-  const std::uint32_t known = node_ids_.find(hash.bits(), [&](std::uint32_t node) {
-    return std::equal(steps, steps + 64, &steps_[node * 64]);
-  });
+  const std::uint32_t known = node_ids_.find(
+      hash.bits(), [&](std::uint32_t node) { return std::equal(steps, steps + 64, &steps_[node * 64]); });
   if (known != HashIndex::kNone) return static_cast<Step>(kNode | known);
   const auto node = static_cast<std::uint32_t>(below_start_.size() - 1);
   if (node >= kMostNodes) {
@@ -164,8 +166,8 @@ Alphabet::Step Alphabet::add_node(const Step* steps) {
 }
 
 std::size_t Alphabet::bytes() const {
-  return class_kinds_.size() * 4 + intervals_.size() * sizeof(Interval) + steps_.size() * 2 + below_.size() * 2 +
-         below_start_.size() * 8 + node_ids_.bytes();
+  return class_kinds_.size() * 4 + intervals_.size() * sizeof(Interval) + steps_.size() * 2 +
+         below_.size() * 2 + below_start_.size() * 8 + node_ids_.bytes();
 }
 
 }  // namespace aici::regex

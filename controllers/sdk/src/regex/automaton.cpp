@@ -33,8 +33,8 @@ void Automaton::start_over() {
 }
 
 std::size_t Automaton::bytes() const {
-  return table_.size() * sizeof(State) + arena_.size() * sizeof(NfaId) +
-         runs_.size() * sizeof(Run) + ids_.bytes();
+  return table_.size() * sizeof(State) + arena_.size() * sizeof(NfaId) + runs_.size() * sizeof(Run) +
+         ids_.bytes();
 }
 
 Automaton::State Automaton::intern(std::span<const NfaId> set) {

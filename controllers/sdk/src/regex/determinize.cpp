@@ -57,7 +57,8 @@ bool determinize(const Nfa& nfa, const Alphabet& alphabet, KindSets* sets, std::
       if (target_of[group] == kUnknown - 1) continue;
       std::size_t edge = 0;
       while (edge < edges.size() && edges[edge].first != target_of[group]) edge++;
-      if (edge == edges.size()) edges.push_back({target_of[group], std::vector<std::uint32_t>(alphabet.words())});
+      if (edge == edges.size())
+        edges.push_back({target_of[group], std::vector<std::uint32_t>(alphabet.words())});
       edges[edge].second[kind / 32] |= 1u << (kind % 32);
     }
     for (const auto& [target, kinds] : edges) state.edges.push_back({sets->add(kinds), target});

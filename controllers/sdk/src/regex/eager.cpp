@@ -38,7 +38,8 @@ NfaId NfaBuilder::add_until(const Node& node, NfaId next) {
   for (std::size_t i = 0; i < from.size(); i++) {
     if (from[i].accepting) continue;
     NfaId out = states_.kinds(kNoKinds, next);
-    for (const auto& edge : from[i].edges) out = states_.split(states_.kinds(edge.kinds, entry[edge.target]), out);
+    for (const auto& edge : from[i].edges)
+      out = states_.split(states_.kinds(edge.kinds, entry[edge.target]), out);
     states_.fill(entry[i], out);
   }
   return entry[0];

@@ -1,10 +1,10 @@
 // loop_signature: which kinds of bytes can follow a state in any number and order.
 //
-// Searched is a set of states with a set of signature bits such that every character with these bits leads from
-// each of the states to one of them. All strings of such characters are then allowed. There are many such pairs;
-// a state that characters lead out to is either taken in, which may cost bits that it does not allow, or the
-// characters are given up, whichever costs less. A state need not be taken in if it covers one that was: if its
-// set of nondeterministic states holds all of the other's, it allows all that the other allows.
+// Searched is a set of states with a set of signature bits such that every character with these bits leads
+// from each of the states to one of them. All strings of such characters are then allowed. There are many such
+// pairs; a state that characters lead out to is either taken in, which may cost bits that it does not allow, or
+// the characters are given up, whichever costs less. A state need not be taken in if it covers one that was: if
+// its set of nondeterministic states holds all of the other's, it allows all that the other allows.
 #include <algorithm>
 
 #include "aici/regex/automaton.hpp"
@@ -168,7 +168,8 @@ void Automaton::find_loop(State state) {
     constexpr std::uint32_t kWorth = 32;
     std::uint32_t found_length = 0;
     const Signature found = find_bounded(state, &found_length);
-    if (weight(found) * std::min(found_length, kWorth) > weight(best) * kWorth) best = found, length = found_length;
+    if (weight(found) * std::min(found_length, kWorth) > weight(best) * kWorth)
+      best = found, length = found_length;
   }
   table_[state + kLoop] = best;
   table_[state + kLoopLength] = length;

@@ -20,7 +20,8 @@ NfaId NfaBuilder::add(NodeId id, NfaId next) {
       return next;
     case Node::Kind::kAlternate: {
       NfaId out = add(ast_.child(node, node.count - 1), next);
-      for (std::uint32_t i = node.count - 1; i > 0; i--) out = states_.split(add(ast_.child(node, i - 1), next), out);
+      for (std::uint32_t i = node.count - 1; i > 0; i--)
+        out = states_.split(add(ast_.child(node, i - 1), next), out);
       return out;
     }
     case Node::Kind::kRepeat: return add_repeat(node, next);

@@ -47,12 +47,12 @@ void Parser::skip_space() {
 
 bool Parser::parse() {
   if (text_.size() > limits_.pattern_bytes)
-    return fail(limits_.pattern_bytes, {"the pattern is longer than ", Number(limits_.pattern_bytes).text(), " bytes"});
+    return fail(limits_.pattern_bytes,
+                {"the pattern is longer than ", Number(limits_.pattern_bytes).text(), " bytes"});
   if (!check_utf8()) return false;
   push_group(0, Node::Kind::kConcat);
   if (!parse_items()) return false;
-  if (groups_.size() > 1)
-    return fail(groups_.back().offset, {"this group is not closed: ')' is missing"});
+  if (groups_.size() > 1) return fail(groups_.back().offset, {"this group is not closed: ')' is missing"});
   ast_.root = finish_alternatives(groups_.back());
   return true;
 }
@@ -181,8 +181,10 @@ bool Parser::parse_repetition() {
   if (last_ == Last::kNothing)
     return fail(start, {"there is nothing to repeat before '", op, "'; write \\", op, " for the character"});
   if (last_ == Last::kRepetition)
-    return fail(start, {"a repetition directly after a repetition means different things in different dialects; "
-                        "put the first one into a group: (?:...)", op});
+    return fail(start,
+                {"a repetition directly after a repetition means different things in different dialects; "
+                 "put the first one into a group: (?:...)",
+                 op});
   std::uint32_t min = 0, max = Node::kNoMax;
   if (op == "+") min = 1;
   if (op == "?") max = 1;

@@ -50,9 +50,9 @@ class Parser {
   struct Bracket {
     std::size_t offset;
     bool negated;
-    SetOperator pending;   ///< joins `left` with `current`
+    SetOperator pending;  ///< joins `left` with `current`
     CodepointSet left, current;
-    bool has_items;        ///< in `current`
+    bool has_items;  ///< in `current`
   };
 
   // parser.cpp
@@ -107,7 +107,6 @@ class Parser {
   /// The pattern's text from `from` to here.
   std::string_view since(std::size_t from) const { return text_.substr(from, at_ - from); }
   void skip_space();
-
 
   std::string_view text_;
   const Limits& limits_;

@@ -86,7 +86,8 @@ bool Parser::close_bracket(std::vector<Bracket>* stack, CodepointSet* out) {
 
 bool Parser::apply_operator(Bracket* bracket) {
   if (!bracket->has_items)
-    return fail(at_ - 1, {"an operand of '&&', '--' or '~~' is empty; escape the character if it is meant as one"});
+    return fail(at_ - 1,
+                {"an operand of '&&', '--' or '~~' is empty; escape the character if it is meant as one"});
   const CodepointSet current = folded(bracket->current);
   switch (bracket->pending) {
     case SetOperator::kUnion: bracket->left = current; break;

@@ -27,14 +27,16 @@ bool Parser::parse_escape(bool in_class, Atom* out) {
   if (is_letter(c)) return parse_letter_escape(start, in_class, out);
   if (c >= '0' && c <= '9') {
     if (c != '0' || is_digit(byte()))
-      return fail(start, {"back-references and octal escapes are not supported; write a character as \\x{...}"});
+      return fail(start,
+                  {"back-references and octal escapes are not supported; write a character as \\x{...}"});
     out->character = 0;
     return true;
   }
   if (c == '<' || c == '>')
     return fail(start, {"\\< and \\> are the characters in some dialects and word boundaries in others; "
-                       "write < and >, or \\b{start} and \\b{end}"});
-  if (c < ' ' || c >= 0x7F) return fail(start, {"only ASCII characters can be escaped; write it without the backslash"});
+                        "write < and >, or \\b{start} and \\b{end}"});
+  if (c < ' ' || c >= 0x7F)
+    return fail(start, {"only ASCII characters can be escaped; write it without the backslash"});
   out->character = c;
   return true;
 }
@@ -90,7 +92,9 @@ bool Parser::refuse_escape(std::size_t start, std::uint32_t letter) {
   switch (letter) {
     case 'k':
     case 'g': return fail(start, {"back-references are not supported: what they match is no regular language"});
-    case 'Z': return fail(start, {"\\Z means different things in different dialects; write \\z for the end of the text"});
+    case 'Z':
+      return fail(start,
+                  {"\\Z means different things in different dialects; write \\z for the end of the text"});
     case 'E': return fail(start, {"\\E without \\Q"});
     case 'K':
     case 'G': return fail(start, {since(start), " is not supported: the whole text is matched"});
@@ -101,9 +105,10 @@ bool Parser::refuse_escape(std::size_t start, std::uint32_t letter) {
     case 'h':
     case 'H': return fail(start, {since(start), " is not supported; write the characters as a class"});
     default:
-      return fail(start, {"unknown escape ", since(start),
-                          "; allowed are \\n \\t \\r \\f \\v \\a \\0 \\xHH \\x{H} \\uHHHH \\u{H} \\d \\D \\s \\S "
-                          "\\w \\W \\pL \\p{Name} \\P{Name} \\A \\z \\b \\B \\Q...\\E and punctuation"});
+      return fail(start,
+                  {"unknown escape ", since(start),
+                   "; allowed are \\n \\t \\r \\f \\v \\a \\0 \\xHH \\x{H} \\uHHHH \\u{H} \\d \\D \\s \\S "
+                   "\\w \\W \\pL \\p{Name} \\P{Name} \\A \\z \\b \\B \\Q...\\E and punctuation"});
   }
 }
 
@@ -203,7 +208,9 @@ bool Parser::parse_boundary(std::size_t start, Atom* out) {
     return true;
   }
   if (byte() == '{' && at_ + 1 < text_.size() && !is_digit(text_[at_ + 1]))
-    return fail(start, {"unknown word boundary; allowed are \\b, \\b{start}, \\b{end}, \\b{start-half}, \\b{end-half}"});
+    return fail(
+        start,
+        {"unknown word boundary; allowed are \\b, \\b{start}, \\b{end}, \\b{start-half}, \\b{end-half}"});
   return true;
 }
 

@@ -30,7 +30,9 @@ constexpr Refused kRefused[] = {
 };
 
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_name_part(char c) { return is_name_start(c) || (c >= '0' && c <= '9') || c == '.' || c == '[' || c == ']'; }
+bool is_name_part(char c) {
+  return is_name_start(c) || (c >= '0' && c <= '9') || c == '.' || c == '[' || c == ']';
+}
 
 }  // namespace
 
@@ -66,8 +68,9 @@ bool Parser::parse_group_name(std::size_t start) {
   while (is_name_part(byte()) && (at_ > first || is_name_start(byte()))) at_++;
   const std::string_view name = text_.substr(first, at_ - first);
   if (name.empty() || byte() != '>')
-    return fail(at_, {"bad group name: letters, digits, '_', '.', '[' and ']' are allowed, first a letter or '_', "
-                     "then '>'"});
+    return fail(at_,
+                {"bad group name: letters, digits, '_', '.', '[' and ']' are allowed, first a letter or '_', "
+                 "then '>'"});
   at_++;
   if (std::find(names_.begin(), names_.end(), name) != names_.end())
     return fail(start, {"there is another group with the name '", name, "'"});

@@ -36,7 +36,6 @@ bool has_assertions(const Ast& ast) {
   return false;
 }
 
-
 /// What a parsed pattern becomes, or why it is refused.
 std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildFailure* failure) {
   if (*failure = check_sizes(*ast, limits); failure->message) return nullptr;
@@ -101,7 +100,8 @@ std::optional<Regex> Regex::until(std::span<const std::string> stops, Error* err
       *error = Error{.message = "a text to stop at is empty"};
       return std::nullopt;
     }
-    texts.push_back(ast.add(Node::Kind::kConcat, 0, characters.data(), static_cast<std::uint32_t>(characters.size())));
+    texts.push_back(
+        ast.add(Node::Kind::kConcat, 0, characters.data(), static_cast<std::uint32_t>(characters.size())));
   }
   const NodeId any = ast.add(Node::Kind::kAlternate, 0, texts.data(), static_cast<std::uint32_t>(texts.size()));
   ast.root = ast.add(Node::Kind::kUntil, 0, &any, 1);

@@ -53,7 +53,8 @@ class Automaton {
       return inside((state >> kNodeBits & kRowMask) * stride_, state & ~kNodeMask, step);
     }
     const State next = table_[state + slot_[byte]];
-    if (next != kUnknown) [[likely]] return next;
+    if (next != kUnknown) [[likely]]
+      return next;
     return append_slowly(state, byte);
   }
   bool accepting(State state) const { return state < kInside && table_[state + kFlags] & kAccepting; }
@@ -151,7 +152,8 @@ class Automaton {
   std::vector<Signature> kind_bits_;  ///< per kind with ASCII: the signature bits of its characters
   std::uint8_t bit_weight_[32] = {};
   Signature known_bits_ = 0;
-  std::vector<std::int8_t> repeats_;  ///< per nondeterministic state: does it lead to itself? -1 = not known yet
+  /// Per nondeterministic state: does it lead to itself? -1 = not known yet.
+  std::vector<std::int8_t> repeats_;
 };
 
 }  // namespace aici::regex

@@ -26,7 +26,9 @@ class KindSets {
   KindSetId intersect(KindSetId a, KindSetId b);
   bool overflow() const { return overflow_; }
 
-  std::span<const std::uint32_t> operator[](KindSetId set) const { return {bits_.data() + set * words_, words_}; }
+  std::span<const std::uint32_t> operator[](KindSetId set) const {
+    return {bits_.data() + set * words_, words_};
+  }
 
   /// Calls visit(kind) for each member in order.
   template <class Visit>

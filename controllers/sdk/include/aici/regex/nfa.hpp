@@ -49,7 +49,9 @@ class NfaStates {
   NfaId assertion(Assertion assertion, NfaId next);
   /// A state to be filled in later, for loops.
   NfaId open();
-  void fill(NfaId state, NfaId target) { states_[state] = {.op = NfaState::Op::kSplit, .out = target, .alt = target}; }
+  void fill(NfaId state, NfaId target) {
+    states_[state] = {.op = NfaState::Op::kSplit, .out = target, .alt = target};
+  }
 
   const NfaState& operator[](NfaId id) const { return states_[id]; }
   /// There were to be more than `most`; what has been made is useless.

@@ -34,7 +34,8 @@ class Regex {
 
   /// Every text that ends where one of `stops` occurs first: the pattern (?until:...) of these texts, which must
   /// be UTF-8 and not empty.
-  static std::optional<Regex> until(std::span<const std::string> stops, Error* error, const Limits& limits = {});
+  static std::optional<Regex> until(std::span<const std::string> stops, Error* error,
+                                    const Limits& limits = {});
 
   /// Lets `loop_signature` answer: without the classes of the vocabulary it says 0.
   void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
@@ -68,7 +69,7 @@ class Regex {
   std::unique_ptr<Automaton> automaton_;
 };
 
-static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasLoopSignature<Regex>);
-static_assert(HasForcedByte<Regex> && HasCompact<Regex> && HasFailure<Regex>);
+static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasForcedByte<Regex>);
+static_assert(HasLoopSignature<Regex> && HasLoopLength<Regex> && HasCompact<Regex> && HasFailure<Regex>);
 
 }  // namespace aici::regex
