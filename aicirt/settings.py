@@ -49,14 +49,16 @@ class WorkerSettings:
     max_sequences: int = 4096
     #: messages waiting for a client that does not read; then it is dropped
     max_outbox: int = 1024
+    #: a worker that does not answer a ping for this long is killed and replaced
+    silence_seconds: int = 10
 
 
 #: how often a waiter looks whether its peer lives; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
 #: a worker that has nothing to do wakes this often
 IDLE_WAIT_SECONDS = 0.5
-#: a worker that does not answer a ping for this long is killed and replaced
-WORKER_SILENCE_SECONDS = 10.0
+#: how long the supervisor waits for a worker to read what it is told, whole seconds
+SEND_SECONDS = 1
 #: how long starting the daemon may take (a cold machine imports wasmtime in seconds)
 START_SECONDS = 60.0
 #: a call on the control socket; uploads have their own, longer limit in the compile child

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import posix_ipc
 
-from aicirt.errors import ProtocolError, RuntimeTimeoutError, WorkerDiedError
+from aicirt.errors import ProtocolError, RuntimeTimeoutError, WorkerDiedError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import CLONED, MID, PRE, STARTED, decode, encode
+from aicirt.ipc.messages import CLONED, MID, NOTICE, PRE, STARTED, decode, encode
 from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
 from aicirt.ipc.spin import spin
@@ -50,12 +52,22 @@ class WorkerLink:
             self._peer = Peer(pid)
         except ProcessLookupError:
             raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
-        self.segment = Segment.create(layout)
-        self.bell = Doorbell.create()
-        self._worker_bell = Doorbell.open(bell)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._peer.close)
+            self.segment = Segment.create(layout)
+            undo.callback(self.segment.close)
+            self.bell = Doorbell.create()
+            undo.callback(self.bell.close)
+            try:
+                self._worker_bell = Doorbell.open(bell)
+            except posix_ipc.ExistentialError:
+                raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
+            undo.pop_all()
         self._messages: list[list[Any]] = []
         #: sequences here whose controllers have pre_process or post_process: a part on the critical path
         self.critical: set[int] = set()
+        #: sequences whose last row was declined: what "the same row" means for them is not known here
+        self._declined: set[int] = set()
         self._held: dict[int, Held] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
         memory, words = self.segment.memory, layout.mask_words
@@ -65,6 +77,11 @@ class WorkerLink:
         dense = np.frombuffer(memory, np.float32, layout.num_dense * layout.dense_bytes // 4, layout.dense)
         self._dense = dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size]
         self.dead = False
+
+    @property
+    def gone(self) -> bool:
+        """The worker has ended, or has dropped this client."""
+        return self.dead or not self._peer.alive()
 
     def attached(self) -> None:
         """The worker has the segment and the bell: their names are not needed any more."""
@@ -92,6 +109,7 @@ class WorkerLink:
                 deadline = deadline or time.monotonic() + timeout
                 self._check_alive()
                 if time.monotonic() > deadline:
+                    self.dead = True  # half a message may be in the ring
                     raise RuntimeTimeoutError(
                         f"worker {self.index} (pid {self.pid}) does not read its messages"
                     )
@@ -125,6 +143,9 @@ class WorkerLink:
             message = decode(data)
             if message[0] == kind and message[1] == number:
                 return message
+            if message[0] == NOTICE:
+                self.dead = True
+                raise error_from_wire(message[2])
             self._keep(message)
 
     def _keep(self, message: list[Any]) -> None:
@@ -136,10 +157,14 @@ class WorkerLink:
             old = self._messages.pop(0)
             if old[0] == MID:
                 for entry in old[2]:
-                    if entry[1] == Verb.SAMPLE:
-                        self.sample(entry)  # its row goes back with the next one
+                    self.decline(entry)
 
     # -- rows ---------------------------------------------------------------------------------
+
+    def put_back(self, released: tuple[list[int], list[int]]) -> None:
+        """What `take_released` gave was not sent."""
+        self._released[0].extend(released[0])
+        self._released[1].extend(released[1])
 
     def take_released(self) -> tuple[list[int], list[int]]:
         """(mask rows, dense rows) to give back with the next message, each [row, generation, ...]."""
@@ -151,14 +176,17 @@ class WorkerLink:
         seq, _, kind, number, generation, entries, default, temperature, top_k = fields
         held = self._held.get(seq)
         if kind == _SAME:
-            if held is None:
-                raise ProtocolError(f"sequence {seq} holds no row that could stay the same")
+            if held is None or seq in self._declined:
+                problem = f"sequence {seq} asks for the row of a step whose answer was never fetched"
+                return MidResult(Verb.ERROR, error=ProtocolError(problem))
             row = held.row
             if row.temperature != temperature or row.top_k != top_k:
                 row = replace(row, temperature=temperature, top_k=top_k)
             return MidResult(_SAMPLE, row)
         if held is not None:
             self._release(held)
+        if self._declined:
+            self._declined.discard(seq)
         if kind == _BITMASK:
             row = Row(_BITMASK, self._masks[number], temperature=temperature, top_k=top_k)
         else:
@@ -168,6 +196,15 @@ class WorkerLink:
                 number = -1
         self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row)
         return MidResult(_SAMPLE, row)
+
+    def decline(self, entry: list[Any]) -> None:
+        """A result that nobody wants: its row goes back unread."""
+        if entry[1] != _SAMPLE or entry[2] == _SAME:
+            return
+        seq, _, kind, number, generation = entry[:5]
+        if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
+            self._released[kind == RowKind.DENSE].extend((number, generation))
+        self._declined.add(seq)
 
     def inherit(self, parent: int, child: int) -> None:
         """A child is of the parent's kind, and may ask for its row again: both hold it."""
@@ -181,6 +218,7 @@ class WorkerLink:
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""
         self.critical.discard(seq)
+        self._declined.discard(seq)
         held = self._held.pop(seq, None)
         if held is not None:
             self._release(held)

@@ -15,6 +15,8 @@ import numpy as np
 
 from aicirt.errors import (
     AiciError,
+    ArgumentError,
+    ProtocolError,
     RuntimeFailure,
     UnknownSequenceError,
     VocabularyError,
@@ -142,36 +144,61 @@ class Runtime:
         Returns after `init_prompt`. Raises UnknownModuleError, ArgumentError (the controller
         refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
         """
-        vocabulary = self._require_vocabulary()
-        placed = self._control.call(
-            "instantiate",
-            module=module,
-            arg=arg.encode() if isinstance(arg, str) else arg,
-            vocabulary=vocabulary[0],
-            capabilities=capabilities.to_wire(),
-        )
-        link = self._link(placed)
-        seq = self._fresh_id()
-        tokens = np.asarray(prompt, dtype="<u4").tobytes()
-        if seed is None:
-            seed = secrets.randbits(63)
-        link.send(Start(START, seq, placed["template"], tokens, capabilities.to_wire(), seed))
-        _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT)
-        if error is not None:
-            problem = error_from_wire(error)
-            problem.detail.setdefault("log", log)
-            raise problem
+        number, size = self._require_vocabulary()
+        call = {
+            "module": module,
+            "arg": _argument(arg),
+            "vocabulary": number,
+            "capabilities": capabilities.to_wire(),
+        }
+        tokens = _prompt(prompt, size)
+        seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
+        placed = self._control.call("instantiate", **call)
+        try:
+            link, seq = self._start(placed, tokens, capabilities, seed)
+        except RuntimeFailure as error:
+            if "gone" not in error.detail:
+                raise
+            # the worker had to give the controller's snapshot up for others: it makes another
+            gone = [placed["worker"], placed["generation"], placed["template"]]
+            placed = self._control.call("instantiate", **call, gone=gone)
+            link, seq = self._start(placed, tokens, capabilities, seed)
         self._live[seq] = link
         if placed["has_pre"] or placed["has_post"]:
             link.critical.add(seq)
         return seq
 
+    def _start(
+        self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int
+    ) -> tuple[WorkerLink, int]:
+        link = self._link(placed)
+        seq = self._fresh_id()
+        link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed))
+        try:
+            _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT, expected_now=True)
+        except BaseException:  # it may start all the same, when nobody waits any more
+            if not link.gone:
+                link.send(Free(FREE, [seq]))
+            raise
+        if error is not None:
+            problem = error_from_wire(error)
+            problem.detail.setdefault("log", log)
+            raise problem
+        return link, seq
+
+    def is_live(self, seq: int) -> bool:
+        """Whether the sequence has been started, and neither ended nor freed."""
+        return seq in self._live
+
     def clone(self, seq: int) -> int:
-        """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number."""
+        """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.
+
+        Between two steps of the sequence, not while one is under way.
+        """
         link = self._get(seq)
         child = self._fresh_id()
         link.send(Clone(CLONE, seq, child))
-        _, _, error = link.expect(CLONED, child, START_TIMEOUT)
+        _, _, error = link.expect(CLONED, child, START_TIMEOUT, expected_now=True)
         if error is not None:
             raise error_from_wire(error)
         self._adopt(seq, [child])
@@ -208,11 +235,14 @@ class Runtime:
                 link.wake()
             part = StepPart(link, items, critical)
             parts.append(part)
-            rows, dense = link.take_released()
+            released = link.take_released()
             try:
-                link.send(StepRequest(STEP, number, critical, rows, dense, items))
+                link.send(StepRequest(STEP, number, critical, *released, items))
             except RuntimeFailure as error:
                 part.failure = error
+            except (TypeError, ValueError, OverflowError) as error:
+                link.put_back(released)
+                raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
         return Step(self, number, parts)
 
     def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
@@ -274,9 +304,13 @@ class Runtime:
 
     def _link(self, placed: dict[str, Any]) -> WorkerLink:
         key = placed["worker"], placed["generation"]
-        link = self._links.get(key)
-        if link is not None:
-            return link
+        for old, link in list(self._links.items()):
+            if link.gone and link not in self._live.values():
+                del self._links[old]
+                link.close()
+        found = self._links.get(key)
+        if found is not None:
+            return found
         vocabulary, size = self._require_vocabulary()
         num_rows, num_dense = self._rows
         layout = Layout(size, num_rows=num_rows, num_dense=num_dense)
@@ -312,6 +346,24 @@ class Runtime:
     def _require_daemon(self) -> Daemon:
         assert self._daemon is not None
         return self._daemon
+
+
+def _argument(arg: str | bytes) -> bytes:
+    try:
+        return arg.encode() if isinstance(arg, str) else bytes(arg)
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"the argument is not text that UTF-8 can hold: {error}") from None
+
+
+def _prompt(prompt: Sequence[int], vocab_size: int) -> bytes:
+    """The tokens as little-endian uint32."""
+    try:
+        tokens = np.asarray(prompt, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise VocabularyError(f"the prompt is no list of tokens: {error}") from None
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
+        raise VocabularyError(f"the prompt has a token that is not between 0 and {vocab_size - 1}")
+    return tokens.astype("<u4").tobytes()
 
 
 def _unknown(seq: int) -> UnknownSequenceError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
-from aicirt.ipc.messages import MID, PRE
+from aicirt.ipc.messages import FREE, MID, PRE, Free
 from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
@@ -65,11 +65,14 @@ class Step:
                     part.failure = error
                 else:
                     for seq, verb, payload in message[2]:
-                        results[seq] = self._verdict(seq, verb, payload)
+                        if self._runtime.is_live(seq):
+                            results[seq] = self._verdict(seq, verb, payload)
+                        elif verb == Verb.FORK:  # freed meanwhile: nobody knows its children
+                            part.link.send(Free(FREE, payload))
                     continue
             for seq in part.seqs:
                 results[seq] = PreResult(Verb.ERROR, error=part.failure)
-                self._runtime._ended(seq)
+            self._runtime.free(part.seqs)  # a worker that is only slow shall not keep them
         self._pre = results
         return results
 
@@ -78,8 +81,7 @@ class Step:
         pre = self.wait_pre()
         result = StepResult({})
         for part in self._parts:
-            if part.critical:
-                part.link.wake()  # the next step is near: the worker gets ready while the engine samples
+            part.link.wake()  # the next step is near: the worker gets ready while the engine samples
         for part in self._parts:
             if part.failure is None:
                 try:
@@ -87,9 +89,13 @@ class Step:
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
-                    mid, sample = result.mid, part.link.sample
+                    mid, sample, is_live = result.mid, part.link.sample, self._runtime.is_live
                     for entry in entries:
-                        mid[entry[0]] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
+                        seq = entry[0]
+                        if not is_live(seq):  # freed while the step was under way
+                            part.link.decline(entry)
+                        else:
+                            mid[seq] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
                     result.logs.update(logs)
                     continue
             self._fail(part, pre, result)
@@ -101,7 +107,7 @@ class Step:
         lost += [child for seq in lost if seq in pre for child in pre[seq].children]
         for seq in lost:
             result.mid[seq] = MidResult(Verb.ERROR, error=part.failure)
-            self._runtime._ended(seq)
+        self._runtime.free(lost)
 
     def _verdict(self, seq: int, verb: int, payload: Any) -> PreResult:
         if verb == Verb.FORK:

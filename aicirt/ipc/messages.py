@@ -170,6 +170,14 @@ class Cloned(NamedTuple):
     error: list[Any] | None
 
 
+class Notice(NamedTuple):
+    """The worker has dropped the client: nothing will be answered any more."""
+
+    op: int
+    number: int
+    error: list[Any]
+
+
 # -- control plane (frames over sockets) -------------------------------------------------------
 
 
@@ -202,7 +210,7 @@ def decode(data: bytes) -> list[Any]:
     """The fields of a message, the operation first. Raises ProtocolError if it is not one."""
     try:
         fields = msgpack.unpackb(data, raw=False, strict_map_key=False)
-    except (ValueError, msgpack.exceptions.ExtraData, msgpack.exceptions.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.exceptions.ExtraData, msgpack.exceptions.UnpackException) as error:
         raise ProtocolError(f"a message of {len(data)} bytes is not msgpack: {error}") from error
     if not isinstance(fields, list) or not fields:
         raise ProtocolError("a message is not an array")

@@ -32,21 +32,18 @@ class Ring:
         """The longest run of bytes put into one frame; longer messages are split."""
         return self._capacity // 2 - 4
 
-    def free(self) -> int:
-        """Bytes that can be written now."""
-        used = self._positions[0] - self._positions[8]
-        if not 0 <= used <= self._capacity:
-            raise ProtocolError(f"ring positions are inconsistent ({used} of {self._capacity} bytes used)")
-        return self._capacity - used
-
     def try_write(self, payload: bytes, more: bool = False) -> bool:
         """Writes one frame of at most `max_frame` bytes; False if there is no room now."""
+        positions, capacity = self._positions, self._capacity
+        position = positions[0]
+        used = position - positions[8]
+        if not 0 <= used <= capacity:
+            raise ProtocolError(f"ring positions are inconsistent ({used} of {capacity} bytes used)")
         length = len(payload)
         padded = 4 + (length + 3 & ~3)
-        if padded > self.free():
+        if padded > capacity - used:
             return False
         frame = (length | _MORE if more else length).to_bytes(4, "little") + payload
-        position, capacity = self._positions[0], self._capacity
         at = position % capacity
         end = at + 4 + length
         if end <= capacity:
@@ -54,7 +51,7 @@ class Ring:
         else:
             self._data[at:] = frame[: capacity - at]
             self._data[: end - capacity] = frame[capacity - at :]
-        self._positions[0] = position + padded
+        positions[0] = position + padded
         return True
 
     @property

@@ -13,7 +13,7 @@ from aicirt.ipc.ring import Ring
 SPIN_SECONDS = 100e-6
 #: how long a worker looks for the next step after its client has heard the results of this one: sampling
 #: takes about this long, and it is a small part of a step's 5 to 50 ms
-SAMPLING_SECONDS = 500e-6
+SAMPLING_SECONDS = 1e-3
 
 
 def _may_spin() -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
 
 _log = logging.getLogger("aicirt.supervisor")
+#: aici.h has a dozen
+_MAX_CAPABILITIES = 64
 
 
 class Session:
@@ -86,7 +88,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         for index, generation in self._attached:
-            with contextlib.suppress(AiciError):
+            with contextlib.suppress(AiciError, TimeoutError):
                 worker = self._supervisor.pool.find(index, generation)
                 await worker.call("detach", {"client": self.number}, timeout=5)
         self._writer.close()
@@ -152,11 +154,17 @@ class Session:
     async def _instantiate(self, args: dict[str, Any]) -> dict[str, Any]:
         """Chooses a worker and makes sure that it has the template."""
         supervisor = self._supervisor
-        info = await supervisor.store.get_async(args["module"])
+        module = supervisor.store.tags.resolve(args["module"])
         vocabulary = supervisor.vocabularies.get(args["vocabulary"])
+        if gone := args.get("gone"):  # the worker has given a template up for others
+            supervisor.templates.forget(supervisor.pool.find(gone[0], gone[1]), gone[2])
+        capabilities = [[int(number), int(value)] for number, value in args["capabilities"]][
+            :_MAX_CAPABILITIES
+        ]
         worker = supervisor.pool.place()
-        template = await supervisor.templates.get(
-            worker, info.id, args["arg"], vocabulary, args["capabilities"], self.owner
+        worker.bell.ring()  # the client will send it a Start: it is awake then
+        template, info = await supervisor.templates.get(
+            worker, module, args["arg"], vocabulary, capabilities, self.owner
         )
         return {
             "worker": worker.index,

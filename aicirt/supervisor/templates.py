@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from aicirt.errors import WorkerDiedError
+from aicirt.modules.info import ModuleInfo
 from aicirt.modules.store import ModuleStore
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
 from aicirt.supervisor.workers import WorkerProcess
@@ -18,7 +19,7 @@ class Templates:
 
     def __init__(self, store: ModuleStore) -> None:
         self._store = store
-        self._ready: dict[tuple[int, bytes], asyncio.Task[int]] = {}
+        self._ready: dict[tuple[int, bytes], asyncio.Task[tuple[int, ModuleInfo]]] = {}
         self._known_vocabularies: set[tuple[int, int]] = set()
 
     async def get(
@@ -29,8 +30,12 @@ class Templates:
         vocabulary: RegisteredVocabulary,
         capabilities: list[list[int]],
         owner: str,
-    ) -> int:
-        """The template's number in that worker. Raises what `aici_init` failed with."""
+    ) -> tuple[int, ModuleInfo]:
+        """The template's number in that worker, and its module. Raises what `aici_init` failed with.
+
+        The module's artifact is checked, and compiled again if need be, when the template is made: later
+        sequences do not touch it.
+        """
         key = worker.generation, _digest(module, arg, vocabulary.id, capabilities, owner)
         task = self._ready.get(key)
         if task is None:
@@ -47,7 +52,7 @@ class Templates:
         """Drops what a dead worker had, or one template that it has evicted."""
         for key, task in list(self._ready.items()):
             ours = key[0] == worker.generation
-            gone = number is None or (task.done() and not task.exception() and task.result() == number)
+            gone = number is None or (task.done() and not task.exception() and task.result()[0] == number)
             if ours and gone:
                 del self._ready[key]
 
@@ -75,7 +80,8 @@ class Templates:
         arg: bytes,
         vocabulary: RegisteredVocabulary,
         capabilities: list[list[int]],
-    ) -> int:
+    ) -> tuple[int, ModuleInfo]:
+        info = await self._store.get_async(module)
         await self.ensure_vocabulary(worker, vocabulary)
         args: dict[str, Any] = {
             "module": module,
@@ -92,7 +98,7 @@ class Templates:
             os.close(fd)
         if not isinstance(number, int):
             raise WorkerDiedError(f"worker {worker.index} answered nonsense for a template")
-        return number
+        return number, info
 
 
 def _digest(module: str, arg: bytes, vocabulary: int, capabilities: list[list[int]], owner: str) -> bytes:

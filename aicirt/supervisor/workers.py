@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from aicirt.errors import ProtocolError, WorkerDiedError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
-from aicirt.settings import WORKER_SILENCE_SECONDS
+from aicirt.settings import SEND_SECONDS
 
 _log = logging.getLogger("aicirt.supervisor")
 
@@ -35,6 +36,7 @@ class WorkerProcess:
         #: live sequences, as counted by the worker's last answer and what was placed since
         self.load = 0
         self._on_death = on_death
+        self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._loop = asyncio.get_running_loop()
@@ -52,6 +54,8 @@ class WorkerProcess:
                 env=child_environment(),
             )
         self.pid = self._process.pid
+        # a worker that reads nothing must not stop the supervisor for longer
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self._socket = FrameSocket(ours)
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(ours.fileno(), self._receive)
@@ -71,7 +75,10 @@ class WorkerProcess:
             self._socket.send(Call(number, name, args), fds)
             self.bell.ring()
             return await asyncio.wait_for(future, timeout)
+        except TimeoutError:  # an OSError, but of wait_for
+            raise
         except OSError as error:
+            self.kill()  # it is gone, or has read nothing for so long that its socket is full
             raise WorkerDiedError(f"worker {self.index} (pid {self.pid}) does not answer: {error}") from error
         finally:
             self._waiting.pop(number, None)
@@ -80,7 +87,7 @@ class WorkerProcess:
         """Pings for ever; kills the process when it is silent for too long."""
         while self.alive:
             try:
-                stats = await self.call("ping", {}, timeout=WORKER_SILENCE_SECONDS)
+                stats = await self.call("ping", {}, timeout=self._silence)
                 self.load = stats["sequences"]
             except TimeoutError:
                 _log.error("worker %d (pid %d) is silent: killing it", self.index, self.pid)

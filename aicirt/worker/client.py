@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aicirt.errors import ProtocolError
+from aicirt.errors import AiciError, ProtocolError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import decode, encode
+from aicirt.ipc.messages import NOTICE, Notice, decode, encode
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.rows import RowPool
 from aicirt.ipc.segment import Segment
@@ -51,6 +52,8 @@ class Client:
         self.sequences: dict[int, Sequence] = {}
         #: steps that have not been answered
         self.steps: list[StepWork] = []
+        #: why nothing more is to be had from this client; the worker then drops it
+        self.broken: AiciError | None = None
         self._outbox: deque[tuple[bytes, bool]] = deque()
         self._max_outbox = max_outbox
         self._children = itertools.count(1)
@@ -67,17 +70,30 @@ class Client:
         return None if data is None else decode(data)
 
     def send(self, message: NamedTuple) -> None:
-        """Sends, or keeps for later if the client does not read. Raises ProtocolError if too much waits."""
+        """Sends, or keeps for later if the client does not read. Never raises: see `broken`."""
+        if self.broken is not None:
+            return
         ring = self._segment.to_client
         frames = ring.frames(encode(message))
-        if not self._outbox:
-            while frames and ring.try_write(*frames[0]):
-                del frames[0]
+        try:
+            if not self._outbox:
+                while frames and ring.try_write(*frames[0]):
+                    del frames[0]
+        except ProtocolError as error:
+            self.broken = error
+            return
         if frames:
             self._outbox.extend(frames)
             if len(self._outbox) > self._max_outbox:
-                raise ProtocolError(f"client {self.number} does not read: {len(self._outbox)} messages wait")
+                self.broken = ProtocolError(f"the client does not read: {len(self._outbox)} messages wait")
         self._bell.ring()
+
+    def tell_why(self) -> None:
+        """A last message to a client that is dropped, if its ring can take it."""
+        assert self.broken is not None
+        with contextlib.suppress(ProtocolError):
+            self._segment.to_client.try_write(encode(Notice(NOTICE, 0, self.broken.to_wire())))
+            self._bell.ring()
 
     def flush(self) -> bool:
         """Sends what waits, as far as there is room; True if nothing waits any more."""

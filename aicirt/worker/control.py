@@ -52,6 +52,7 @@ class Controls:
         try:
             value = self._calls[name](number, args)
         except AiciError as error:
+            self._drop_descriptors()
             self._reply(Reply(number, error.to_wire(), None))
         except GuestExit as error:
             self._reply(
@@ -66,6 +67,11 @@ class Controls:
             if value is not _LATER:
                 self._reply(Reply(number, None, value))
         return True
+
+    def _drop_descriptors(self) -> None:
+        """Of a call that failed before it took them."""
+        while self._socket.fds:
+            os.close(self._socket.fds.pop())
 
     def _reply(self, reply: Reply) -> None:
         try:
@@ -118,6 +124,7 @@ class Controls:
 
     def _attach(self, _: int, args: dict[str, Any]) -> None:
         worker = self._worker
+        worker.detach(args["client"])  # a client that registers another vocabulary comes again
         worker.clients[args["client"]] = Client(
             args["client"],
             args["link"],

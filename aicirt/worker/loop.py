@@ -35,7 +35,7 @@ _log = logging.getLogger("aicirt.worker")
 #: new objects after which to look for garbage in cycles; between steps, not when Python thinks it is time
 _GARBAGE = 20_000
 #: what reading a message raises that is none of ours
-_MALFORMED = (ProtocolError, TypeError, ValueError, IndexError, OverflowError, struct.error)
+_MALFORMED = (ProtocolError, TypeError, ValueError, LookupError, AttributeError, OverflowError, struct.error)
 
 
 class Worker:
@@ -136,12 +136,17 @@ class Worker:
                 if not client.flush():
                     time.sleep(0)
             except _MALFORMED as error:
-                _log.error("client %d broke the protocol (%s): dropping it", client.number, error)
-                self.detach(client.number)
+                client.broken = ProtocolError(f"a message that is none: {error!r}")
+            except Exception as error:  # a defect of ours must cost nobody else
+                _log.exception("a message of client %d failed", client.number)
+                client.broken = RuntimeFailure(f"internal error: {error!r}")
         if self._controls.serve():
             busy = True
         if self.agenda:
-            self.agenda.run_slice()
+            try:
+                self.agenda.run_slice()
+            except Exception:
+                _log.exception("the end of a guest's call failed")
             busy = True
         now = 0.0
         for client in self.clients.values():
@@ -149,6 +154,10 @@ class Worker:
                 now = now or time.monotonic()
                 if now >= step.deadline:
                     step.expire()
+        for client in [client for client in self.clients.values() if client.broken is not None]:
+            _log.error("dropping client %d: %s", client.number, client.broken)
+            client.tell_why()
+            self.detach(client.number)
         return busy
 
     def _handle(self, client: Client, message: list[Any]) -> None:
@@ -176,7 +185,7 @@ class Worker:
     def _start(self, client: Client, start: Start) -> None:
         try:
             seq = self._make(client, start)
-        except (AiciError, GuestExit) as error:
+        except (AiciError, GuestExit, OSError, MemoryError) as error:
             client.send(Started(STARTED, start.seq, _wire(error), ""))
             return
 
@@ -248,13 +257,15 @@ class Worker:
             child.outcome = parent.outcome
             parent.request.clones += 1
             client.sequences[clone.child] = child
-        except AiciError as error:
-            client.send(Cloned(CLONED, clone.child, error.to_wire()))
+        except (AiciError, OSError, MemoryError) as error:
+            client.send(Cloned(CLONED, clone.child, _wire(error)))
         else:
             client.send(Cloned(CLONED, clone.child, None))
 
 
-def _wire(error: AiciError | GuestExit) -> list[Any]:
+def _wire(error: Exception) -> list[Any]:
     if isinstance(error, GuestExit):
         error = RuntimeFailure(f"the controller ended before its first step ({error.reason})")
+    elif not isinstance(error, AiciError):
+        error = RuntimeFailure(f"this worker has no room for another sequence: {error}")
     return error.to_wire()

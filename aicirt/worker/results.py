@@ -31,7 +31,7 @@ CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
 _PRE = struct.Struct("<3I")
 _POST = struct.Struct("<2I")
 _MID = struct.Struct("<5I2f4I")
-_PRE_SIZE, _POST_SIZE = _PRE.size, _POST.size
+_PRE_SIZE, _POST_SIZE, _MID_SIZE = _PRE.size, _POST.size, _MID.size
 _ALL_BITS = 0xFFFFFFFF
 # PyDLL: giving the interpreter's lock away costs as much as copying a mask
 _libc = ctypes.PyDLL(None)
@@ -71,30 +71,42 @@ def read_post(instance: Instance, address: int) -> int:
 class RowWriter:
     """Turns an aici_mid_result into the message for the client."""
 
-    __slots__ = ("_dense", "_layout", "_rows", "_tail", "_zeros", "_zeros_address")
+    __slots__ = (
+        "_dense",
+        "_layout",
+        "_mask_bytes",
+        "_mask_words",
+        "_rows",
+        "_tail",
+        "_zeros",
+        "_zeros_address",
+    )
 
     def __init__(self, layout: Layout, rows: RowPool, dense: RowPool) -> None:
         self._layout = layout
+        self._mask_words = layout.mask_words
+        self._mask_bytes = 4 * layout.mask_words
         self._rows = rows
         self._dense = dense
         #: bits of the last mask word that stand for tokens
         self._tail = (1 << (layout.vocab_size - 32 * (layout.mask_words - 1))) - 1
-        self._zeros = ctypes.create_string_buffer(layout.mask_words * 4)
+        self._zeros = ctypes.create_string_buffer(self._mask_bytes)
         self._zeros_address = ctypes.addressof(self._zeros)
 
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
         """Raises ResultError, EmptyMaskError, CapabilityError or SpaceError."""
         instance = seq.instance
-        check_span(instance, address, _MID.size, "aici_mid_result")
+        if address + _MID_SIZE > instance.size:
+            check_span(instance, address, _MID_SIZE, "aici_mid_result")
         (size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff) = (
             _MID.unpack_from(instance.view, address)
         )
-        if size < _MID.size:
-            raise ResultError(f"aici_mid_result: size is {size}, at least {_MID.size} needed")
+        if size < _MID_SIZE:
+            raise ResultError(f"aici_mid_result: size is {size}, at least {_MID_SIZE} needed")
         if verb == SAMPLE:
             if top_k:
                 top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
-            wanted = _temperature(temperature)
+            wanted = _temperature(temperature) if temperature else None
             row, generation, count = self._row(seq, kind, row, row_len, default)
             seq.has_row = True
             return Sample(seq.id, SAMPLE, kind, row, generation, count, default, wanted, top_k)
@@ -107,12 +119,13 @@ class RowWriter:
     def _row(self, seq: Sequence, kind: int, row: int, row_len: int, default: float) -> tuple[int, int, int]:
         instance, layout = seq.instance, self._layout
         if kind == BITMASK:
-            nbytes = layout.mask_words * 4
-            if row_len < layout.mask_words:
+            nbytes = self._mask_bytes
+            if row_len < self._mask_words:
                 raise ResultError(
-                    f"aici_mid_result: row_len is {row_len} words; {layout.mask_words} cover the vocabulary"
+                    f"aici_mid_result: row_len is {row_len} words; {self._mask_words} cover the vocabulary"
                 )
-            check_span(instance, row, nbytes, "row")
+            if row + nbytes > instance.size:
+                check_span(instance, row, nbytes, "row")
             number, generation, target = self._rows.take()
             _memmove(target, instance.base + row, nbytes)
             if self._tail != _ALL_BITS:
@@ -208,9 +221,7 @@ def check_span(instance: Instance, address: int, length: int, what: str) -> None
         raise ResultError(f"{what}: {error.message}", field=what, **error.detail) from None
 
 
-def _temperature(value: float) -> float | None:
-    if value == 0:
-        return None
+def _temperature(value: float) -> float:
     if value == _GREEDY:
         return 0.0
     if 0 < value < math.inf:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from aicirt.errors import (
     AiciError,
     DeadlockError,
     LateError,
+    ProtocolError,
     RuntimeFailure,
     UnknownSequenceError,
 )
@@ -27,8 +29,10 @@ if TYPE_CHECKING:
     from aicirt.worker.request import Request
     from aicirt.worker.work import Agenda
 
-
 _MID = int(Export.MID)
+
+#: what `Sequence.deliver` raises for tokens or numbers that are none
+_NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
 
 
 class StepWork:
@@ -88,6 +92,10 @@ class StepWork:
                 verb, count = seq.critical()
             except AiciError as error:
                 verdicts.append([seq.id, ERROR, self._end(seq, error)])
+                continue
+            except _NO_INPUT as error:
+                problem = ProtocolError(f"what happened to the sequence cannot be told: {error!r}")
+                verdicts.append([seq.id, ERROR, self._end(seq, problem)])
                 continue
             if verb == CONTINUE:
                 going.append(seq)

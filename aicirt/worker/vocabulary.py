@@ -31,12 +31,16 @@ class LoadedVocabulary:
                 raise ProtocolError(f"the tokenizer has {len(data)} bytes, {tokenizer_bytes} were announced")
         finally:
             os.close(tokenizer_fd)
+        try:
+            self._size = image_bytes
+            self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
+            self.vocab_size = self.image.vocab_size
+            tokens = [self.image.token(token) for token in range(self.vocab_size)]
+            self._tokenize = load_tokenizer(tokenizer_kind, data, tokens)
+        except BaseException:
+            os.close(image_fd)
+            raise
         self._fd = image_fd
-        self._size = image_bytes
-        self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
-        self.vocab_size = self.image.vocab_size
-        tokens = [self.image.token(token) for token in range(self.vocab_size)]
-        self._tokenize = load_tokenizer(tokenizer_kind, data, tokens)
         #: the model's own tokenizer, not a stand-in
         self.exact = self._tokenize.exact
 
