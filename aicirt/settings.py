@@ -34,7 +34,7 @@ class RequestLimits:
     #: tokens of a prompt
     max_prompt_tokens: int = 4 << 20
     #: bytes that one call of tokenize may take: the worst text needs about 5 us a byte
-    max_tokenize_bytes: int = 64 << 10
+    max_tokenize_bytes: int = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)

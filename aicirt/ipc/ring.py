@@ -13,6 +13,8 @@ from aicirt.errors import ProtocolError
 #: bytes in front of the data: the writer's position and the reader's, a cache line each
 HEADER_BYTES = 128
 _MORE = 0x80000000
+#: bytes of one message in many frames: the longest prompt has 16 MiB
+MAX_MESSAGE = 64 << 20
 
 
 class Ring:
@@ -80,6 +82,8 @@ class Ring:
             positions[8] = start + padded
             if word & _MORE:
                 self._parts.append(payload)
+                if len(self._parts) * self.max_frame > MAX_MESSAGE:
+                    raise ProtocolError(f"a message of more than {MAX_MESSAGE} bytes")
             elif self._parts:
                 whole = b"".join([*self._parts, payload])
                 self._parts.clear()

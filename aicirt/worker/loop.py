@@ -255,6 +255,7 @@ class Worker:
             (instance,) = parent.instance.fork_many(1)
             child = make_child(parent, clone.child, instance)
             child.outcome = parent.outcome
+            child.by_engine = True
             parent.request.clones += 1
             client.sequences[clone.child] = child
         except (AiciError, OSError, MemoryError) as error:

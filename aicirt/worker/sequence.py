@@ -49,6 +49,7 @@ class Sequence:
         "_has_post",
         "_has_pre",
         "arg_address",
+        "by_engine",
         "changed",
         "context",
         "final",
@@ -86,6 +87,8 @@ class Sequence:
         #: what a late mid_process ended with, until the next step asks for it
         self.outcome: tuple[int | None, Exception | None] | None = None
         self.late_steps = 0
+        #: the engine made it, not its controller
+        self.by_engine = False
         #: the engine has ended it: what it answers does not count
         self.final = False
         #: the step that waits for mid_process
@@ -207,6 +210,7 @@ class Sequence:
             self.mid.cancel()
             self.mid = None
         self.request.live -= 1
+        self.request.clones -= self.by_engine
         self.instance.close()
 
     def _check_fork(self, forks: int, can_fork: int) -> None:

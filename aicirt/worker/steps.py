@@ -283,7 +283,10 @@ class StepWork:
             self._logs.append([seq.id, text])
             if error is not None:
                 error.detail.setdefault("log", text)
+        waiting, seq.waits_in = seq.waits_in, None
         self._client.drop(seq)
+        if waiting is not None:  # an earlier step, which shall not wait for its deadline
+            waiting.leave(seq)
         return None if error is None else error.to_wire()
 
 

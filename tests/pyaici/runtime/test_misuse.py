@@ -111,3 +111,24 @@ def test_another_vocabulary_and_back(guest_wasm: Path) -> None:
             row = player.mid(player.start("ok")).row
             assert row is not None and row.bits is not None and row.bits.shape == ((width + 31) // 32,)
             player.close()
+
+
+def test_clones_of_the_engine_do_not_raise_the_limit_of_forks(player: Player) -> None:
+    seq = player.start("fork 30")
+    player.mid(seq)
+    clones = [player.runtime.clone(seq) for _ in range(40)]
+    player.runtime.free(clones)
+    result = player.mid(seq, 1)
+    assert result.verb == Verb.ERROR and result.error is not None and result.error.code == "fork_limit"
+
+
+def test_a_sequence_ended_under_an_earlier_step_does_not_hold_that_up(player: Player) -> None:
+    slow = player.start("mid_loop")
+    player.mid(slow)
+    first = player.runtime.begin_step([StepInput(slow, tokens=[1])])
+    first.wait_pre()
+    started = time.monotonic()
+    second = player.runtime.begin_step([StepInput(slow, final=True)])
+    second.wait()
+    first.wait()
+    assert time.monotonic() - started < 5
