@@ -36,10 +36,11 @@ def default_socket() -> Path:
 
 
 def _limit(text: str) -> tuple[str, float]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")
-    return name, float(value)
+    name, _, value = text.partition("=")
+    try:
+        return name, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER") from None
 
 
 def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
@@ -84,6 +85,8 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         config = WorkerConfig.with_overrides(dict(args.limit))
     except ValueError as error:
         parser.error(str(error))
+    if args.socket == default_socket():
+        args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = ModuleStore(args.store) if args.store else ModuleStore()
 
     async def serve() -> None:

@@ -51,12 +51,13 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        listening = self._listen()  # raises before anything is started
         names.sweep_orphans()
         self.pool = WorkerPool(self._num_workers, self._config)
         self.pool.on_replaced(lambda dead, _: self.templates.forget(dead))
         owner_fd = None
         try:
-            server = await asyncio.start_unix_server(self._accept, sock=self._listen())
+            server = await asyncio.start_unix_server(self._accept, sock=listening)
             if owner_pid is not None:
                 owner_fd = self._watch_owner(owner_pid)
             await asyncio.gather(*(worker.call("ping", {}) for worker in self.pool.workers))
@@ -94,7 +95,8 @@ class Supervisor:
         self.stop()
 
     def _listen(self) -> socket.socket:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._path.parent.is_dir():
+            raise RuntimeFailure(f"the folder {self._path.parent} of the socket does not exist")
         if self._path.exists():
             with socket.socket(socket.AF_UNIX) as probe:
                 if probe.connect_ex(str(self._path)) == 0:
@@ -104,6 +106,8 @@ class Supervisor:
         previous = os.umask(0o177)
         try:
             sock.bind(str(self._path))
+        except OSError as error:
+            raise RuntimeFailure(f"cannot listen on {self._path}: {error}") from error
         finally:
             os.umask(previous)
         return sock

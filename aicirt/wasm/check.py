@@ -88,7 +88,10 @@ def _abi_version(shape: ModuleShape) -> tuple[int | None, list[str]]:
     if versions:
         reason = f"it is built for ABI version {versions[-1]}, this runtime has version {ABI_VERSION}"
         return versions[-1], [f"{reason}: build it with the SDK of this runtime"]
-    return None, [f"it does not export {MARKER}{ABI_VERSION}: put AICI_CONTROLLER into one source file"]
+    return None, [
+        f"it does not export {MARKER}{ABI_VERSION}, as AICI_REGISTER(...) in C++, "
+        "AICI_CONTROLLER in C and aici.controller() in Zig do: put it into one source file"
+    ]
 
 
 def _start(shape: ModuleShape, _limits: Limits) -> Iterator[str]:

@@ -101,8 +101,16 @@ def load_model(path: str | None, device: str | None) -> tuple[Any, Any]:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
     folder = Path(path) if path is not None else default_model_path()
     if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} is no folder of a Transformers model: it has no config.json")
+        raise ValueError(
+            f"{folder} is no folder of a Transformers model: it has no config.json (models are not fetched "
+            "by name: download one first and give its folder)"
+        )
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device: cannot use {device!r}: {reason}; leave --device out") from None
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     return model.to(device), AutoTokenizer.from_pretrained(folder)
 
@@ -127,7 +135,12 @@ def make_request(arguments: argparse.Namespace, tokenizer: Any, module: str | No
 
 
 def _text_or_file(text: str) -> str:
-    return Path(text[1:]).read_text("utf-8") if text.startswith("@") else text
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {text[1:]!r}, the file after @: {error}") from error
 
 
 def _generate(engine: HfEngine, request: Request) -> int:

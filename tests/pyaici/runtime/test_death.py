@@ -193,3 +193,14 @@ def test_a_socket_without_a_daemon(tmp_path: Path) -> None:
 def test_a_daemon_that_cannot_start_says_why() -> None:
     with pytest.raises(RuntimeFailure, match="there is no limit 'nonsense'"):
         Runtime(limits={"nonsense": 3})
+
+
+def test_a_second_daemon_on_a_socket_leaves_the_first_alone(runtime: Runtime, tmp_path: Path) -> None:
+    assert runtime._daemon is not None
+    path = runtime._daemon.socket_path
+    for socket, words in [(path, "another aicirt"), (tmp_path / "no" / "a.sock", "does not exist")]:
+        command = [sys.executable, "-m", "aicirt", "--workers", "1", "--socket", str(socket)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1 and words in done.stderr
+    with Runtime(path) as second:
+        assert second.health()["pid"] == runtime.health()["pid"]
