@@ -30,12 +30,13 @@ def main(argv: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("suite", nargs="?", choices=list(known), metavar="SUITE")
+    parser.add_argument("--quick", action="store_true", help="a short form, to see whether the suite works")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="default: bench/results")
     arguments = parser.parse_args(argv)
     if arguments.suite is None:
         parser.print_help()
         return 0
-    report = Report(arguments.suite)
+    report = Report(arguments.suite, arguments.quick)
     importlib.import_module(f"bench.suites.{arguments.suite}").run(report)
     for path in report.write(arguments.out):
         print(f"wrote {path}", file=sys.stderr)

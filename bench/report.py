@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib.metadata
 import json
 import os
@@ -42,6 +41,8 @@ class Report:
     """Collects the figures of one suite."""
 
     suite: str
+    #: a short form is wanted, which shows only that the suite works
+    quick: bool = False
     figures: list[Figure] = field(default_factory=list)
     _samples: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
 
@@ -61,11 +62,13 @@ class Report:
         self._plot(plot)
         return data, plot
 
+    def _command(self) -> str:
+        return f"./scripts/bench.sh {self.suite}" + (" --quick" if self.quick else "")
+
     def _to_json(self) -> dict[str, Any]:
         return {
             "suite": self.suite,
-            "command": f"./scripts/bench.sh {self.suite}",
-            "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "command": self._command(),
             "machine": describe_machine(),
             "figures": [asdict(figure) for figure in self.figures],
             "samples": {
@@ -90,7 +93,7 @@ class Report:
         for axes, unit in zip(grid[len(units) :, 0], sampled, strict=True):
             curves = {name: values for name, (its, values) in self._samples.items() if its == unit}
             _curves(axes, curves, unit)
-        canvas.suptitle(f"./scripts/bench.sh {self.suite}")
+        canvas.suptitle(self._command())
         canvas.savefig(path, dpi=100)
         pyplot.close(canvas)
 

@@ -1,0 +1,184 @@
+"""A worker inside this process, which is its client too: for timing what a worker does, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from aicirt.config import WorkerConfig
+from aicirt.errors import AiciError, error_from_wire
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import FrameSocket
+from aicirt.ipc.layout import Layout
+from aicirt.ipc.messages import (
+    CLONE,
+    FREE,
+    START,
+    Clone,
+    Free,
+    Sample,
+    Splice,
+    Start,
+    StepInput,
+    decode,
+    encode,
+)
+from aicirt.ipc.segment import Segment
+from aicirt.supervisor.vocabularies import sealed_file
+from aicirt.vocab.image import build_image
+from aicirt.wasm import Engine, Export, Fiber, Linker, Program, Ticker, host_functions
+from aicirt.worker.client import Client
+from aicirt.worker.hostapi import CALLS, TIMED
+from aicirt.worker.loop import Worker
+from aicirt.worker.sequence import Sequence as Guest
+from aicirt.worker.templates import Template
+from aicirt.worker.vocabulary import LoadedVocabulary
+from pyaici.capabilities import ALL
+from pyaici.tokens import Vocabulary
+
+_CLIENT = 1
+
+
+def load_for_guests(vocabulary: Vocabulary) -> LoadedVocabulary:
+    """The vocabulary as a worker has it."""
+    spec = vocabulary.registration()
+    tokenizer, kind = spec.pop("tokenizer_data"), spec.pop("tokenizer_kind")
+    image = build_image(spec.pop("tokens"), **spec)
+    image_fd, tokenizer_fd = sealed_file("bench-image", image), sealed_file("bench-tokenizer", tokenizer)
+    return LoadedVocabulary(image_fd, len(image), tokenizer_fd, len(tokenizer), kind)
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What mid_process answered: a row, or forced tokens; `seconds` is the worker's time for it."""
+
+    seconds: float
+    row: Sample | None
+    forced: Sequence[int] = ()
+
+
+class LocalWorker:
+    """One worker and one client. Use as a context manager; one at a time in a process."""
+
+    def __init__(self, vocabulary: LoadedVocabulary, *, num_rows: int = 64) -> None:
+        config = WorkerConfig()
+        self.engine = Engine(config.limits)
+        self.linker = Linker(self.engine, host_functions(CALLS, TIMED))
+        self.ticker = Ticker(self.engine)
+        self._sockets = socket.socketpair()
+        self._bells = Doorbell.create(), Doorbell.create()
+        control = FrameSocket(self._sockets[0])
+        self.worker = Worker(
+            control, self._bells[0], self.engine, self.linker, self.ticker, config.request, config.worker
+        )
+        self.vocabulary = vocabulary
+        self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
+        self._segment = Segment.create(self.layout)
+        self.client = Client(
+            _CLIENT,
+            0,
+            self._segment.name,
+            self._bells[1].name,
+            self.layout,
+            vocabulary,
+            config.worker.max_outbox,
+        )
+        self.worker.clients[_CLIENT] = self.client
+        self._numbers = itertools.count(1)
+        self._programs: list[Program] = []
+
+    def __enter__(self) -> LocalWorker:
+        self.ticker.arm()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ticker.disarm()
+        self.worker.detach(_CLIENT)
+        self._segment.close()
+        for bell in self._bells:
+            bell.close()
+        for end in self._sockets:
+            end.close()
+        self.ticker.close()
+
+    def program(self, wasm: Path) -> Program:
+        """Compiles a module, which is trusted."""
+        program = Program.compile(self.linker, wasm.read_bytes())
+        self._programs.append(program)
+        return program
+
+    def template(self, program: Program, arg: str) -> Template:
+        """The snapshot after `aici_init`. Raises what the controller ends with."""
+        outcome: list[Template | AiciError] = []
+        capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
+        self.worker.templates.make(program, arg.encode(), self.vocabulary, capabilities, outcome.append)
+        while self.worker.agenda:
+            self.worker.agenda.run_slice()
+        (found,) = outcome
+        if isinstance(found, AiciError):
+            raise found
+        return found
+
+    # -- what a client asks for ----------------------------------------------------------------
+
+    def start(self, template: Template, prompt: Iterable[int] = ()) -> Guest:
+        """A new sequence. Raises what the controller ends with."""
+        tokens = b"".join(token.to_bytes(4, "little") for token in prompt)
+        number = next(self._numbers)
+        self._ask(Start(START, number, template.number, tokens, ALL.to_wire(), number))
+        return self.client.sequences[number]
+
+    def clone(self, parent: Guest) -> Guest:
+        """A copy of a sequence."""
+        number = next(self._numbers)
+        self._ask(Clone(CLONE, parent.id, number))
+        return self.client.sequences[number]
+
+    def free(self, seqs: Iterable[Guest]) -> None:
+        """Ends sequences."""
+        self._send(Free(FREE, [seq.id for seq in seqs]))
+
+    def _ask(self, message: NamedTuple) -> list[Any]:
+        self._send(message)
+        data = self._segment.to_client.read()
+        assert data is not None
+        answer = decode(data)
+        if answer[2] is not None:
+            raise error_from_wire(answer[2])
+        return answer
+
+    def _send(self, message: NamedTuple) -> None:
+        sent = self._segment.to_worker.try_write(encode(message))
+        assert sent
+        while self.worker._serve():
+            pass
+
+    # -- masks ---------------------------------------------------------------------------------
+
+    def mask(self, seq: Guest, tokens: Sequence[int], *, backtrack: int = 0, sampled: bool = False) -> Mask:
+        """One step of one sequence as the worker does it: what came goes into the guest, mid_process runs,
+        and its row is copied to shared memory. Raises what the controller ends with."""
+        step = StepInput(seq.id, tokens, backtrack, sampled, math.nan, math.nan)
+        begin = time.perf_counter()
+        seq.deliver(step)
+        result = self.client.writer.read_mid(seq, Fiber(seq.instance, Export.MID).run())
+        seconds = time.perf_counter() - begin
+        if isinstance(result, Sample):
+            return Mask(seconds, result)
+        return Mask(seconds, None, result.ff_tokens if isinstance(result, Splice) else ())
+
+    def row(self, sample: Sample) -> bytes:
+        """The words of a row of kind BITMASK, which is given back."""
+        start = self.layout.rows + sample.row * self.layout.row_bytes
+        words = bytes(self._segment.memory[start : start + self.layout.mask_words * 4])
+        self.client.rows.give_back(sample.row, sample.generation)
+        return words

@@ -1,0 +1,210 @@
+"""Forks and starts of sequences, inside a worker and as a client sees them, and the memory of a sequence."""
+
+from __future__ import annotations
+
+import gc
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from aicirt.vocab.spell import Speller
+from aicirt.worker.results import BITMASK
+from aicirt.worker.sequence import Sequence as Guest
+from aicirt.worker.steps import make_child
+from aicirt.worker.templates import Template
+from bench.constraints import CONSTRAINTS
+from bench.host import LocalWorker, load_for_guests
+from bench.measure import alternate, summarise
+from bench.report import ROOT, Report
+from bench.vocabularies import vocabulary
+from pyaici.build import build_controller
+from pyaici.runtime import Runtime
+from pyaici.step import StepInput, Verb
+from pyaici.tokens import Vocabulary
+
+#: memory of the guest in MiB -> the most that a fork inside the worker may take, us
+FORKS = {1: 100.0, 4: 130.0, 16: 250.0}
+NEXT_CHILD_TARGET, START_WORKER_TARGET, START_CLIENT_TARGET = 60.0, 100.0, 1.0
+MEMORY_TARGET = 160.0
+_CHILDREN, _TURNS = 5, 5
+_ROUNDS, _QUICK_ROUNDS = 150, 5
+#: sequences of each constraint whose memory is measured, and tokens that each of them gets
+_SEQUENCES, _TOKENS = 32, 50
+#: mask rows for each sequence: one held by the engine, one being written
+_ROWS = 2
+
+
+def run(report: Report) -> None:
+    """Medians; freeing what was made is not timed."""
+    size = "32k" if report.quick else "131k"
+    vocab = vocabulary(size)
+    with tempfile.TemporaryDirectory() as folder:
+        ballast = build_controller(
+            ROOT / "bench" / "guests" / "ballast.c", Path(folder) / "ballast.wasm"
+        ).path
+        regex = build_controller(ROOT / "controllers" / "regex", Path(folder) / "regex.wasm").path
+        with LocalWorker(load_for_guests(vocab), num_rows=8) as worker:
+            _worker(report, worker, ballast, regex)
+            _memory(report, worker, regex, vocab)
+        with Runtime() as runtime:
+            runtime.register(vocab)
+            _client(report, runtime, ballast, regex)
+
+
+def _worker(report: Report, worker: LocalWorker, ballast: Path, regex: Path) -> None:
+    program = worker.program(ballast)
+    parents = {mib: worker.start(worker.template(program, str(mib))) for mib in FORKS}
+    contestants: dict[str, Callable[[], float]] = {
+        f"fork.us.{mib}mb": partial(_fork, parent, 1) for mib, parent in parents.items()
+    }
+    contestants["next_child"] = partial(_fork, parents[1], 1 + _CHILDREN)
+    plain = CONSTRAINTS[0]
+    template = worker.template(worker.program(regex), plain.argument)
+    contestants["start.worker_us"] = partial(_start, worker, template)
+    samples = alternate(contestants, _rounds(report))
+    several, one = samples.pop("next_child"), samples["fork.us.1mb"]
+    samples["fork.us.next_child"] = [(a - b) / _CHILDREN for a, b in zip(several, one, strict=True)]
+    targets = {f"fork.us.{mib}mb": target for mib, target in FORKS.items()}
+    targets |= {"fork.us.next_child": NEXT_CHILD_TARGET, "start.worker_us": START_WORKER_TARGET}
+    for name, values in samples.items():
+        report.samples(name, values, "us")
+        report.figure(name, summarise(values).median, "us", target=targets[name])
+    worker.free(parents.values())
+
+
+def _fork(parent: Guest, count: int) -> float:
+    """Microseconds until `count` children of a sequence could be stepped."""
+
+    def turn() -> float:
+        start = time.perf_counter()
+        instances = parent.instance.fork_many(count)
+        children = [make_child(parent, number, instance) for number, instance in enumerate(instances)]
+        taken = time.perf_counter() - start
+        for child in children:
+            child.close()
+        return taken * 1e6
+
+    return _middle(turn)
+
+
+def _start(worker: LocalWorker, template: Template) -> float:
+    """Microseconds from the message that starts a sequence to its answer."""
+
+    def turn() -> float:
+        start = time.perf_counter()
+        seq = worker.start(template, (1, 2, 3))
+        taken = time.perf_counter() - start
+        worker.free([seq])
+        return taken * 1e6
+
+    return _middle(turn)
+
+
+def _middle(turn: Callable[[], float]) -> float:
+    """Of a few turns: the first finds caches that are full of what the garbage collector looked at."""
+    return summarise([turn() for _ in range(_TURNS)]).median
+
+
+def _client(report: Report, runtime: Runtime, ballast: Path, regex: Path) -> None:
+    module = runtime.upload(ballast).id
+    parents = {mib: runtime.instantiate(module, str(mib), (1, 2, 3)) for mib in FORKS}
+    contestants: dict[str, Callable[[], float]] = {
+        f"fork.client_us.{mib}mb": partial(_clone, runtime, parent) for mib, parent in parents.items()
+    }
+    module = runtime.upload(regex).id
+    for constraint in CONSTRAINTS:
+        first = partial(_first_mask, runtime, module, constraint.argument)
+        first()  # now the argument's snapshot is known
+        contestants[f"start.client_ms.{constraint.name}"] = first
+    samples = alternate(contestants, _rounds(report))
+    for name, values in samples.items():
+        unit = "ms" if "_ms" in name else "us"
+        report.samples(name, values, unit)
+        report.figure(name, summarise(values).median, unit)
+    starts = [values for name, values in samples.items() if name.startswith("start.")]
+    means = [sum(values) / len(values) for values in zip(*starts, strict=True)]
+    report.figure("start.client_ms", summarise(means).median, "ms", target=START_CLIENT_TARGET)
+
+
+def _clone(runtime: Runtime, parent: int) -> float:
+    def turn() -> float:
+        start = time.perf_counter()
+        child = runtime.clone(parent)
+        taken = time.perf_counter() - start
+        runtime.free([child])
+        return taken * 1e6
+
+    return _middle(turn)
+
+
+def _first_mask(runtime: Runtime, module: str, argument: str) -> float:
+    """Milliseconds from the call that starts a sequence to its first mask."""
+
+    def turn() -> float:
+        start = time.perf_counter()
+        seq = runtime.instantiate(module, argument, (1, 2, 3))
+        answer = runtime.begin_step([StepInput(seq)]).wait().mid[seq]
+        taken = time.perf_counter() - start
+        assert answer.verb == Verb.SAMPLE and answer.row is not None, answer
+        runtime.free([seq])
+        return taken * 1e3
+
+    return _middle(turn)
+
+
+def _memory(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary) -> None:
+    """What the process has for itself (its unique set) grows by, for each sequence of a constraint.
+
+    Shared by all of them, and not counted: code, vocabulary, and the snapshot after init.
+    """
+    program = worker.program(regex)
+    spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
+    rows = _ROWS * worker.layout.row_bytes / 1024
+    guests, tables = [], []
+    for constraint in CONSTRAINTS:
+        template = worker.template(program, constraint.argument)
+        tokens = list(spell(constraint.long_text.encode()))[:_TOKENS]
+        # the first ones find memory that others have left
+        seqs = [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+        gc.collect()
+        unique, mapped = _unique_kib(), _page_table_kib()
+        seqs += [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+        guests.append((_unique_kib() - unique) / _SEQUENCES)
+        tables.append((_page_table_kib() - mapped) / _SEQUENCES)
+        report.figure(f"memory.guest_kib.{constraint.name}", guests[-1], "KiB")
+        worker.free(seqs)
+    report.figure("memory.mask_rows_kib", rows, "KiB")
+    report.figure("memory.page_tables_kib", sum(tables) / len(tables), "KiB")
+    mean = sum(guests) / len(guests)
+    report.figure("memory.per_sequence_kib", mean + rows, "KiB", target=MEMORY_TARGET)
+
+
+def _walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Guest:
+    """A sequence after some tokens."""
+    seq = worker.start(template)
+    news: tuple[int, ...] = ()
+    for token in (*tokens, None):
+        mask = worker.mask(seq, news, sampled=bool(news))
+        if mask.row is not None and mask.row.kind == BITMASK:
+            worker.row(mask.row)
+        if token is not None:
+            news = (token,)
+    return seq
+
+
+def _unique_kib() -> int:
+    """Memory of this process that no other has mapped."""
+    fields = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(kib) for kib in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", fields, re.MULTILINE))
+
+
+def _page_table_kib() -> int:
+    (found,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found)
+
+
+def _rounds(report: Report) -> int:
+    return _QUICK_ROUNDS if report.quick else _ROUNDS

@@ -1,0 +1,113 @@
+"""Time that a controller adds to each generated token of a real model with Hugging Face Transformers."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from bench.measure import paired_interval, summarise
+from bench.report import ROOT, Report
+from pyaici.build import build_controller
+from pyaici.engines.hf import HfEngine, Request
+from pyaici.models import default_model_path
+from pyaici.runtime import Runtime
+
+#: sequences in the batch -> runs, and the most that control may add to one generated token, ms
+BATCHES = {1: (10, 0.3), 8: (6, 0.3)}
+#: any text: the same tokens as without control, so that the forward passes are the same
+_PATTERN = "(?s).*"
+_TOKENS, _QUICK_TOKENS = 48, 8
+_PROMPTS = (
+    "Once upon a time there was a",
+    "The history of the bicycle begins with",
+    "To make a good soup you need",
+    "The main difference between cats and dogs is",
+    "In the north of the country the winters are",
+    "A computer program consists of",
+    "My grandmother always told me that",
+    "The most important rule of the game is",
+)
+
+
+class TokensDifferError(AssertionError):
+    """The two ways of generating did not do the same work."""
+
+
+def run(report: Report) -> None:
+    """Two engines, with and without control, take turns step by step; medians of the differences of pairs."""
+    torch.set_num_threads(1)
+    path = default_model_path()
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    tokenizer: Any = AutoTokenizer.from_pretrained(path)
+    with tempfile.TemporaryDirectory() as folder, Runtime() as runtime:
+        built = build_controller(ROOT / "controllers" / "regex", Path(folder) / "regex.wasm")
+        module = runtime.upload(built.path).id
+        with HfEngine(model, tokenizer, runtime) as controlled, HfEngine(model, tokenizer) as free:
+            for batch, (runs, target) in BATCHES.items():
+                pairs = _Pairs(controlled, free, module, batch)
+                pairs.run(_QUICK_TOKENS)  # warm-up, and the template
+                pairs.clear()
+                for _ in range(1 if report.quick else runs):
+                    pairs.run(_QUICK_TOKENS if report.quick else _TOKENS)
+                _report(report, batch, pairs, target)
+
+
+class _Pairs:
+    """Times of steps with and without control, ms; the first step of a run, which reads the prompt, is left
+    out."""
+
+    def __init__(self, controlled: HfEngine, free: HfEngine, module: str, batch: int) -> None:
+        self._engines = controlled, free
+        self._modules = module, None
+        self._batch = batch
+        self.times: tuple[list[float], list[float]] = ([], [])
+
+    def clear(self) -> None:
+        for times in self.times:
+            times.clear()
+
+    def run(self, max_tokens: int) -> None:
+        """One generation by each. Raises TokensDifferError."""
+        requests = [
+            [
+                engine.add(Request(prompt, module=module, arg=_PATTERN, max_tokens=max_tokens))
+                for prompt in _PROMPTS[: self._batch]
+            ]
+            for engine, module in zip(self._engines, self._modules, strict=True)
+        ]
+        gc.collect()
+        gc.disable()
+        number = 0
+        while all(engine.busy for engine in self._engines):
+            for which in (0, 1) if number % 2 else (1, 0):
+                start = time.perf_counter()
+                self._engines[which].step()
+                if number:
+                    self.times[which].append((time.perf_counter() - start) * 1e3)
+            number += 1
+        gc.enable()
+        tokens = []
+        for engine, numbers in zip(self._engines, requests, strict=True):
+            engine.run()  # controllers still hear of the end
+            tokens.append([result.tokens for request in numbers for result in engine.results(request)])
+        if tokens[0] != tokens[1]:
+            raise TokensDifferError(f"with control: {tokens[0]}; without: {tokens[1]}")
+
+
+def _report(report: Report, batch: int, pairs: _Pairs, target: float) -> None:
+    controlled, free = pairs.times
+    name = f"overhead.hf.b{batch}"
+    report.samples(f"{name}.controlled", controlled, "ms")
+    report.samples(f"{name}.free", free, "ms")
+    added, low, high = (value / batch for value in paired_interval(controlled, free))
+    report.figure(f"{name}_ms", added, "ms", target=target)
+    report.figure(f"{name}_low_ms", low, "ms")
+    report.figure(f"{name}_high_ms", high, "ms")
+    report.figure(f"{name}_free_step_ms", summarise(free).median, "ms")
+    report.figure(f"{name}_added_pct", 100 * added * batch / summarise(free).median, "%")

@@ -1,0 +1,138 @@
+"""What a step of many sequences adds between sampling and the next forward pass, through a real daemon."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.measure import summarise
+from bench.report import ROOT, Report
+from bench.vocabularies import vocabulary
+from pyaici.build import build_controller
+from pyaici.runtime import Runtime
+from pyaici.step import MidResult, StepInput, Verb
+
+#: sequences of controllers with pre_process and post_process -> the most that they may add, ms (p50)
+CRITICAL = {10: 0.15, 40: 0.3, 256: 1.5}
+#: the same for 40 without either
+OVERLAPPED, OVERLAPPED_TARGET = 40, 0.02
+IDLE_TARGET = 1.0
+#: one state, so every mask but the first is cached
+_PATTERN, _TOKEN = "[a-z]+", b"a"
+#: the forward pass: nobody works, and the worker sleeps after its masks
+_FORWARD_SECONDS = (0.005, 0.02)
+#: masking and sampling, between hearing the masks and posting the next step
+_SAMPLING_SECONDS = 0.0003
+#: steps of a group in a row, of which the first find the caches full of another group's
+_BLOCK, _WARM_UP = 24, 4
+_ROUNDS = 10
+_IDLE_SECONDS = 10.0
+
+
+def run(report: Report) -> None:
+    """Groups take turns, a block of steps at a time."""
+    critical = {2: None, 4: None} if report.quick else CRITICAL
+    rounds = 2 if report.quick else _ROUNDS
+    vocab = vocabulary("32k" if report.quick else "131k")
+    token = vocab.tokens.index(_TOKEN)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        # two daemons: a client that has critical sequences rings its worker more often
+        Runtime(num_rows=4 * max(sum(critical), 128)) as runtime,
+        Runtime(num_rows=4 * OVERLAPPED) as other,
+    ):
+        guests = ROOT / "bench" / "guests" / "regex_on_path.cpp", ROOT / "controllers" / "regex"
+        groups: dict[str, Group] = {}
+        for client in (runtime, other):
+            client.register(vocab)
+        module, plain = (
+            client.upload(build_controller(source, Path(folder) / f"{source.stem}.wasm").path).id
+            for client, source in zip((runtime, other), guests, strict=True)
+        )
+        for count in critical:
+            groups[f"critical.{count}"] = Group(runtime, module, count, token)
+        groups[f"overlapped.{OVERLAPPED}"] = Group(other, plain, OVERLAPPED, token)
+        for _ in range(rounds):
+            for group in groups.values():
+                for number in range(_WARM_UP + 3 if report.quick else _BLOCK):
+                    group.step(keep=number >= _WARM_UP)
+        _report(report, groups, critical)
+        _idle(report, runtime, 1.0 if report.quick else _IDLE_SECONDS)
+
+
+class Group:
+    """Sequences that go in step, and what their steps took, in ms."""
+
+    def __init__(self, runtime: Runtime, module: str, count: int, token: int) -> None:
+        self._runtime = runtime
+        self._token = [token]
+        self._answers: dict[int, MidResult] = {}
+        self._seqs = [runtime.instantiate(module, _PATTERN, (1, 2, 3)) for _ in range(count)]
+        self._random = random.Random(count)
+        #: begin_step; begin_step and wait_pre; wait
+        self.begin: list[float] = []
+        self.critical: list[float] = []
+        self.wait: list[float] = []
+
+    def step(self, *, keep: bool) -> None:
+        """One step; the forward pass is slept through. Raises AssertionError if a sequence ends."""
+        inputs = [self._input(seq) for seq in self._seqs]
+        time.sleep(_SAMPLING_SECONDS)
+        start = time.perf_counter()
+        step = self._runtime.begin_step(inputs)
+        posted = time.perf_counter()
+        step.wait_pre()
+        ready = time.perf_counter()
+        time.sleep(self._random.uniform(*_FORWARD_SECONDS))
+        asked = time.perf_counter()
+        self._answers = step.wait().mid
+        heard = time.perf_counter()
+        if keep:
+            self.begin.append((posted - start) * 1e3)
+            self.critical.append((ready - start) * 1e3)
+            self.wait.append((heard - asked) * 1e3)
+
+    def _input(self, seq: int) -> StepInput:
+        answer = self._answers.get(seq)
+        if answer is None or answer.verb == Verb.LATE:  # the first step; or the machine does other things
+            return StepInput(seq)
+        assert answer.verb == Verb.SAMPLE, answer
+        return StepInput(seq, self._token, sampled=True)
+
+
+def _report(report: Report, groups: dict[str, Group], critical: dict[int, Any]) -> None:
+    for count, target in critical.items():
+        group = groups[f"critical.{count}"]
+        _figures(report, "step.critical", count, group.critical, target)
+        report.figure(f"step.begin_ms.{count}", summarise(group.begin).median, "ms")
+        report.figure(f"step.wait_ms.{count}", summarise(group.wait).median, "ms")
+    group = groups[f"overlapped.{OVERLAPPED}"]
+    _figures(report, "step.overlapped", OVERLAPPED, group.begin, OVERLAPPED_TARGET)
+    report.figure(f"step.overlapped_wait_ms.{OVERLAPPED}", summarise(group.wait).median, "ms")
+
+
+def _figures(report: Report, name: str, count: int, samples: Sequence[float], target: float | None) -> None:
+    summary = summarise(samples)
+    report.samples(f"{name}_ms.{count}", samples, "ms")
+    report.figure(f"{name}_ms.{count}", summary.median, "ms", target=target)
+    report.figure(f"{name}_p99_ms.{count}", summary.p99, "ms")
+
+
+def _idle(report: Report, runtime: Runtime, seconds: float) -> None:
+    """CPU time of a worker whose sequences wait for their next step."""
+    pids = [worker["pid"] for worker in runtime.health()["workers"]]
+    start, before = time.monotonic(), [_cpu_seconds(pid) for pid in pids]
+    time.sleep(seconds)
+    taken = time.monotonic() - start
+    shares = [(_cpu_seconds(pid) - used) / taken for pid, used in zip(pids, before, strict=True)]
+    report.figure("step.idle_cpu_pct", 100 * max(shares), "%", target=IDLE_TARGET)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Of all threads that a process has now."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -1,0 +1,74 @@
+"""Every suite runs, in its short form, and reports the figures that others read by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+
+CONSTRAINTS = ("letters", "number", "json_string", "email", "until_tag")
+
+
+def figures(suite: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    """What the last lines of the output say; the JSON must say the same."""
+    assert main([suite, "--quick", "--out", str(folder)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {name: float(value) for name, value, _ in lines}
+    data = json.loads((folder / f"{suite}.json").read_text())
+    assert [figure["name"] for figure in data["figures"]] == [name for name, _, _ in lines]
+    assert data["command"] == f"./scripts/bench.sh {suite} --quick"
+    assert (folder / f"{suite}.png").stat().st_size > 1000
+    return found
+
+
+def test_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The suite itself compares every mask with llguidance's."""
+    found = figures("masks", tmp_path, capsys)
+    names = [f"{name}.{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]
+    names += [f"{name}.llguidance_{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]
+    names += ["cold_ratio", "warm_ratio", "worst_ratio"]
+    assert set(found) == {f"masks.32k.{name}" for name in names}
+    for name in CONSTRAINTS:
+        assert found[f"masks.32k.{name}.warm_us"] > 0
+    ours = sum(found[f"masks.32k.{name}.cold_us"] for name in CONSTRAINTS)
+    theirs = sum(found[f"masks.32k.{name}.llguidance_cold_us"] for name in CONSTRAINTS)
+    assert found["masks.32k.cold_ratio"] == pytest.approx(ours / theirs, rel=0.01)
+
+
+def test_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("step", tmp_path, capsys)
+    for count in (2, 4):
+        critical, begin = found[f"step.critical_ms.{count}"], found[f"step.begin_ms.{count}"]
+        assert 0 < begin < critical <= found[f"step.critical_p99_ms.{count}"]
+        assert found[f"step.wait_ms.{count}"] > 0
+    assert 0 < found["step.overlapped_ms.40"] <= found["step.overlapped_p99_ms.40"]
+    assert 0 < found["step.idle_cpu_pct"] < 50
+
+
+def test_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("fork", tmp_path, capsys)
+    sizes = ("1mb", "4mb", "16mb")
+    names = {f"fork.{kind}.{size}" for kind in ("us", "client_us") for size in sizes}
+    names |= {"fork.us.next_child", "start.worker_us", "start.client_ms"}
+    names |= {f"start.client_ms.{name}" for name in CONSTRAINTS}
+    names |= {f"memory.guest_kib.{name}" for name in CONSTRAINTS}
+    names |= {"memory.per_sequence_kib", "memory.mask_rows_kib", "memory.page_tables_kib"}
+    assert set(found) == names
+    assert min(found[f"fork.us.{size}"] for size in sizes) > 0
+    # a step writes to two pages at least: the step's argument, and the stack
+    guests = [found[f"memory.guest_kib.{name}"] for name in CONSTRAINTS]
+    assert min(guests) > 8
+    mean = sum(guests) / len(guests) + found["memory.mask_rows_kib"]
+    assert found["memory.per_sequence_kib"] == pytest.approx(mean, rel=0.01)
+
+
+@pytest.mark.slow
+def test_overhead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("overhead", tmp_path, capsys)
+    for batch in (1, 8):
+        name = f"overhead.hf.b{batch}"
+        assert found[f"{name}_low_ms"] <= found[f"{name}_ms"] <= found[f"{name}_high_ms"]
+        assert found[f"{name}_free_step_ms"] > 0
