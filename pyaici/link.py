@@ -11,12 +11,13 @@ import numpy as np
 import posix_ipc
 
 from aicirt.errors import ProtocolError, RuntimeTimeoutError, WorkerDiedError, error_from_wire
+from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import CLONED, MID, NOTICE, PRE, STARTED, decode, encode
 from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
-from aicirt.ipc.spin import spin
+from aicirt.ipc.spin import SAMPLING_SECONDS, spin
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.step import MidResult, Row, RowKind, Verb
 
@@ -63,6 +64,7 @@ class WorkerLink:
             except posix_ipc.ExistentialError:
                 raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
             undo.pop_all()
+        self._woken = 0.0
         self._messages: list[list[Any]] = []
         #: sequences here whose controllers have pre_process or post_process: a part on the critical path
         self.critical: set[int] = set()
@@ -89,8 +91,15 @@ class WorkerLink:
         self.bell.unlink()
 
     def wake(self) -> None:
-        """A step is about to be sent: the worker wakes up while it is being packed."""
+        """A step will be sent soon: the worker shall be awake, and on another processor, when it comes."""
+        self._woken = time.monotonic()
+        self.segment.to_worker.tell_cpu(current_cpu())
         self._worker_bell.ring()
+
+    @property
+    def asleep(self) -> bool:
+        """The worker has waited in vain for a step since it was woken."""
+        return time.monotonic() - self._woken > SAMPLING_SECONDS
 
     def send(self, message: NamedTuple, timeout: float = 5.0) -> None:
         """Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
@@ -115,10 +124,10 @@ class WorkerLink:
                     )
                 time.sleep(0.001)
 
-    def expect(self, kind: int, number: int, timeout: float, *, expected_now: bool = False) -> list[Any]:
+    def expect(self, kind: int, number: int, timeout: float, *, look: float = 0.0) -> list[Any]:
         """The message of this kind whose second field is `number`; others are kept for later.
 
-        `expected_now`: it is worth looking for it for a moment before going to sleep.
+        `look`: for so many seconds it is worth looking for it rather than going to sleep.
         Raises WorkerDiedError within 100 ms of the worker's death, RuntimeTimeoutError.
         """
         for at, message in enumerate(self._messages):
@@ -131,7 +140,8 @@ class WorkerLink:
             if data is None:
                 if start == 0.0:
                     start = time.monotonic()
-                    if expected_now and spin((ring,)):
+                    # a worker on this processor works only while we sleep
+                    if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
                         continue
                 if not bell.wait(PEER_CHECK_SECONDS):
                     self._check_alive()

@@ -25,6 +25,7 @@ from aicirt.errors import (
 )
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Free, Start, StepRequest
+from aicirt.ipc.spin import ANSWER_SECONDS
 from aicirt.modules.info import ModuleInfo
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.control import Control
@@ -175,7 +176,7 @@ class Runtime:
         seq = self._fresh_id()
         link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed))
         try:
-            _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT, expected_now=True)
+            _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT, look=ANSWER_SECONDS)
         except BaseException:  # it may start all the same, when nobody waits any more
             if not link.gone:
                 link.send(Free(FREE, [seq]))
@@ -198,7 +199,7 @@ class Runtime:
         link = self._get(seq)
         child = self._fresh_id()
         link.send(Clone(CLONE, seq, child))
-        _, _, error = link.expect(CLONED, child, START_TIMEOUT, expected_now=True)
+        _, _, error = link.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
         if error is not None:
             raise error_from_wire(error)
         self._adopt(seq, [child])
@@ -231,7 +232,7 @@ class Runtime:
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
             critical = bool(link.critical) and not link.critical.isdisjoint(map(_SEQ, items))
-            if critical:
+            if critical and link.asleep:
                 link.wake()
             part = StepPart(link, items, critical)
             parts.append(part)

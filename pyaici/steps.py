@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.ipc.messages import FREE, MID, PRE, Free
+from aicirt.ipc.spin import CRITICAL_SECONDS
 from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Step:
                 continue
             if part.failure is None:
                 try:
-                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, expected_now=True)
+                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
                 except RuntimeFailure as error:
                     part.failure = error
                 else:

@@ -7,7 +7,7 @@ the story; this file is what is sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import nan
 from typing import Any, NamedTuple
 
@@ -197,13 +197,8 @@ class Reply(NamedTuple):
     value: Any
 
 
-_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-
-
-def encode(message: NamedTuple) -> bytes:
-    """The bytes of a message."""
-    packed: bytes = _pack(message)
-    return packed
+#: the bytes of a message
+encode: Callable[[NamedTuple], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 
 def decode(data: bytes) -> list[Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from aicirt.errors import ProtocolError
 
-#: bytes in front of the data: the writer's position and the reader's, a cache line each
+#: bytes in front of the data, a cache line each: the writer's position and processor; the reader's position
 HEADER_BYTES = 128
 _MORE = 0x80000000
 #: bytes of one message in many frames: the longest prompt has 16 MiB
@@ -20,19 +20,16 @@ MAX_MESSAGE = 64 << 20
 class Ring:
     """View of a ring; make one `Ring` per side over the same memory."""
 
-    __slots__ = ("_capacity", "_data", "_parts", "_positions")
+    __slots__ = ("_capacity", "_data", "_parts", "_positions", "max_frame")
 
     def __init__(self, memory: memoryview) -> None:
         """`memory`: writable bytes, HEADER_BYTES + a capacity that is a multiple of 8."""
         self._positions = memory[:HEADER_BYTES].cast("Q")
         self._data = memory[HEADER_BYTES:]
         self._capacity = len(self._data)
+        #: the longest run of bytes put into one frame; longer messages are split
+        self.max_frame = self._capacity // 2 - 4
         self._parts: list[bytes] = []
-
-    @property
-    def max_frame(self) -> int:
-        """The longest run of bytes put into one frame; longer messages are split."""
-        return self._capacity // 2 - 4
 
     def try_write(self, payload: bytes, more: bool = False) -> bool:
         """Writes one frame of at most `max_frame` bytes; False if there is no room now."""
@@ -55,6 +52,15 @@ class Ring:
             self._data[: end - capacity] = frame[capacity - at :]
         positions[0] = position + padded
         return True
+
+    def tell_cpu(self, cpu: int) -> None:
+        """The writer says on which processor it runs."""
+        self._positions[1] = cpu + 1
+
+    @property
+    def writer_cpu(self) -> int:
+        """Where the writer said that it runs; -1 if it has not."""
+        return self._positions[1] - 1
 
     @property
     def waiting(self) -> bool:

@@ -9,8 +9,12 @@ from collections.abc import Iterable
 
 from aicirt.ipc.ring import Ring
 
-#: how long a waiter looks that expects a message right now: about what sleeping and waking would cost twice
-SPIN_SECONDS = 100e-6
+#: how long a client looks for the answer to a message that a worker handles at once: about what sleeping
+#: and waking would cost twice
+ANSWER_SECONDS = 200e-6
+#: the same for post_process and pre_process of a step. A thread that sleeps while its processor does is often
+#: woken on the processor of the worker, and then waits until that has done with mid_process
+CRITICAL_SECONDS = 2e-3
 #: how long a worker looks for the next step after its client has heard the results of this one: sampling
 #: takes about this long, and it is a small part of a step's 5 to 50 ms
 SAMPLING_SECONDS = 1e-3
@@ -25,7 +29,7 @@ def _may_spin() -> bool:
 _MAY_SPIN = _may_spin()
 
 
-def spin(rings: Iterable[Ring], seconds: float = SPIN_SECONDS) -> bool:
+def spin(rings: Iterable[Ring], seconds: float) -> bool:
     """Looks until one of these rings has something to read, True, or for some time."""
     if not _MAY_SPIN:
         return False

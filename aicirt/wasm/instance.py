@@ -252,11 +252,21 @@ class Instance:
             raise self.failure(error, engine.take_trap())
         return words[0] & 0xFFFFFFFF
 
-    def touch(self, address: int) -> int:
-        """Brings what a call uses, and the memory at `address`, into the processor's caches."""
-        if not self.failed:
-            raw.set_epoch_deadline(self.context, 1)
-        return self.view[address] if address < self.size else 0
+    def touch(self, address: int) -> None:
+        """Brings what a call uses into the processor's caches: wasmtime's part, the end of the guest's stack,
+        and the memory at `address`. Changes nothing."""
+        if self.failed or self.fiber is not None:
+            return
+        raw.set_epoch_deadline(self.context, 1)
+        view, size = self.view, self.size
+        if self.globals:  # compilers make the stack pointer the first one
+            words = self.engine.words
+            raw.global_get(self.context, self.globals[0], self.engine.words_address)
+            stack = (words[raw.VAL_OF // 8] & 0xFFFFFFFF) - 16
+            if 0 <= stack < size:
+                view[stack]
+        if address < size:
+            view[address]
 
     def not_callable(self) -> RuntimeFailure:
         """Why this guest cannot be called or cloned now."""

@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.errors import AiciError, ProtocolError
+from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import NOTICE, Notice, decode, encode
@@ -50,6 +51,8 @@ class Client:
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)
         self.sequences: dict[int, Sequence] = {}
+        #: those that went on in the last step, which will probably be in the next one
+        self.stepped: list[Sequence] = []
         #: steps that have not been answered
         self.steps: list[StepWork] = []
         #: why nothing more is to be had from this client; the worker then drops it
@@ -63,6 +66,10 @@ class Client:
     def from_client(self) -> Ring:
         """The ring that the client writes to."""
         return self._segment.to_worker
+
+    def tell_cpu(self) -> None:
+        """Says where this process runs, for the client to decide whether to look or to sleep."""
+        self._segment.to_client.tell_cpu(current_cpu())
 
     def receive(self) -> list[Any] | None:
         """The next message, or None. Raises ProtocolError."""

@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure
+from aicirt.ipc.cpu import step_aside
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Cloned, Free, Start, Started
@@ -117,8 +118,11 @@ class Worker:
         Meanwhile what the step needs is brought back into the processor's caches. True if something came.
         """
         rings = tuple(client.from_client for client in self.clients.values())
+        for ring in rings:
+            step_aside(ring.writer_cpu)
         for client in self.clients.values():
-            for seq in client.sequences.values():
+            client.tell_cpu()
+            for seq in client.stepped:
                 seq.touch()
                 if any(ring.waiting for ring in rings):
                     return True

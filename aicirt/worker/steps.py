@@ -54,7 +54,7 @@ class StepWork:
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
         self.deadline = 0.0
-        going = self._critical(request)
+        client.stepped = going = self._critical(request)
         client.release_rows(request.released_rows, request.released_dense)
         for seq in going:
             self._mid(seq)

@@ -156,3 +156,23 @@ def test_closed_guests_can_only_be_closed_again(make: Make) -> None:
     ):
         with pytest.raises(RuntimeFailure, match="closed"):
             use()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "",
+        "(global $stack (mut i32) (i32.const 65536))",
+        "(global $n (mut i32) (i32.const -1))",
+        "(global $n (mut i64) (i64.const 0x7fffffffffffffff))",
+        "(global $n (mut f64) (f64.const -1))",
+    ],
+)
+def test_touching_changes_nothing(make: Make, code: str) -> None:
+    guest = make(code, mid='(func (export "aici_mid_process") (result i32) (i32.load8_u (i32.const 16)))')
+    before = (bytes(guest.view), guest.call(Export.MID))
+    for address in (0, 16, guest.size - 1, guest.size, 0xFFFFFFFF):
+        guest.touch(address)
+    assert (bytes(guest.view), guest.call(Export.MID)) == before
+    guest.close()
+    guest.touch(16)
