@@ -16,9 +16,10 @@ from pyaici.build import build_controller
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, StepInput, Verb
 
-#: sequences of controllers with pre_process and post_process -> the most that they may add, ms (p50)
+#: sequences of a small controller with pre_process and post_process -> the most that they may add, ms (p50)
 CRITICAL = {10: 0.15, 40: 0.3, 256: 1.5}
-#: the same for 40 without either
+#: sequences of the regex controller with pre_process and post_process, and of the usual one, without either
+REGEX = 40
 OVERLAPPED, OVERLAPPED_TARGET = 40, 0.02
 IDLE_TARGET = 1.0
 #: one state, so every mask but the first is cached
@@ -41,21 +42,19 @@ def run(report: Report) -> None:
     token = vocab.tokens.index(_TOKEN)
     with (
         tempfile.TemporaryDirectory() as folder,
-        # two daemons: a client that has critical sequences rings its worker more often
-        Runtime(num_rows=4 * max(sum(critical), 128)) as runtime,
+        # two daemons: a client with sequences that have a critical part looks for that in every step
+        Runtime(num_rows=4 * (sum(critical) + REGEX)) as runtime,
         Runtime(num_rows=4 * OVERLAPPED) as other,
     ):
-        guests = ROOT / "bench" / "guests" / "regex_on_path.cpp", ROOT / "controllers" / "regex"
-        groups: dict[str, Group] = {}
         for client in (runtime, other):
             client.register(vocab)
-        module, plain = (
-            client.upload(build_controller(source, Path(folder) / f"{source.stem}.wasm").path).id
-            for client, source in zip((runtime, other), guests, strict=True)
-        )
-        for count in critical:
-            groups[f"critical.{count}"] = Group(runtime, module, count, token)
-        groups[f"overlapped.{OVERLAPPED}"] = Group(other, plain, OVERLAPPED, token)
+        guests = ROOT / "bench" / "guests"
+        steady = _upload(runtime, guests / "steady.c", folder)
+        regex_on_path = _upload(runtime, guests / "regex_on_path.cpp", folder)
+        regex = _upload(other, ROOT / "controllers" / "regex", folder)
+        groups = {f"critical.{count}": Group(runtime, steady, "", count, token) for count in critical}
+        groups[f"critical_regex.{REGEX}"] = Group(runtime, regex_on_path, _PATTERN, REGEX, token)
+        groups[f"overlapped.{OVERLAPPED}"] = Group(other, regex, _PATTERN, OVERLAPPED, token)
         for _ in range(rounds):
             for group in groups.values():
                 for number in range(_WARM_UP + 3 if report.quick else _BLOCK):
@@ -64,14 +63,19 @@ def run(report: Report) -> None:
         _idle(report, runtime, 1.0 if report.quick else _IDLE_SECONDS)
 
 
+def _upload(runtime: Runtime, source: Path, folder: str) -> str:
+    built = build_controller(source, Path(folder) / f"{source.stem}.wasm")
+    return runtime.upload(built.path).id
+
+
 class Group:
     """Sequences that go in step, and what their steps took, in ms."""
 
-    def __init__(self, runtime: Runtime, module: str, count: int, token: int) -> None:
+    def __init__(self, runtime: Runtime, module: str, argument: str, count: int, token: int) -> None:
         self._runtime = runtime
         self._token = [token]
         self._answers: dict[int, MidResult] = {}
-        self._seqs = [runtime.instantiate(module, _PATTERN, (1, 2, 3)) for _ in range(count)]
+        self._seqs = [runtime.instantiate(module, argument, (1, 2, 3)) for _ in range(count)]
         self._random = random.Random(count)
         #: begin_step; begin_step and wait_pre; wait
         self.begin: list[float] = []
@@ -80,8 +84,8 @@ class Group:
 
     def step(self, *, keep: bool) -> None:
         """One step; the forward pass is slept through. Raises AssertionError if a sequence ends."""
-        inputs = [self._input(seq) for seq in self._seqs]
         time.sleep(_SAMPLING_SECONDS)
+        inputs = [self._input(seq) for seq in self._seqs]
         start = time.perf_counter()
         step = self._runtime.begin_step(inputs)
         posted = time.perf_counter()
@@ -110,6 +114,7 @@ def _report(report: Report, groups: dict[str, Group], critical: dict[int, Any]) 
         _figures(report, "step.critical", count, group.critical, target)
         report.figure(f"step.begin_ms.{count}", summarise(group.begin).median, "ms")
         report.figure(f"step.wait_ms.{count}", summarise(group.wait).median, "ms")
+    _figures(report, "step.critical_regex", REGEX, groups[f"critical_regex.{REGEX}"].critical, None)
     group = groups[f"overlapped.{OVERLAPPED}"]
     _figures(report, "step.overlapped", OVERLAPPED, group.begin, OVERLAPPED_TARGET)
     report.figure(f"step.overlapped_wait_ms.{OVERLAPPED}", summarise(group.wait).median, "ms")
