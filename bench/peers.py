@@ -32,7 +32,8 @@ class _Tokens:
 
     def __call__(self, text: bytes | str) -> list[int]:
         data = text if isinstance(text, bytes) else text.encode()
-        return np.frombuffer(self._loaded.tokenize(data), np.uint32).tolist()
+        tokens: list[int] = np.frombuffer(self._loaded.tokenize(data), np.uint32).tolist()
+        return tokens
 
 
 class Llguidance:

@@ -43,7 +43,8 @@ def run(report: Report) -> None:
     """Two engines, with and without control, take turns step by step; medians of the differences of pairs."""
     torch.set_num_threads(1)
     path = default_model_path()
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    model.eval()
     tokenizer: Any = AutoTokenizer.from_pretrained(path)
     with tempfile.TemporaryDirectory() as folder, Runtime() as runtime:
         built = build_controller(ROOT / "controllers" / "regex", Path(folder) / "regex.wasm")
