@@ -37,17 +37,27 @@ def busy() -> Iterator[None]:
 
 
 def test_well_behaved_calls_are_never_ended_beside_busy_processes(make: Make, busy: None) -> None:
-    """A wall-clock limit of 1 ms ends a fifth of such calls even on an idle machine."""
-    guest = make(PRE.format(SPIN.format(60_000) + "(i32.const 5)"))
+    """A wall-clock limit of 1 ms ends a fifth of such calls even on an idle machine.
+
+    A virtual machine charges a thread for time that its host takes away, so that on a crowded host
+    one call in thousands may seem to have used milliseconds: that is allowed for, a rate is not.
+    """
+    source = PRE.format(SPIN.format(60_000) + "(i32.const 5)")
+    guest = make(source)
     slowest = 0.0
     give_up = time.monotonic() + 12
-    calls = 0
+    calls = ended = 0
     while calls < 10_000 and time.monotonic() < give_up:
         start = time.monotonic()
-        assert guest.call(Export.PRE) == 5
+        try:
+            assert guest.call(Export.PRE) == 5
+        except TimeLimitError:
+            ended += 1
+            guest = make(source)
         slowest = max(slowest, time.monotonic() - start)
         calls += 1
     assert calls > 1000
+    assert ended <= calls // 1000
     assert slowest > 0.001, "nothing was ever preempted: the test shows nothing"
 
 
