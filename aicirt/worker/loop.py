@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure
-from aicirt.ipc.cpu import step_aside
+from aicirt.ipc.cpu import Placement
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Cloned, Free, Start, Started
@@ -63,6 +63,7 @@ class Worker:
         self.running = True
         self.steps = 0
         self._bell = bell
+        self._placement = Placement()
         self._ticker = ticker
         self._controls = Controls(self, control)
 
@@ -76,8 +77,10 @@ class Worker:
         gc.disable()
         gc.freeze()  # what lives for ever need not be looked at while guests wait
         while self.running:
+            self._placement.leave(client.from_client.writer_cpu for client in self.clients.values())
             called = not self._bell.rung
             called = self._bell.wait(self._timeout()) and called
+            self._placement.restore()
             # armed for all that follows: guests may run in any of it
             with self._ticker:
                 busy = self._serve()
@@ -118,8 +121,6 @@ class Worker:
         Meanwhile what the step needs is brought back into the processor's caches. True if something came.
         """
         rings = tuple(client.from_client for client in self.clients.values())
-        for ring in rings:
-            step_aside(ring.writer_cpu)
         for client in self.clients.values():
             client.tell_cpu()
             for seq in client.stepped:

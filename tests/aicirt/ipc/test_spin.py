@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import os
 import threading
 import time
 
 import pytest
 
 from aicirt.ipc import spin as module
-from aicirt.ipc.cpu import current_cpu, step_aside
 from aicirt.ipc.ring import HEADER_BYTES, Ring
 from aicirt.ipc.spin import spin
 
@@ -57,22 +55,3 @@ def test_the_writer_says_where_it_runs() -> None:
     writer.tell_cpu(3)
     assert reader.writer_cpu == 3
     assert reader.read() is None
-
-
-def test_stepping_aside_changes_the_processor_and_nothing_else() -> None:
-    allowed = os.sched_getaffinity(0)
-    for _ in range(20):
-        here = current_cpu()
-        os.sched_setaffinity(0, {here})  # so that nobody else moves us meanwhile
-        step_aside(here)
-        assert os.sched_getaffinity(0) == {here}, "there was nowhere to go"
-        os.sched_setaffinity(0, allowed)
-    pinned = min(allowed)
-    os.sched_setaffinity(0, {pinned, max(allowed)})
-    try:
-        here = current_cpu()
-        step_aside(here + 1000)
-        step_aside(here)
-        assert os.sched_getaffinity(0) == {pinned, max(allowed)}
-    finally:
-        os.sched_setaffinity(0, allowed)
