@@ -93,7 +93,8 @@ class WorkerLink:
     def wake(self) -> None:
         """A step will be sent soon: the worker shall be awake, and on another processor, when it comes."""
         self._woken = time.monotonic()
-        self.segment.to_worker.tell_cpu(current_cpu())
+        if self.critical:
+            self.segment.to_worker.tell_cpu(current_cpu())
         self._worker_bell.ring()
 
     @property

@@ -100,7 +100,7 @@ def apply_row(x: NDArray[np.floating], row: Row) -> None:
     """
     if row.kind == RowKind.BITMASK:
         assert row.bits is not None
-        bounds = _BOUNDS.take(row.bits.view(np.uint8), axis=0).reshape(-1)
+        bounds = _bounds(row.bits)
         n = min(len(bounds), len(x))
         np.minimum(x[:n], bounds[:n], out=x[:n])
         x[n:] = _NEG_INF
@@ -120,6 +120,22 @@ def apply_row(x: NDArray[np.floating], row: Row) -> None:
         n = min(len(row.bias), len(x))
         x[:n] += row.bias[:n]
         x[n:] = _NEG_INF
+
+
+def _bounds(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """The bounds of each token, in a buffer that the next call of this thread uses again: memory that is new
+    each time has to be cleared by the system first."""
+    nbytes = 4 * len(bits)
+    if len(_scratch.__dict__.get("index", ())) != nbytes:
+        _scratch.index = np.empty(nbytes, np.intp)
+        _scratch.bounds = np.empty((nbytes, 8), np.float32)
+    _scratch.index[:] = bits.view(np.uint8)
+    _BOUNDS.take(_scratch.index, axis=0, out=_scratch.bounds, mode="clip")
+    flat: NDArray[np.float32] = _scratch.bounds.reshape(-1)
+    return flat
+
+
+_scratch = threading.local()
 
 
 # -- CUDA: one copy and a few kernels for the whole batch -------------------------------------

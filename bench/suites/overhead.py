@@ -22,7 +22,9 @@ from pyaici.runtime import Runtime
 BATCHES = {1: (10, 0.3), 8: (6, 0.3)}
 #: any text: the same tokens as without control, so that the forward passes are the same
 _PATTERN = "(?s).*"
-_TOKENS, _QUICK_TOKENS = 48, 8
+_TOKENS, _QUICK_TOKENS = 49, 17
+#: steps of one engine in a row; the first of them is not counted, as the other's has just run
+_BLOCK = 8
 _PROMPTS = (
     "Once upon a time there was a",
     "The history of the bicycle begins with",
@@ -40,7 +42,7 @@ class TokensDifferError(AssertionError):
 
 
 def run(report: Report) -> None:
-    """Two engines, with and without control, take turns step by step; medians of the differences of pairs."""
+    """Two engines, with and without control, take turns; medians of the differences of pairs of steps."""
     torch.set_num_threads(1)
     path = default_model_path()
     model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
@@ -60,8 +62,7 @@ def run(report: Report) -> None:
 
 
 class _Pairs:
-    """Times of steps with and without control, ms; the first step of a run, which reads the prompt, is left
-    out."""
+    """Times of steps with and without control, ms; the n-th steps of both make a pair."""
 
     def __init__(self, controlled: HfEngine, free: HfEngine, module: str, batch: int) -> None:
         self._engines = controlled, free
@@ -84,13 +85,12 @@ class _Pairs:
         ]
         gc.collect()
         gc.disable()
+        for engine in self._engines:
+            engine.step()  # reads the prompts
         number = 0
         while all(engine.busy for engine in self._engines):
             for which in (0, 1) if number % 2 else (1, 0):
-                start = time.perf_counter()
-                self._engines[which].step()
-                if number:
-                    self.times[which].append((time.perf_counter() - start) * 1e3)
+                self._block(self._engines[which], self.times[which])
             number += 1
         gc.enable()
         tokens = []
@@ -99,6 +99,14 @@ class _Pairs:
             tokens.append([result.tokens for request in numbers for result in engine.results(request)])
         if tokens[0] != tokens[1]:
             raise TokensDifferError(f"with control: {tokens[0]}; without: {tokens[1]}")
+
+    @staticmethod
+    def _block(engine: HfEngine, times: list[float]) -> None:
+        for number in range(_BLOCK):
+            start = time.perf_counter()
+            engine.step()
+            if number:
+                times.append((time.perf_counter() - start) * 1e3)
 
 
 def _report(report: Report, batch: int, pairs: _Pairs, target: float) -> None:
