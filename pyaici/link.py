@@ -68,6 +68,8 @@ class WorkerLink:
         self._messages: list[list[Any]] = []
         #: sequences here whose controllers have pre_process or post_process: a part on the critical path
         self.critical: set[int] = set()
+        #: sequences whose controllers have post_process, which is told log-probabilities
+        self.measured: set[int] = set()
         #: sequences whose last row was declined: what "the same row" means for them is not known here
         self._declined: set[int] = set()
         self._held: dict[int, Held] = {}
@@ -93,8 +95,7 @@ class WorkerLink:
     def wake(self) -> None:
         """A step will be sent soon: the worker shall be awake, and on another processor, when it comes."""
         self._woken = time.monotonic()
-        if self.critical:
-            self.segment.to_worker.tell_cpu(current_cpu())
+        self.segment.to_worker.tell_cpu(current_cpu())
         self._worker_bell.ring()
 
     @property
@@ -221,6 +222,8 @@ class WorkerLink:
         """A child is of the parent's kind, and may ask for its row again: both hold it."""
         if parent in self.critical:
             self.critical.add(child)
+        if parent in self.measured:
+            self.measured.add(child)
         held = self._held.get(parent)
         if held is not None:
             held.holders += 1
@@ -229,6 +232,7 @@ class WorkerLink:
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""
         self.critical.discard(seq)
+        self.measured.discard(seq)
         self._declined.discard(seq)
         held = self._held.pop(seq, None)
         if held is not None:

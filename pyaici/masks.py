@@ -55,9 +55,7 @@ def apply_masks(logits: torch.Tensor, rows: Sequence[Row | None], vocab_size: in
     if vocab_size is not None and vocab_size < num_logits:
         logits[:, vocab_size:] = _NEG_INF
     if logits.device.type == "cpu":
-        for i, row in enumerate(rows):
-            if row is not None and row.kind != RowKind.ALL:
-                _apply_on_cpu(logits[i], row)
+        _apply_on_cpu(logits, rows)
     else:
         _apply_batched(logits, rows)
 
@@ -79,18 +77,23 @@ def _check_tokens(row: Row, num_logits: int) -> None:
 # -- CPU: one line at a time, so that it stays in the cache ---------------------------------
 
 
-def _apply_on_cpu(line: torch.Tensor, row: Row) -> None:
+def _apply_on_cpu(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
+    if logits.element_size() >= 4:
+        lines = logits.numpy()  # once: after a forward pass torch's own indexing takes as long as a mask
+        for line, row in zip(lines, rows, strict=True):
+            if row is not None and row.kind != RowKind.ALL:
+                apply_row(line, row)
+        return
     import torch
 
-    if line.dtype in (torch.float32, torch.float64):
-        apply_row(line.numpy(), row)
-        return
     # numpy has no bfloat16 and is slow in float16
-    wide = line.float()
-    apply_row(wide.numpy(), row)
-    if row.kind in (RowKind.SPARSE, RowKind.DENSE):
-        wide.clamp_(max=torch.finfo(line.dtype).max)
-    line.copy_(wide)
+    for half, row in zip(logits, rows, strict=True):
+        if row is not None and row.kind != RowKind.ALL:
+            wide = half.float()
+            apply_row(wide.numpy(), row)
+            if row.kind in (RowKind.SPARSE, RowKind.DENSE):
+                wide.clamp_(max=torch.finfo(half.dtype).max)
+            half.copy_(wide)
 
 
 def apply_row(x: NDArray[np.floating], row: Row) -> None:

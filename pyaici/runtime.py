@@ -167,6 +167,8 @@ class Runtime:
         self._live[seq] = link
         if placed["has_pre"] or placed["has_post"]:
             link.critical.add(seq)
+        if placed["has_post"]:
+            link.measured.add(seq)
         return seq
 
     def _start(
@@ -190,6 +192,13 @@ class Runtime:
     def is_live(self, seq: int) -> bool:
         """Whether the sequence has been started, and neither ended nor freed."""
         return seq in self._live
+
+    def wants_logprobs(self, seq: int) -> bool:
+        """Whether the controller has post_process, which is told log-probability and allowed mass.
+
+        Finding them takes longer than masking; for others they are needed only after a row with a `top_k`.
+        """
+        return seq in self._get(seq).measured
 
     def clone(self, seq: int) -> int:
         """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.

@@ -82,7 +82,8 @@ class Step:
         pre = self.wait_pre()
         result = StepResult({})
         for part in self._parts:
-            part.link.wake()  # the next step is near: the worker gets ready while the engine samples
+            if part.critical:  # the next step is near: the worker gets ready while the engine samples
+                part.link.wake()
         for part in self._parts:
             if part.failure is None:
                 try:

@@ -24,13 +24,22 @@ class Sampler:
     """What all sequences of a request share: the model, and how tokens are chosen."""
 
     def __init__(
-        self, wish: Wish, vocabulary: Vocabulary, temperature: float, seed: int, max_tokens: int
+        self,
+        wish: Wish,
+        vocabulary: Vocabulary,
+        *,
+        temperature: float,
+        seed: int,
+        max_tokens: int,
+        measure: bool,
     ) -> None:
+        """`measure`: the controller is to be told log-probabilities even if it asks for no top-k."""
         self.wish = wish
         self.vocabulary = vocabulary
         self.temperature = temperature
         self.seed = seed
         self.max_tokens = max_tokens
+        self.measure = measure
 
     def sample(self, seq: int, said: int, row: Row, random: np.random.Generator) -> StepInput:
         """A token under this row, as the report of it."""
@@ -40,6 +49,8 @@ class Sampler:
         apply_row(logits, row)
         allowed = _logprobs(logits / (temperature or 1.0))
         token = int(random.choice(len(allowed), p=np.exp(allowed)) if temperature else allowed.argmax())
+        if not (self.measure or row.top_k):
+            return StepInput(seq, [token], 0, True)
         top = None
         if row.top_k:
             best = np.argsort(-before, kind="stable")[: row.top_k]

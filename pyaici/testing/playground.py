@@ -65,7 +65,14 @@ class Playground:
         module = self.runtime.upload(find_controller(controller)).id
         tokens = self.tokenize(prompt.encode()) if isinstance(prompt, str) else list(prompt)
         first = self.runtime.instantiate(module, arg, tokens, capabilities=capabilities, seed=seed)
-        sampler = Sampler(Wish(wish, self.vocabulary), self.vocabulary, temperature, seed, max_tokens)
+        sampler = Sampler(
+            Wish(wish, self.vocabulary),
+            self.vocabulary,
+            temperature=temperature,
+            seed=seed,
+            max_tokens=max_tokens,
+            measure=self.runtime.wants_logprobs(first),
+        )
         everybody = [Actor(first, sampler, tokens)]
         live = {first: everybody[0]}
         try:

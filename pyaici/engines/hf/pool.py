@@ -70,6 +70,8 @@ class SequencePool:
             slot=self._cache.new_slot(),
             trail=TextTrail(self._token_bytes),
             control=control,
+            measured=request.logprobs
+            or (control is not None and self._require_runtime().wants_logprobs(control)),
         )
         text = seq.append(tokens, Origin.PROMPT)
         self._families[request_id] = _Family(request)

@@ -87,6 +87,8 @@ class Request:
     length_penalty: float = 1.0
     #: tokens after the prompt
     max_tokens: int = 128
+    #: find the log-probability of every sampled token; for controllers with post_process it is found anyway
+    logprobs: bool = False
 
     def __post_init__(self) -> None:
         for name in ("n", "beams", "max_tokens"):

@@ -41,6 +41,8 @@ class Sequence:
     trail: TextTrail
     #: number of its controller at the runtime
     control: int | None = None
+    #: the log-probabilities of its tokens are asked for
+    measured: bool = False
     parent: int | None = None
     tokens: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
@@ -169,6 +171,7 @@ class Sequence:
             slot=slot,
             trail=self.trail.copy(),
             control=control,
+            measured=self.measured,
             parent=self.id,
             tokens=self.tokens.copy(),
             origins=self.origins.copy(),
@@ -197,7 +200,7 @@ class Sequence:
             top_k=sampling.top_k,
             generator=self.generator if temperature > 0 else None,
             row=row,
-            measure=self.control is not None,
+            measure=self.measured,
             list_top=0 if row is None else row.top_k,
         )
 

@@ -24,9 +24,7 @@ class VariablesModel(RuleBasedStateMachine):
         self.variables = Variables(LIMITS)
         self.model: dict[bytes, tuple[int, bytes]] = {}
 
-    @rule(
-        name=NAMES, value=st.binary(max_size=40), append=st.booleans(), guess=GUESSES
-    )
+    @rule(name=NAMES, value=st.binary(max_size=40), append=st.booleans(), guess=GUESSES)
     def write(self, name: bytes, value: bytes, append: bool, guess: int | None) -> None:
         version, old = self.model.get(name, (0, b""))
         new = old + value if append else value

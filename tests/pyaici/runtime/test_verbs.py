@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aicirt.errors import UnknownModuleError, UnknownSequenceError, VocabularyError
+from pyaici.build import build_controller
 from pyaici.capabilities import MASK_ONLY
 from pyaici.runtime import Runtime
 from pyaici.step import RowKind, StepInput, Verb
@@ -94,6 +96,26 @@ def test_what_the_controller_learns_about_a_token(player: Player) -> None:
         "top: 66 -0.50",
         "post: -1 +2 first 70 sampled 0 logprob nan mass nan top 0",
     ]
+
+
+def test_who_wants_logprobs(player: Player, tmp_path: Path) -> None:
+    runtime, seq = player.runtime, player.start("ok")
+    assert runtime.wants_logprobs(seq) and runtime.wants_logprobs(runtime.clone(seq))
+    lone = tmp_path / "lone.c"
+    lone.write_text(
+        '#include "aici.h"\n'
+        "AICI_CONTROLLER\n"
+        "static aici_step_arg arg = {sizeof arg};\n"
+        "static aici_mid_result result = {sizeof result, AICI_SAMPLE, AICI_ROW_ALL};\n"
+        "AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }\n"
+        "AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { return &result; }\n"
+    )
+    built = build_controller(lone, tmp_path / "lone.wasm")
+    plain = runtime.instantiate(runtime.upload(built.path).id)
+    assert not runtime.wants_logprobs(plain)
+    runtime.free([plain])
+    with pytest.raises(UnknownSequenceError):
+        runtime.wants_logprobs(plain)
 
 
 def test_top_k_is_asked_for_within_its_limit(player: Player) -> None:

@@ -88,6 +88,8 @@ class ScriptedRuntime:
         self.failure: tuple[str, AiciError] | None = None
         self.refuse_clone: AiciError | None = None
         self.order: list[str] = []
+        #: whether controllers have post_process
+        self.post = True
         self._numbers = itertools.count(100)
 
     def register(self, vocabulary: Any) -> None:
@@ -106,6 +108,10 @@ class ScriptedRuntime:
         return self._enter(
             self.modules[module](arg.decode() if isinstance(arg, bytes) else arg, list(prompt))
         )
+
+    def wants_logprobs(self, seq: int) -> bool:
+        assert seq in self.live
+        return self.post
 
     def clone(self, seq: int) -> int:
         if self.refuse_clone is not None:

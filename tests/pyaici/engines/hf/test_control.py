@@ -61,9 +61,11 @@ def play(model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[...
         make: Callable[[], Script],
         prompt: list[int] = PROMPT,
         events: list[Event] | None = None,
+        post: bool = True,
         **request: Any,
     ) -> tuple[list[GenerationResult], ScriptedRuntime]:
         runtime = ScriptedRuntime(script=lambda arg, prompt: make())
+        runtime.post = post
         engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
         mate = Request(MATE, max_tokens=20)
         *results, free = engine.run(
@@ -130,6 +132,30 @@ def test_masks_decide_what_is_sampled(play: Any) -> None:
 def test_a_row_that_allows_all_changes_nothing(play: Any, generate: Generate) -> None:
     (result,), _ = play(lambda: Script(anything()))
     assert result.new_tokens == generate(PROMPT, 8)
+
+
+def test_logprobs_are_found_for_those_who_look_at_them(play: Any) -> None:
+    def known(**how: Any) -> list[bool]:
+        (result,), runtime = play(
+            lambda: Script(allow(5, 6), anything(top_k=2), allow(7)), max_tokens=4, **how
+        )
+        reports = runtime.ever[100].reports[1:]
+        for report, logprob in zip(reports, result.logprobs[len(PROMPT) :], strict=True):
+            assert (report.logprob == report.logprob) == (report.allowed_mass == report.allowed_mass)
+            assert report.logprob == pytest.approx(logprob, nan_ok=True)
+        return [value == value for value in result.logprobs[len(PROMPT) :]]
+
+    assert known() == [True] * 4
+    assert known(post=False) == [False, True, False, False], "only where top_k is asked for"
+    assert known(post=False, logprobs=True) == [True] * 4
+
+
+def test_logprobs_without_control(model: Any, vocabulary: Vocabulary) -> None:
+    engine = HfEngine(model, vocabulary=vocabulary)
+    known, unknown = engine.run([Request(PROMPT, max_tokens=3, logprobs=k) for k in (True, False)])
+    assert known.new_tokens == unknown.new_tokens
+    assert all(value <= 0 for value in known.logprobs[len(PROMPT) :])
+    assert all(value != value for value in [*known.logprobs[: len(PROMPT)], *unknown.logprobs])
 
 
 def test_logprobs_allowed_mass_and_top(play: Any, model: Any) -> None:
