@@ -82,8 +82,7 @@ class Step:
         pre = self.wait_pre()
         result = StepResult({})
         for part in self._parts:
-            if part.critical:  # the next step is near: the worker gets ready while the engine samples
-                part.link.wake()
+            part.link.wake()  # the next step is near: the worker gets ready while the engine samples
         for part in self._parts:
             if part.failure is None:
                 try:
