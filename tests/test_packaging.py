@@ -121,8 +121,8 @@ def test_installed_wheel_works_outside_the_repository(
     assert all(
         re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(checkout)
     )
-    for language in ("c++", "c", "zig"):
-        name = "my_" + language.replace("+", "x")
+    for language in ("cpp", "c", "zig"):
+        name = f"my_{language}"
         run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)
         assert "accepted" in run("aici", "build", name, cwd=tmp_path, env=env)
         assert "aici_mid_process" in run("aici", "check", f"{name}.wasm", cwd=tmp_path, env=env)

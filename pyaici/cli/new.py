@@ -13,7 +13,7 @@ from pyaici.cli.command import add_command
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: folder of templates/ per language
-LANGUAGES = ("c++", "c", "zig")
+LANGUAGES = ("cpp", "c", "zig")
 
 _MORE = """
 Makes the folder NAME with a source that works, a README and settings for editors. C++ has the whole SDK
@@ -60,7 +60,7 @@ def create(folder: Path, language: str) -> None:
         (folder / template.name).write_text(text)
     (folder / ".gitignore").write_text("*.wasm\n")
     if language != "zig":
-        flags = CXX if language == "c++" else C
+        flags = CXX if language == "cpp" else C
         # clangd reads this, so that editors find aici.h and know the target
         editor = [flag for flag in flags if flag not in TARGET]
         lines = ["--target=wasm32-wasi", *editor, f"-I{find_sdk().include}"]

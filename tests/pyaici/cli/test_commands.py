@@ -13,7 +13,6 @@ import pytest
 from aicirt.modules import ModuleStore
 from pyaici.bundled import bundled_controllers
 from pyaici.cli.__main__ import main
-from pyaici.cli.new import LANGUAGES
 
 
 @pytest.fixture(autouse=True)
@@ -28,20 +27,6 @@ def aici(*arguments: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).resolve().parents[3]
     env = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_from_nothing_to_a_module(language: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["new", "my_ctrl", "--lang", language]) == 0
-    said = capsys.readouterr().out
-    assert "aici build my_ctrl && aici run my_ctrl.wasm" in said
-    assert main(["build", "my_ctrl"]) == 0
-    assert re.fullmatch(r"my_ctrl\.wasm: accepted, ABI version 1, \d+\.\d kB\n", capsys.readouterr().out)
-    assert main(["check", "my_ctrl.wasm"]) == 0
-    report = capsys.readouterr().out
-    assert "aici_mid_process" in report
-    assert "limits   memory 64 MiB" in report
-    assert Path("my_ctrl.wasm").stat().st_size < 40_000
 
 
 def test_new_files_say_the_name(capsys: pytest.CaptureFixture[str]) -> None:

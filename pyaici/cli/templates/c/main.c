@@ -1,60 +1,66 @@
-/* NAME: begins the answer with a fixed text, lets the model go on, and ends the answer after some tokens.
+/* NAME: the model writes without the letters of the argument ("e", if there is none).
+ *
+ * Try: aici run NAME.wasm --prompt "Tell me a story" --arg aeiou
  *
  * aici.h, and docs/abi.md of aici, say what every call and field means. */
+#include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "aici.h"
 
 AICI_CONTROLLER
 
-enum { MAX_TEXT = 256, MAX_FREE_TOKENS = 40 };
+/* Words of the vocabulary image's header (docs/vocabulary.md). Those of the second line are offsets of sections. */
+enum { VOCAB_SIZE = 3, MASK_WORDS = 4, NUM_EOS = 8 };
+enum { TEXT_MASK = 19, TOKEN_OFFSETS = 20, TOKEN_BYTES = 21, EOS_TOKENS = 23 };
 
 /* What a sequence remembers lives in ordinary variables: every fork gets its own copy of the memory. */
-static char text[MAX_TEXT + 1] = "Let me think.";
-static uint32_t text_len = 13;
-static uint32_t forced[MAX_TEXT];
-static int begun;
-static int free_tokens;
+static aici_step_arg arg = {.size = sizeof arg};
+static aici_mid_result result = {.size = sizeof result, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_BITMASK};
 
-static aici_step_arg arg = {.size = sizeof(arg)};
-static aici_mid_result result = {.size = sizeof(result), .temperature = -1};
+static unsigned char letters[256] = {'e'};
+static uint32_t num_letters = 1;
+
+static bool has_one_of_the_letters(const char *text, uint32_t length) {
+    for (uint32_t i = 0; i < length; i++)
+        for (uint32_t k = 0; k < num_letters; k++)
+            if (tolower((unsigned char)text[i]) == tolower(letters[k])) return true;
+    return false;
+}
+
+static void fail(const char *message) { aici_fail(message, strlen(message)); }
 
 AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
 
-/* Once per argument (`aici run --arg TEXT`), before there is a prompt. Not 0 refuses the argument. */
+/* Once per argument, before there is a prompt. The tokens that may be used are found here. */
 AICI_EXPORT(aici_init) int aici_init(uint32_t arg_len) {
-    if (arg_len > MAX_TEXT) {
-        static const char message[] = "the text is longer than 256 bytes";
-        aici_fail(message, sizeof(message) - 1);
+    if (arg_len > sizeof letters) fail("these are too many letters");
+    if (arg_len > 0) num_letters = aici_read(AICI_ARG, 0, letters, sizeof letters);
+    const char *image = aici_vocabulary();
+    const uint32_t *header = (const uint32_t *)image;
+    const uint32_t *offsets = (const uint32_t *)(image + header[TOKEN_OFFSETS]);
+    const uint32_t *eos = (const uint32_t *)(image + header[EOS_TOKENS]);
+    const uint32_t *text = (const uint32_t *)(image + header[TEXT_MASK]); /* the tokens that are text */
+    uint32_t *mask = calloc(header[MASK_WORDS], sizeof *mask), count = 0;
+    if (mask == NULL) fail("out of memory");
+    for (uint32_t token = 0; token < header[VOCAB_SIZE]; token++) {
+        const char *bytes = image + header[TOKEN_BYTES] + offsets[token];
+        if (!(text[token >> 5] >> (token & 31) & 1)) continue;
+        if (has_one_of_the_letters(bytes, offsets[token + 1] - offsets[token])) continue;
+        mask[token >> 5] |= 1u << (token & 31);
+        count++;
     }
-    if (arg_len > 0) {
-        aici_read(AICI_ARG, 0, text, arg_len);
-        text[arg_len] = 0;
-        text_len = arg_len;
-    }
+    if (count == 0) fail("no token is left without these letters");
+    for (uint32_t i = 0; i < header[NUM_EOS]; i++)
+        mask[eos[i] >> 5] |= 1u << (eos[i] & 31); /* the text may end anywhere */
+    printf("%u of %u tokens are allowed\n", count + header[NUM_EOS], header[VOCAB_SIZE]);
+    result.row = (uint32_t)(uintptr_t)mask;
+    result.row_len = header[MASK_WORDS];
     return 0;
 }
 
 /* Once per token, while the model computes the logits for the next one. */
-AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
-    if (!begun) {
-        begun = 1;
-        printf("the answer begins with: %s\n", text);
-        uint32_t count = aici_tokenize(text, text_len); /* never more tokens than bytes */
-        if (count == AICI_NO_TOKENS) {
-            static const char message[] = "this model's tokenizer cannot spell the text";
-            aici_fail(message, sizeof(message) - 1);
-        }
-        aici_read(AICI_TOKENIZED, 0, forced, sizeof(forced));
-        result.verb = AICI_SPLICE;
-        result.ff_tokens = (uint32_t)(uintptr_t)forced;
-        result.num_ff_tokens = count;
-    } else if (free_tokens < MAX_FREE_TOKENS) {
-        free_tokens++;
-        result.verb = AICI_SAMPLE;
-        result.row_kind = AICI_ROW_ALL;
-    } else {
-        result.verb = AICI_STOP;
-    }
-    return &result;
-}
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { return &result; }

@@ -1,61 +1,81 @@
-//! NAME: begins the answer with a fixed text, lets the model go on, and ends the answer after some tokens.
+//! NAME: the model writes without the letters of the argument ("e", if there is none).
+//!
+//! Try: aici run NAME.wasm --prompt "Tell me a story" --arg aeiou
 //!
 //! aici.h, and docs/abi.md of aici, say what every call and field means.
 
+const std = @import("std");
 const aici = @import("aici");
 
 comptime {
     aici.controller();
 }
 
-const max_free_tokens = 40;
+// Words of the vocabulary image's header (docs/vocabulary.md). From text_mask on they are offsets of sections.
+const vocab_size = 3;
+const mask_words = 4;
+const num_eos = 8;
+const text_mask = 19;
+const token_offsets = 20;
+const token_bytes = 21;
+const eos_tokens = 23;
 
 // What a sequence remembers lives in ordinary variables: every fork gets its own copy of the memory.
-var text_buffer: [256]u8 = undefined;
-var text: []const u8 = "Let me think.";
-var forced: [256]u32 = undefined;
-var begun = false;
-var free_tokens: u32 = 0;
-
 var arg: aici.StepArg = .{};
-var result: aici.MidResult = .{};
+var result: aici.MidResult = .{ .verb = aici.SAMPLE, .row_kind = aici.ROW_BITMASK };
 
 export fn aici_arg() *aici.StepArg {
     return &arg;
 }
 
-/// Once per argument (`aici run --arg TEXT`), before there is a prompt. Not 0 refuses the argument.
+/// Once per argument, before there is a prompt. The tokens that may be used are found here.
 export fn aici_init(arg_len: u32) u32 {
-    if (arg_len > text_buffer.len) {
-        const message = "the text is longer than 256 bytes";
-        aici.fail(message, message.len);
+    var buffer: [256]u8 = undefined;
+    if (arg_len > buffer.len) fail("these are too many letters");
+    _ = aici.read(aici.ARG, 0, &buffer, arg_len);
+    const letters: []const u8 = if (arg_len > 0) buffer[0..arg_len] else "e";
+
+    const image: [*]align(64) const u8 = @ptrCast(@alignCast(aici.vocabulary()));
+    const header: [*]const u32 = @ptrCast(image);
+    const offsets: [*]const u32 = @ptrCast(@alignCast(image + header[token_offsets]));
+    const eos: [*]const u32 = @ptrCast(@alignCast(image + header[eos_tokens]));
+    const text: [*]const u32 = @ptrCast(@alignCast(image + header[text_mask])); // the tokens that are text
+    const mask = std.heap.wasm_allocator.alloc(u32, header[mask_words]) catch fail("out of memory");
+    @memset(mask, 0);
+    var count: u32 = 0;
+    for (0..header[vocab_size]) |token| {
+        const bytes = image[header[token_bytes] + offsets[token] .. header[token_bytes] + offsets[token + 1]];
+        if (text[token >> 5] & bit(token) == 0 or hasOneOf(bytes, letters)) continue;
+        mask[token >> 5] |= bit(token);
+        count += 1;
     }
-    if (arg_len > 0) {
-        _ = aici.read(aici.ARG, 0, &text_buffer, arg_len);
-        text = text_buffer[0..arg_len];
-    }
+    if (count == 0) fail("no token is left without these letters");
+    for (eos[0..header[num_eos]]) |token| mask[token >> 5] |= bit(token); // the text may end anywhere
+
+    var line: [80]u8 = undefined;
+    const sizes = .{ count + header[num_eos], header[vocab_size] };
+    aici.log(std.fmt.bufPrint(&line, "{d} of {d} tokens are allowed\n", sizes) catch unreachable);
+    result.row = aici.address(mask.ptr);
+    result.row_len = header[mask_words];
     return 0;
 }
 
 /// Once per token, while the model computes the logits for the next one.
 export fn aici_mid_process() *aici.MidResult {
-    if (!begun) {
-        begun = true;
-        aici.log("the answer begins with: ");
-        aici.log(text);
-        aici.log("\n");
-        const count = aici.tokenize(text.ptr, text.len); // never more tokens than bytes
-        if (count == aici.NO_TOKENS) {
-            const message = "this model's tokenizer cannot spell the text";
-            aici.fail(message, message.len);
-        }
-        _ = aici.read(aici.TOKENIZED, 0, &forced, @sizeOf(@TypeOf(forced)));
-        result = .{ .verb = aici.SPLICE, .ff_tokens = aici.address(&forced), .num_ff_tokens = count };
-    } else if (free_tokens < max_free_tokens) {
-        free_tokens += 1;
-        result = .{ .verb = aici.SAMPLE, .row_kind = aici.ROW_ALL };
-    } else {
-        result = .{ .verb = aici.STOP };
-    }
     return &result;
+}
+
+fn hasOneOf(text: []const u8, letters: []const u8) bool {
+    for (text) |byte| for (letters) |letter| {
+        if (std.ascii.toLower(byte) == std.ascii.toLower(letter)) return true;
+    };
+    return false;
+}
+
+fn bit(token: usize) u32 {
+    return @as(u32, 1) << @truncate(token);
+}
+
+fn fail(message: []const u8) noreturn {
+    aici.fail(message.ptr, message.len);
 }
