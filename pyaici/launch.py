@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 
 from aicirt.child import child_environment
 from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
@@ -70,6 +71,14 @@ class Daemon:
         with contextlib.suppress(OSError):
             return self._log.read_text(errors="replace")
         return ""
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def close(self, timeout: float = 10.0) -> None:
         """Asks it to end, and makes it end when it does not."""

@@ -74,3 +74,18 @@ def test_overhead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         name = f"overhead.hf.b{batch}"
         assert found[f"{name}_low_ms"] <= found[f"{name}_ms"] <= found[f"{name}_high_ms"]
         assert found[f"{name}_free_step_ms"] > 0
+
+
+@pytest.mark.slow
+def test_fairness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("fairness", tmp_path, capsys)
+    victims = [name for name in found if name.endswith("_p99_ms") and "victim" not in name]
+    assert sorted(name.split(".")[1] for name in victims) == [
+        f"{name}_p99_ms"
+        for name in ("all", "alone", "batch_busy", "batch_runaway", "busy", "init", "runaway")
+    ]
+    worst = max(found[name] for name in victims if "alone" not in name)
+    assert found["fairness.victim_p99_ms"] == worst > 0
+    assert found["fairness.false_kills"] == 0
+    assert 0 < found["fairness.recovery_ms"] < 1000
+    assert found["fairness.alone_steps_per_s"] > 0 and found["fairness.two_clients_ratio"] > 0

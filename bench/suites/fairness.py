@@ -1,0 +1,210 @@
+"""What well-behaved sequences notice of greedy ones, a busy machine, dying workers and other clients."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from aicirt.errors import WorkerDiedError
+from bench.measure import percentile, summarise
+from bench.offender import KINDS, offender
+from bench.report import ROOT, Report
+from bench.vocabularies import vocabulary
+from pyaici.build import build_controller
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from pyaici.step import MidResult, StepInput, Verb
+
+VICTIM_TARGET, RECOVERY_TARGET, TOGETHER_TARGET = 3.0, 100.0, 0.95
+#: sequences of a small controller with pre_process and post_process
+_VICTIMS, _STEPS = 8, 400
+_FORWARD_SECONDS = (0.008, 0.012)
+#: beside so many processes that never sleep
+_BUSY_PROCESSES, _CALLS = 8, 10_000
+_KILLS = 20
+_TOGETHER_SECONDS = 6.0
+_SIZE = "32k"
+_TOKEN = b"a"
+
+
+def run(report: Report) -> None:
+    """Each part has a daemon of its own, with one worker: nobody can step aside."""
+    with tempfile.TemporaryDirectory() as folder:
+        guests = ROOT / "bench" / "guests"
+        steady, greedy = (
+            build_controller(guests / f"{name}.c", Path(folder) / f"{name}.wasm").path
+            for name in ("steady", "greedy")
+        )
+        _victims(report, steady, greedy)
+        _false_kills(report, steady)
+        _recovery(report, steady)
+        _two_clients(report, steady)
+
+
+class Batch:
+    """Sequences that go in step, as an engine has them."""
+
+    def __init__(self, runtime: Runtime, module: str, count: int) -> None:
+        vocab = vocabulary(_SIZE)
+        runtime.register(vocab)
+        self.runtime = runtime
+        self._token = [vocab.tokens.index(_TOKEN)]
+        self.seqs = [runtime.instantiate(module, "", (1, 2, 3)) for _ in range(count)]
+        self.answers: dict[int, MidResult] = {}
+        self._random = random.Random(count)
+
+    def step(self, others: Sequence[int] = (), *, forward: bool = True) -> float:
+        """One step; milliseconds that an engine waits in it. `others` step along with nothing to tell."""
+        inputs = [StepInput(seq) for seq in others]
+        for seq in self.seqs:
+            answer = self.answers.get(seq)
+            sampled = answer is not None and answer.verb == Verb.SAMPLE
+            inputs.append(StepInput(seq, self._token, sampled=True) if sampled else StepInput(seq))
+        start = time.perf_counter()
+        step = self.runtime.begin_step(inputs)
+        step.wait_pre()
+        ready = time.perf_counter()
+        if forward:
+            time.sleep(self._random.uniform(*_FORWARD_SECONDS))
+        asked = time.perf_counter()
+        self.answers = step.wait().mid
+        return (ready - start + time.perf_counter() - asked) * 1e3
+
+
+def _victims(report: Report, steady: Path, greedy: Path) -> None:
+    """Beside offenders of another client, and beside one in the same batch."""
+    steps = 20 if report.quick else _STEPS
+    times: dict[str, list[float]] = {}
+    with Daemon(workers=1) as daemon, Runtime(daemon.socket_path) as runtime:
+        batch = Batch(runtime, runtime.upload(steady).id, _VICTIMS)
+        module = runtime.upload(greedy).id
+        per_ms = _rounds_per_ms(runtime, module)
+        times["alone"] = [batch.step() for _ in range(steps)]
+        for kinds in ((), *((kind,) for kind in KINDS), KINDS):
+            if not kinds:
+                continue
+            with ExitStack() as stack:
+                for kind in kinds:
+                    stack.enter_context(offender(kind, daemon.socket_path, module, per_ms, _SIZE))
+                times["all" if len(kinds) > 1 else kinds[0]] = [batch.step() for _ in range(steps)]
+        for kind, rounds in (("busy", f"{18 * per_ms:.0f}"), ("runaway", "-1")):
+            times[f"batch_{kind}"] = _in_batch(batch, module, f"0 {rounds}", steps)
+    worst = 0.0
+    for name, values in times.items():
+        report.samples(f"fairness.{name}_ms", values, "ms")
+        p99 = percentile(values, 99)
+        report.figure(f"fairness.{name}_p99_ms", p99, "ms")
+        worst = max(worst, p99 if name != "alone" else 0.0)
+    report.figure("fairness.victim_p99_ms", worst, "ms", target=VICTIM_TARGET)
+
+
+def _in_batch(batch: Batch, module: str, arg: str, steps: int) -> list[float]:
+    """Beside a greedy sequence in the same steps; another one follows when it is ended."""
+    times = []
+    greedy = batch.runtime.instantiate(module, arg)
+    for _ in range(steps):
+        times.append(batch.step([greedy]))
+        if batch.answers[greedy].verb == Verb.ERROR:
+            greedy = batch.runtime.instantiate(module, arg)
+    batch.runtime.free([greedy])
+    return times
+
+
+def _rounds_per_ms(runtime: Runtime, module: str) -> float:
+    """How many rounds the greedy guest does in a millisecond here."""
+    rounds, times = 3000, []
+    seq = runtime.instantiate(module, f"0 {rounds}")
+    for _ in range(20):
+        start = time.perf_counter()
+        runtime.begin_step([StepInput(seq)]).wait()
+        times.append((time.perf_counter() - start) * 1e3)
+    runtime.free([seq])
+    return rounds / summarise(times).median
+
+
+def _false_kills(report: Report, steady: Path) -> None:
+    calls, errors, late = 200 if report.quick else _CALLS, 0, 0
+    with _busy_machine(), Runtime(workers=1) as runtime:
+        batch = Batch(runtime, runtime.upload(steady).id, 40)
+        for _ in range(calls // 40):
+            batch.step(forward=False)
+            errors += sum(answer.verb == Verb.ERROR for answer in batch.answers.values())
+            late += sum(answer.verb == Verb.LATE for answer in batch.answers.values())
+    report.figure("fairness.false_kills", errors, "calls", target=0)
+    report.figure("fairness.false_lates", late, "calls")
+
+
+@contextmanager
+def _busy_machine() -> Iterator[None]:
+    """Processes that never sleep."""
+    with ExitStack() as stack:
+        for _ in range(_BUSY_PROCESSES):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
+
+
+def _recovery(report: Report, steady: Path) -> None:
+    """From the SIGKILL of a worker in the middle of a step to the typed error at the client."""
+    times = []
+    for number in range(3 if report.quick else _KILLS):
+        with Runtime(workers=1) as runtime:
+            batch = Batch(runtime, runtime.upload(steady).id, _VICTIMS)
+            batch.step()
+            (worker,) = runtime.health()["workers"]
+            killed = [0.0]
+
+            def kill(pid: int = worker["pid"], killed: list[float] = killed) -> None:
+                killed[0] = time.perf_counter()
+                os.kill(pid, signal.SIGKILL)
+
+            os.kill(worker["pid"], signal.SIGSTOP)  # so that the step is under way
+            timer = threading.Timer(0.02 + 0.005 * (number % 10), kill)
+            timer.start()
+            batch.step(forward=False)
+            times.append((time.perf_counter() - killed[0]) * 1e3)
+            timer.join()
+            assert all(isinstance(answer.error, WorkerDiedError) for answer in batch.answers.values())
+    report.samples("fairness.recovery_ms", times, "ms")
+    report.figure("fairness.recovery_ms", max(times), "ms", target=RECOVERY_TARGET)
+
+
+def _two_clients(report: Report, steady: Path) -> None:
+    """Steps of both together beside steps of one alone, the worker never idle; they take turns."""
+    seconds = 0.5 if report.quick else _TOGETHER_SECONDS / 4
+    alone, together = [], []
+    with Daemon(workers=1) as daemon, ExitStack() as stack:
+        runtimes = [stack.enter_context(Runtime(daemon.socket_path)) for _ in range(2)]
+        module = runtimes[0].upload(steady).id
+        batches = [Batch(runtime, module, 20) for runtime in runtimes]
+        for _ in range(2 if report.quick else 4):
+            alone.append(_rate(batches[:1], seconds))
+            together.append(_rate(batches, seconds))
+    ratio = summarise(together).median / summarise(alone).median
+    report.figure("fairness.alone_steps_per_s", summarise(alone).median, "1/s")
+    report.figure("fairness.two_clients_ratio", ratio, "ratio")
+
+
+def _rate(batches: Sequence[Batch], seconds: float) -> float:
+    """Steps per second of all batches; each has its next step under way while the others' are heard."""
+    done, start = 0, time.perf_counter()
+    steps = [batch.runtime.begin_step([StepInput(seq) for seq in batch.seqs]) for batch in batches]
+    while time.perf_counter() - start < seconds:
+        for place, batch in enumerate(batches):
+            steps[place].wait()
+            steps[place] = batch.runtime.begin_step([StepInput(seq) for seq in batch.seqs])
+            done += 1
+    rate = done / (time.perf_counter() - start)
+    for step in steps:
+        step.wait()
+    return rate
