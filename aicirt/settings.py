@@ -19,6 +19,9 @@ class RequestLimits:
     #: wall-clock time after which a step is answered with what is ready, milliseconds; well above
     #: mid_ms, since the rows of one step share a core
     step_deadline_ms: int = 100
+    #: wall-clock time that an engine that has its logits waits for the rest of a step's rows once some
+    #: are there, milliseconds: whoever is slower sits this step out, and nobody else waits for it
+    step_grace_ms: int = 1
     #: rounds that all sequences of a request may stay suspended before it is a deadlock
     max_suspended_steps: int = 1000
     #: tokens of one splice; longer forced text goes in several steps

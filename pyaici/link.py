@@ -92,11 +92,17 @@ class WorkerLink:
         self.segment.unlink()
         self.bell.unlink()
 
-    def wake(self) -> None:
-        """A step will be sent soon: the worker shall be awake, and on another processor, when it comes."""
+    def wake(self, message: NamedTuple | None = None) -> None:
+        """A step will be sent soon: the worker shall be awake, and on another processor, when it comes.
+
+        `message` goes along; raises as `send` with one.
+        """
         self._woken = time.monotonic()
         self.segment.to_worker.tell_cpu(current_cpu())
-        self._worker_bell.ring()
+        if message is None:
+            self._worker_bell.ring()
+        else:
+            self.send(message)
 
     @property
     def asleep(self) -> bool:
@@ -132,26 +138,27 @@ class WorkerLink:
         `look`: for so many seconds it is worth looking for it rather than going to sleep.
         Raises WorkerDiedError within 100 ms of the worker's death, RuntimeTimeoutError.
         """
+        ring, start = self.segment.to_client, 0.0
+        while (message := self.take(kind, number)) is None:
+            if start == 0.0:
+                start = time.monotonic()
+                # a worker on this processor works only while we sleep
+                if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
+                    continue
+            if not self.bell.wait(PEER_CHECK_SECONDS):
+                self._check_alive()
+                if time.monotonic() - start > timeout:
+                    raise RuntimeTimeoutError(
+                        f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
+                    )
+        return message
+
+    def take(self, kind: int, number: int) -> list[Any] | None:
+        """The same if it is there already. Raises what the worker dropped this client for."""
         for at, message in enumerate(self._messages):
             if message[0] == kind and message[1] == number:
                 return self._messages.pop(at)
-        ring, bell = self.segment.to_client, self.bell
-        start = 0.0
-        while True:
-            data = ring.read()
-            if data is None:
-                if start == 0.0:
-                    start = time.monotonic()
-                    # a worker on this processor works only while we sleep
-                    if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
-                        continue
-                if not bell.wait(PEER_CHECK_SECONDS):
-                    self._check_alive()
-                    if time.monotonic() - start > timeout:
-                        raise RuntimeTimeoutError(
-                            f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
-                        )
-                continue
+        while (data := self.segment.to_client.read()) is not None:
             message = decode(data)
             if message[0] == kind and message[1] == number:
                 return message
@@ -159,6 +166,7 @@ class WorkerLink:
                 self.dead = True
                 raise error_from_wire(message[2])
             self._keep(message)
+        return None
 
     def _keep(self, message: list[Any]) -> None:
         """Until it is asked for; answers to steps that nobody waited for are given up in the end."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
-from aicirt.ipc.messages import FREE, MID, PRE, Free
+from aicirt.ipc.messages import DUE, FREE, MID, PRE, Due, Free
 from aicirt.ipc.spin import CRITICAL_SECONDS
 from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 
@@ -30,6 +30,8 @@ class StepPart:
     critical: bool
     #: the worker is gone or does not answer
     failure: RuntimeFailure | None = None
+    #: what mid_process said, if it came before it was asked for
+    answer: list[Any] | None = None
 
     @property
     def seqs(self) -> list[int]:
@@ -82,11 +84,18 @@ class Step:
         pre = self.wait_pre()
         result = StepResult({})
         for part in self._parts:
-            part.link.wake()  # the next step is near: the worker gets ready while the engine samples
+            if part.failure is None:
+                try:
+                    part.answer = part.link.take(MID, self._number)
+                    # the next step is near: the worker gets ready while the engine samples
+                    part.link.wake(None if part.answer else Due(DUE, self._number))
+                except RuntimeFailure as error:
+                    part.failure = error
         for part in self._parts:
             if part.failure is None:
                 try:
-                    _, _, entries, logs = part.link.expect(MID, self._number, STEP_TIMEOUT)
+                    answer = part.answer or part.link.expect(MID, self._number, STEP_TIMEOUT)
+                    _, _, entries, logs = answer
                 except RuntimeFailure as error:
                     part.failure = error
                 else:

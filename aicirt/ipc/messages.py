@@ -20,7 +20,7 @@ PROTOCOL_VERSION = 1
 
 # -- data plane: client -> worker ---------------------------------------------------------
 
-START, STEP, CLONE, FREE = 1, 2, 3, 4
+START, STEP, CLONE, FREE, DUE = 1, 2, 3, 4, 5
 
 
 class Start(NamedTuple):
@@ -88,6 +88,13 @@ class Free(NamedTuple):
 
     op: int
     seqs: list[int]
+
+
+class Due(NamedTuple):
+    """The engine has its logits and waits for the rows of this step; not sent if they are there already."""
+
+    op: int
+    step: int
 
 
 # -- data plane: worker -> client ----------------------------------------------------------

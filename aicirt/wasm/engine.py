@@ -8,6 +8,7 @@ import platform
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -112,6 +113,10 @@ def _time_limit_error(guest: Instance, used_ns: int) -> TimeLimitError:
     )
 
 
+def _never() -> bool:
+    return False
+
+
 class Engine:
     """One per process. Guests run on the thread that made it, one at a time.
 
@@ -138,6 +143,7 @@ class Engine:
         "pointer",
         "running",
         "trap_address",
+        "wanted",
         "wasmtime",
         "words",
         "words_address",
@@ -161,6 +167,8 @@ class Engine:
         self.clock_start = -1
         #: thread CPU time since `clock_start` that was the host's own
         self.excluded_ns = 0
+        #: whether something else should have its turn; asked at every tick of a fiber
+        self.wanted: Callable[[], bool] = _never
         #: SIGINT came while a guest ran
         self.interrupted = False
         main = threading.current_thread() is threading.main_thread()
@@ -231,8 +239,10 @@ class Engine:
             kind[0] = raw.CONTINUE
             if self.interrupted:
                 raise KeyboardInterrupt
-            if guest is not None and self.check_time(guest) and guest.fiber is not None:
-                kind[0] = raw.YIELD
+            if guest is not None:
+                counted = self.check_time(guest)
+                if guest.fiber is not None and (counted or self.wanted()):
+                    kind[0] = raw.YIELD
             return None
         except BaseException as error:  # an exception must not cross into wasmtime
             self.interrupted = False

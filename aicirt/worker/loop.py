@@ -12,7 +12,21 @@ from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFai
 from aicirt.ipc.cpu import Placement
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Cloned, Free, Start, Started
+from aicirt.ipc.messages import (
+    CLONE,
+    CLONED,
+    DUE,
+    FREE,
+    START,
+    STARTED,
+    STEP,
+    Clone,
+    Cloned,
+    Due,
+    Free,
+    Start,
+    Started,
+)
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
 from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
 from aicirt.wasm.abi import Export
@@ -66,6 +80,7 @@ class Worker:
         self._placement = Placement()
         self._ticker = ticker
         self._controls = Controls(self, control)
+        engine.wanted = self._wanted
 
     @property
     def num_sequences(self) -> int:
@@ -108,6 +123,10 @@ class Worker:
         return capabilities
 
     # -- the loop --------------------------------------------------------------------------------
+
+    def _wanted(self) -> bool:
+        """A client has sent something: the guest that runs shall let it come first."""
+        return any(client.from_client.waiting for client in self.clients.values())
 
     def _timeout(self) -> float:
         deadlines = [step.deadline for client in self.clients.values() for step in client.steps]
@@ -174,6 +193,11 @@ class Worker:
             self._start(client, Start(*message))
         elif op == CLONE:
             self._clone(client, Clone(*message))
+        elif op == DUE:
+            number = Due(*message).step
+            for under_way in client.steps:
+                if under_way.number == number:
+                    under_way.due()
         elif op == FREE:
             for number in Free(*message).seqs:
                 seq = client.sequences.get(number)

@@ -38,7 +38,17 @@ _NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
 class StepWork:
     """Collects the results of a step and sends them when all are there, or at the deadline."""
 
-    __slots__ = ("_agenda", "_client", "_logs", "_number", "_results", "_waiting", "deadline")
+    __slots__ = (
+        "_agenda",
+        "_client",
+        "_due",
+        "_grace",
+        "_logs",
+        "_results",
+        "_waiting",
+        "deadline",
+        "number",
+    )
 
     def __init__(self, client: Client, agenda: Agenda, fields: list[Any]) -> None:
         """Does the critical part at once and starts every mid_process.
@@ -48,12 +58,15 @@ class StepWork:
         request = StepRequest(*fields)
         self._client = client
         self._agenda = agenda
-        self._number = request.step
+        self.number = request.step
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
         self.deadline = 0.0
+        #: the engine waits for the results
+        self._due = False
+        self._grace = 0.0
         client.stepped = going = self._critical(request)
         client.release_rows(request.released_rows, request.released_dense)
         for seq in going:
@@ -62,6 +75,7 @@ class StepWork:
             client.steps.append(self)
             limits = next(iter(self._waiting.values())).request.limits
             self.deadline = time.monotonic() + limits.step_deadline_ms / 1000
+            self._grace = limits.step_grace_ms / 1000
         else:
             self._send()
 
@@ -114,7 +128,7 @@ class StepWork:
         if suspended:
             self._check_deadlock(suspended, going, verdicts)
         if request.critical:
-            self._client.send(Pre(PRE, self._number, verdicts))
+            self._client.send(Pre(PRE, self.number, verdicts))
         else:  # nobody waits for a first answer: errors and stops come with the second
             self._results += [
                 [seq, verb, payload] for seq, verb, payload in verdicts if verb in (STOP, ERROR)
@@ -231,8 +245,20 @@ class StepWork:
         """A mid_process that this step waited for has ended."""
         del self._waiting[seq.id]
         seq.waits_in = None
+        first = not self._results
         self._ended(seq, value, error)
+        if self._due and first:
+            self._hurry()
         self._send_if_done()
+
+    def due(self) -> None:
+        """The engine has nothing left to do: once there are results, it waits for others only a moment."""
+        self._due = True
+        if self._results:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self.deadline = min(self.deadline, time.monotonic() + self._grace)
 
     def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
         """It sits this step out. Only steps in which it had its time count against it."""
@@ -274,7 +300,7 @@ class StepWork:
             self._send()
 
     def _send(self) -> None:
-        self._client.send(Mid(MID, self._number, self._results, self._logs))
+        self._client.send(Mid(MID, self.number, self._results, self._logs))
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
         """Frees the sequence; its last output goes into the logs and into the error."""

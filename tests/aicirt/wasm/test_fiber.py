@@ -55,6 +55,23 @@ def test_a_slice_takes_about_one_tick(make: Make) -> None:
     fiber.cancel()
 
 
+def test_a_slice_ends_early_when_others_wait(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first one lasts until the second tick, as reading the clock is put off to the first."""
+    guest = make(_pre(ENDLESS))
+    asked = []
+
+    def wanted() -> bool:
+        asked.append(guest.engine.running)
+        return True
+
+    monkeypatch.setattr(guest.engine, "wanted", wanted)
+    fiber = Fiber(guest, Export.PRE, limit_ms=10_000)
+    for _ in range(5):
+        assert not fiber.poll()
+    assert asked == [guest], "once the clock is read every tick ends a slice"
+    fiber.cancel()
+
+
 def test_the_limit_counts_all_slices(make: Make) -> None:
     guest = make(_pre(ENDLESS))
     fiber = Fiber(guest, Export.PRE, limit_ms=15)
