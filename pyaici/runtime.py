@@ -131,6 +131,14 @@ class Runtime:
 
     # -- sequences ------------------------------------------------------------------------------
 
+    def prepare(self, module: str, arg: str | bytes = b"", *, capabilities: Capabilities = ALL) -> None:
+        """Has the controller (id or tag) read its argument now, as `instantiate` has at its first use.
+
+        Tells whether it takes the argument before there is a prompt, and spares the first sequence the
+        wait. Raises UnknownModuleError, ArgumentError and every other ControllerError.
+        """
+        self._control.call("prepare", **self._template(module, arg, capabilities))
+
     def instantiate(
         self,
         module: str,
@@ -145,14 +153,8 @@ class Runtime:
         Returns after `init_prompt`. Raises UnknownModuleError, ArgumentError (the controller
         refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
         """
-        number, size = self._require_vocabulary()
-        call = {
-            "module": module,
-            "arg": _argument(arg),
-            "vocabulary": number,
-            "capabilities": capabilities.to_wire(),
-        }
-        tokens = _prompt(prompt, size)
+        call = self._template(module, arg, capabilities)
+        tokens = _prompt(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         placed = self._control.call("instantiate", **call)
         try:
@@ -170,6 +172,12 @@ class Runtime:
         if placed["has_post"]:
             link.measured.add(seq)
         return seq
+
+    def _template(self, module: str, arg: str | bytes, capabilities: Capabilities) -> dict[str, Any]:
+        """What names the snapshot that a sequence starts from."""
+        number, _ = self._require_vocabulary()
+        wire = capabilities.to_wire()
+        return {"module": module, "arg": _argument(arg), "vocabulary": number, "capabilities": wire}
 
     def _start(
         self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int

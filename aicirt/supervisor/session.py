@@ -15,6 +15,7 @@ from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
 
 if TYPE_CHECKING:
+    from aicirt.modules.info import ModuleInfo
     from aicirt.supervisor.server import Supervisor
     from aicirt.supervisor.workers import WorkerProcess
 
@@ -43,6 +44,7 @@ class Session:
             "vocabulary": self._vocabulary,
             "attach": self._attach,
             "upload": self._upload,
+            "prepare": self._prepare,
             "instantiate": self._instantiate,
             "tag": self._tag,
             "list": self._list,
@@ -151,21 +153,18 @@ class Session:
     async def _list(self, _: dict[str, Any]) -> list[dict[str, Any]]:
         return [info.to_wire() for info in self._supervisor.store.list()]
 
+    async def _prepare(self, args: dict[str, Any]) -> None:
+        """Makes sure that the worker where the next sequence will start has the template."""
+        await self._template(self._supervisor.pool.idlest(), args)
+
     async def _instantiate(self, args: dict[str, Any]) -> dict[str, Any]:
         """Chooses a worker and makes sure that it has the template."""
-        supervisor = self._supervisor
-        module = supervisor.store.tags.resolve(args["module"])
-        vocabulary = supervisor.vocabularies.get(args["vocabulary"])
+        pool = self._supervisor.pool
         if gone := args.get("gone"):  # the worker has given a template up for others
-            supervisor.templates.forget(supervisor.pool.find(gone[0], gone[1]), gone[2])
-        capabilities = [[int(number), int(value)] for number, value in args["capabilities"]][
-            :_MAX_CAPABILITIES
-        ]
-        worker = supervisor.pool.place()
+            self._supervisor.templates.forget(pool.find(gone[0], gone[1]), gone[2])
+        worker = pool.place()
         worker.bell.ring()  # the client will send it a Start: it is awake then
-        template, info = await supervisor.templates.get(
-            worker, module, args["arg"], vocabulary, capabilities, self.owner
-        )
+        template, info = await self._template(worker, args)
         return {
             "worker": worker.index,
             "generation": worker.generation,
@@ -175,6 +174,15 @@ class Session:
             "has_pre": info.has_pre,
             "has_post": info.has_post,
         }
+
+    async def _template(self, worker: WorkerProcess, args: dict[str, Any]) -> tuple[int, ModuleInfo]:
+        supervisor = self._supervisor
+        module = supervisor.store.tags.resolve(args["module"])
+        vocabulary = supervisor.vocabularies.get(args["vocabulary"])
+        capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
+        return await supervisor.templates.get(
+            worker, module, args["arg"], vocabulary, capabilities[:_MAX_CAPABILITIES], self.owner
+        )
 
     async def _health(self, _: dict[str, Any]) -> dict[str, Any]:
         pool = self._supervisor.pool

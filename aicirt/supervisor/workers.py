@@ -159,9 +159,13 @@ class WorkerPool:
         """`callback(dead, successor)` is called after a replacement has been started."""
         self._on_replaced.append(callback)
 
-    def place(self) -> WorkerProcess:
+    def idlest(self) -> WorkerProcess:
         """The worker that has least to do."""
-        worker = min(self.workers, key=lambda w: w.load)
+        return min(self.workers, key=lambda w: w.load)
+
+    def place(self) -> WorkerProcess:
+        """The same, which has one sequence more to do from now on."""
+        worker = self.idlest()
         worker.load += 1
         return worker
 

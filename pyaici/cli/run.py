@@ -7,7 +7,8 @@ from typing import Any
 
 from aicirt.errors import AiciError
 from pyaici.cli.command import add_command
-from pyaici.engines.hf import program
+from pyaici.engines.hf.options import add_options
+from pyaici.engines.hf.program import run as run_program
 
 _MORE = """
 Loads a Transformers model (default: SmolLM2-135M-Instruct, which is fetched once), starts aicirt or joins the
@@ -27,12 +28,12 @@ def add(commands: Any) -> None:
     summary = "generate text under a controller's control"
     parser = add_command(commands, "run", run, summary, more=_MORE, examples=_EXAMPLES)
     parser.add_argument("controller", metavar="CONTROLLER", help="a .wasm file, or a name from `aici list`")
-    program.add_options(parser)
+    add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Generates; the exit status is 1 if a sequence ended with an error."""
     try:
-        return program.run(arguments)
+        return run_program(arguments)
     except (ValueError, OSError) as error:
         raise AiciError(str(error)) from error

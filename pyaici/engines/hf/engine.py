@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from aicirt.errors import AiciError
-from pyaici.capabilities import Capabilities
 from pyaici.engines.hf.beam import BeamSearch
 from pyaici.engines.hf.events import Event
 from pyaici.engines.hf.pool import SequencePool, begin_token
@@ -104,7 +103,7 @@ class HfEngine:
                 request.module,
                 request.arg,
                 tokens,
-                capabilities=_capabilities(request),
+                capabilities=request.capabilities,
                 seed=seed,
             )
         request_id = next(self._request_ids)
@@ -281,8 +280,3 @@ class HfEngine:
 
 
 _NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
-
-
-def _capabilities(request: Request) -> Capabilities:
-    """Beam search makes and drops copies itself, and its beams go in step."""
-    return Capabilities(fork=False, suspend=False) if request.beams > 1 else Capabilities()

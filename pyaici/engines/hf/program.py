@@ -1,20 +1,31 @@
-"""Runs a controller with a Transformers model and shows what happens: `aici run`, harness/run_hf.py."""
+"""Runs a controller with a Transformers model and shows what happens: `aici run`, harness/run_hf.py.
+
+What may be refused comes first, the quickest first: the options, the controller, its argument. The model's
+weights, and the libraries that run it, take seconds and come last.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError
+from aicirt.errors import AiciError, VocabularyError
 from pyaici.bundled import find_controller
+from pyaici.engines.hf.load import check_folder, check_packages, load_model
+from pyaici.engines.hf.options import add_options, read_request
+from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.hf.request import Request
+    from pyaici.engines.hf.request import Prompt, Request
+    from pyaici.runtime import Runtime
 
 DEFAULT_CONTROLLER = "regex"
 DEFAULT_ARG = (
@@ -24,43 +35,13 @@ DEFAULT_ARG = (
 DEFAULT_PROMPT = "Describe Albert Einstein in JSON: his name, his year of birth, and what he is known for."
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what `run` reads, all but `controller`."""
-    parser.add_argument("--arg", metavar="TEXT", help="the controller's argument; @FILE reads it from a file")
-    parser.add_argument(
-        "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file"
-    )
-    parser.add_argument(
-        "--chat",
-        action=argparse.BooleanOptionalAction,
-        help="put the prompt into the model's chat template (default: if it has one)",
-    )
-    parser.add_argument(
-        "--model", metavar="PATH", help="folder of a Transformers model (default: SmolLM2-135M-Instruct)"
-    )
-    parser.add_argument(
-        "--device", help="where the model runs, e.g. cpu or cuda:1 (default: cuda if there is one)"
-    )
-    parser.add_argument("--n", type=int, default=1, help="sequences to sample")
-    parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of sampling")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 = most likely token (default)")
-    parser.add_argument(
-        "--top-p", type=float, default=1.0, help="sample from the most likely tokens of this probability"
-    )
-    parser.add_argument(
-        "--top-k", type=int, default=0, help="sample from so many most likely tokens (0 = all)"
-    )
-    parser.add_argument("--seed", type=int, help="makes a run repeatable")
-    parser.add_argument("--max-tokens", type=int, default=128, help="tokens after the prompt (default: 128)")
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Runs `arguments.controller`: a bundled controller's name, a file, or None or "none" for no control.
 
     With neither controller, argument nor prompt a demonstration runs. The exit status is 0, 1 if a
     sequence ended with an error, or 130 after Ctrl-C.
 
-    Raises AiciError or ValueError for what the arguments ask in vain.
+    Raises AiciError, OSError or ValueError for what the arguments ask in vain.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # with other work on the cores OpenMP's threads spin
     if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
@@ -72,75 +53,50 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.prompt is None:
         raise ValueError("give a prompt: --prompt TEXT")
     name = arguments.controller or "none"
+    if name == "none" and arguments.arg is not None:
+        raise ValueError("--arg is a controller's argument, but there is no controller")
+    request = read_request(arguments)
     wasm = None if name == "none" else find_controller(name)
-    try:
+    check_packages()
+    folder = None if arguments.model is None else check_folder(arguments.model)
+    with contextlib.ExitStack() as stack:
+        runtime: Runtime | None = None
+        if wasm is not None:
+            from pyaici.runtime import Runtime
+
+            runtime = stack.enter_context(Runtime(arguments.socket))
+            request = replace(request, module=runtime.upload(wasm).id)
+        folder = folder or default_model_path()
+        if runtime is not None:
+            _try_argument(runtime, request, folder)
+        model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
-        from pyaici.runtime import Runtime
-    except ImportError as error:
-        raise ValueError(f'this needs the Transformers engine: pip install "aici[hf]" ({error})') from error
-    model, tokenizer = load_model(arguments.model, arguments.device)
-    if wasm is None:
-        return _generate(HfEngine(model, tokenizer), make_request(arguments, tokenizer, None))
-    with Runtime() as runtime:
-        module = runtime.upload(wasm).id
-        return _generate(HfEngine(model, tokenizer, runtime), make_request(arguments, tokenizer, module))
+
+        request = replace(request, prompt=_prompt(str(request.prompt), arguments.chat, tokenizer))
+        return _generate(HfEngine(model, tokenizer, runtime), request)
 
 
-def load_model(path: str | None, device: str | None) -> tuple[Any, Any]:
-    """(model, tokenizer) from a folder, by default the one that is fetched; in the folder's own dtype.
+def _try_argument(runtime: Runtime, request: Request, folder: Path) -> None:
+    """Lets the controller read its argument, for which the tokenizer is needed but no model.
 
-    Raises ModelError or ValueError if there is none.
+    Raises ArgumentError if it refuses it, and every other error that its constructor can end with.
     """
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
+    from pyaici.tokens import load_vocabulary
 
-    from pyaici.models import default_model_path
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
-    folder = Path(path) if path is not None else default_model_path()
-    if not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{folder} is no folder of a Transformers model: it has no config.json (models are not fetched "
-            "by name: download one first and give its folder)"
-        )
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    assert request.module is not None
     try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"--device: cannot use {device!r}: {reason}; leave --device out") from None
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-    return model.to(device), AutoTokenizer.from_pretrained(folder)
+        vocabulary = load_vocabulary(folder)
+    except VocabularyError:
+        return  # what the library makes of this folder may be another matter: the engine will say
+    runtime.register(vocabulary)
+    runtime.prepare(request.module, request.arg, capabilities=request.capabilities)
 
 
-def make_request(arguments: argparse.Namespace, tokenizer: Any, module: str | None) -> Request:
-    from pyaici.engines.hf.request import Prompt, Request, Sampling
-
-    text = _text_or_file(arguments.prompt)
-    chat = arguments.chat
+def _prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
+    """The text, or a chat that begins with it. `chat` None: if the tokenizer has a template for chats."""
     if chat is None:
         chat = bool(getattr(tokenizer, "chat_template", None))
-    prompt: Prompt = [{"role": "user", "content": text}] if chat else text
-    return Request(
-        prompt,
-        module=module,
-        arg=_text_or_file(arguments.arg or ""),
-        sampling=Sampling(arguments.temperature, arguments.top_p, arguments.top_k, arguments.seed),
-        n=arguments.n,
-        beams=max(arguments.beams, 1),
-        max_tokens=arguments.max_tokens,
-    )
-
-
-def _text_or_file(text: str) -> str:
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {text[1:]!r}, the file after @: {error}") from error
+    return [{"role": "user", "content": text}] if chat else text
 
 
 def _generate(engine: HfEngine, request: Request) -> int:

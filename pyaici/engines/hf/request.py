@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from pyaici.capabilities import ALL, Capabilities
+
 if TYPE_CHECKING:
     from aicirt.errors import AiciError
 
@@ -96,6 +98,12 @@ class Request:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.beams > 1 and self.n > self.beams:
             raise ValueError(f"n is {self.n}; a search of {self.beams} beams has no more results than beams")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine does for this request's controller: beam search makes and drops copies itself,
+        and its beams go in step."""
+        return Capabilities(fork=False, suspend=False) if self.beams > 1 else ALL
 
 
 @dataclass(slots=True)

@@ -10,14 +10,17 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+import tokenizers
 
 from pyaici.build import build_controller
 from pyaici.engines.hf import program
-from pyaici.engines.hf.request import Request
+from pyaici.engines.hf.options import add_options, read_request
+from pyaici.engines.hf.request import Request, Sampling
 from pyaici.models import default_model_path
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -27,7 +30,7 @@ GUEST = ROOT / "tests" / "guests" / "guest.c"
 def options(*argv: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--controller")
-    program.add_options(parser)
+    add_options(parser)
     return parser.parse_args(argv)
 
 
@@ -54,23 +57,45 @@ def test_the_options_work_without_torch() -> None:
 def test_a_request_from_options(tmp_path: Path) -> None:
     question = tmp_path / "question.txt"
     question.write_text("Who?\n")
-
-    class Tokenizer:
-        chat_template = "{{ messages }}"
-
     arguments = options(
         *("--prompt", f"@{question}", "--arg", "a+", "--n", "2", "--temperature", "0.5", "--top-p", "0.9"),
         *("--top-k", "7", "--seed", "3", "--max-tokens", "9"),
     )
-    request = program.make_request(arguments, Tokenizer(), "module")
-    assert request.prompt == [{"role": "user", "content": "Who?\n"}]
-    assert (request.module, request.arg, request.n, request.max_tokens) == ("module", "a+", 2, 9)
-    sampling = request.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed) == (0.5, 0.9, 7, 3)
-    plain = program.make_request(options("--prompt", "x", "--no-chat"), Tokenizer(), None)
-    assert plain == Request("x", arg="")
-    assert program.make_request(options("--prompt", "x"), object(), None) == Request("x", arg="")
-    assert program.make_request(options("--prompt", "x", "--beams", "3"), object(), None).beams == 3
+    request = read_request(arguments)
+    assert request == Request("Who?\n", arg="a+", sampling=Sampling(0.5, 0.9, 7, 3), n=2, max_tokens=9)
+    assert read_request(options("--prompt", "x")) == Request("x", arg="")
+    assert read_request(options("--prompt", "x", "--beams", "3")).beams == 3
+
+
+@pytest.fixture
+def tokenizer_only(tmp_path: Path) -> Path:
+    """The folder of a model that has no weights."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    bpe = tokenizers.models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[])
+    tokenizer = tokenizers.Tokenizer(bpe)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel()
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"model_type": "llama", "vocab_size": 256, "eos_token_id": 0}')
+    return folder
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs what must fail before a model is loaded or fetched; returns what is said."""
+
+    def run(*argv: str) -> str:
+        def loaded(*_: object) -> NoReturn:
+            raise AssertionError("a model was looked for")
+
+        monkeypatch.setattr(program, "load_model", loaded)
+        monkeypatch.setattr(program, "default_model_path", loaded)
+        assert program.main(list(argv)) == 1
+        return capsys.readouterr().err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -79,18 +104,55 @@ def test_a_request_from_options(tmp_path: Path) -> None:
         (["--controller", "yesno"], "--prompt"),
         (["--controller", "no such thing", "--prompt", "x"], "no such thing"),
         (["--controller", "none", "--prompt", "x", "--model", "/nowhere"], "/nowhere"),
-        (["--controller", "none", "--prompt", "@/no/file"], "/no/file"),
+        (["--controller", "none", "--prompt", "x", "--arg", "y"], "there is no controller"),
+        (["--prompt", "@/no/file"], "--prompt: cannot read '/no/file', the file after @: No such file"),
+        (["--prompt", "@"], "--prompt: cannot read ''"),
+        (["--controller", "yesno", "--prompt", "x", "--arg", "@/"], "--arg: cannot read '/'"),
+        (["--prompt", f"@{sys.executable}"], "is not UTF-8"),
+        (["--prompt", "caf\udce9"], "--prompt: this text is not UTF-8"),
+        (["--prompt", "x", "--temperature", "-1"], "temperature is -1"),
+        (["--prompt", "x", "--temperature", "nan"], "temperature is nan"),
+        (["--prompt", "x", "--top-p", "1.5"], "top_p is 1.5"),
+        (["--prompt", "x", "--top-k", "-1"], "top_k is -1"),
+        (["--prompt", "x", "--n", "0"], "n is 0"),
+        (["--prompt", "x", "--beams", "0"], "beams is 0"),
+        (["--prompt", "x", "--beams", "2", "--n", "3"], "n is 3; a search of 2 beams"),
+        (["--prompt", "x", "--max-tokens", "0"], "max_tokens is 0"),
     ],
 )
-def test_wrong_arguments_are_explained(
-    argv: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_wrong_options_are_told_before_a_model_is_loaded(
+    argv: list[str], says: str, refused: Callable[..., str]
 ) -> None:
-    monkeypatch.setattr(
-        program, "load_model", program.load_model if "--model" in argv else lambda *_: (None, None)
+    assert says in refused(*argv)
+
+
+def test_what_the_runtime_refuses_is_told_before_a_model_is_loaded(
+    tmp_path: Path, tokenizer_only: Path, refused: Callable[..., str]
+) -> None:
+    guest = str(build_controller(GUEST, tmp_path / "guest.wasm").path)
+    nobody = str(tmp_path / "none.sock")
+    said = refused("--controller", guest, "--prompt", "x", "--socket", nobody)
+    assert f"no aicirt listens on {nobody}" in said
+    text = tmp_path / "text.wasm"
+    text.write_text("text")
+    assert "not WebAssembly" in refused("--controller", str(text), "--prompt", "x")
+    model = ["--model", str(tokenizer_only)]
+    said = refused("--controller", guest, "--arg", "init_fail", "--prompt", "x", *model)
+    assert "no such luck" in said
+
+
+def test_a_refused_argument_costs_no_library(tmp_path: Path, tokenizer_only: Path) -> None:
+    """torch and transformers take seconds to import."""
+    guest = build_controller(GUEST, tmp_path / "guest.wasm").path
+    code = (
+        "import sys; from pyaici.engines.hf import program\n"
+        "status = program.main(sys.argv[1:])\n"
+        "print(status, {'torch', 'transformers'} & sys.modules.keys())"
     )
-    monkeypatch.setattr("pyaici.engines.hf.engine.HfEngine", lambda *_: None)
-    assert program.main(argv) == 1
-    assert says in capsys.readouterr().err
+    command = [sys.executable, "-c", code, "--controller", str(guest), "--arg", "init_fail"]
+    command += ["--prompt", "x", "--model", str(tokenizer_only)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "1 set()\n" and "no such luck" in done.stderr
 
 
 @pytest.mark.slow
