@@ -1,6 +1,7 @@
 // choice: the model writes one of several texts.
 //
-// The argument lists them: a JSON list of strings, or one a line.
+// The argument lists them: a JSON list of strings, or one a line. A text begins right behind the prompt: where
+// the model would put a space first (after "The capital is", say) the texts should begin with one.
 #include "aici/sdk.hpp"
 #include "text_list.hpp"
 

@@ -65,7 +65,7 @@ def test_settled_tokens_are_canonical(program: Callable[[str], Program], vocab: 
         if rng.random() < 0.5:
             endings.remove(b"")
         texts = [beginning.encode() + ending for ending in endings]
-        guest = Guest(program("choice"), vocab, json.dumps([text.decode() for text in texts]))
+        guest = Guest(program("free_choice"), vocab, json.dumps([text.decode() for text in texts]))
         tokens = forced_tokens(guest.step().row)
         for text in texts:
             assert vocab.tokenize(text)[: len(tokens)] == tokens, (text, beginning)
@@ -82,7 +82,7 @@ def test_settled_whatever_follows(program: Callable[[str], Program], vocab: Voca
         beginning = cut(rng)
         followers = sorted({cut(rng, 20) for _ in range(60)})
         texts = [beginning + text[0] for text in followers]
-        guest = Guest(program("choice"), vocab, json.dumps([*texts, beginning]))
+        guest = Guest(program("free_choice"), vocab, json.dumps([*texts, beginning]))
         tokens = forced_tokens(guest.step().row)
         for text in followers:
             assert vocab.tokenize((beginning + text).encode())[: len(tokens)] == tokens, (beginning, text)
@@ -94,7 +94,7 @@ def test_whole_text_is_canonical(program: Callable[[str], Program], vocab: Vocab
     rng = random.Random(3)
     for _ in range(30):
         text = cut(rng)
-        guest = Guest(program("choice"), vocab, json.dumps([text]))
+        guest = Guest(program("free_choice"), vocab, json.dumps([text]))
         assert forced_tokens(guest.step().row) == vocab.tokenize(text.encode())
         guest.instance.close()
 
@@ -102,7 +102,7 @@ def test_whole_text_is_canonical(program: Callable[[str], Program], vocab: Vocab
 def test_rest_of_forced_text_is_free(program: Callable[[str], Program], vocab: Vocab) -> None:
     """What is not settled is sampled under masks that allow every way to spell it."""
     texts = [b'{"name": "Ada"}', b'{"name": "Bob"}', b'{"names": []}']
-    guest = Guest(program("choice"), vocab, json.dumps([text.decode() for text in texts]))
+    guest = Guest(program("free_choice"), vocab, json.dumps([text.decode() for text in texts]))
     tokens = forced_tokens(guest.step().row)
     so_far = b"".join(vocab.tokens[token] for token in tokens)
     assert tokens and b'{"name'.startswith(so_far) and so_far != b'{"name'
@@ -122,7 +122,7 @@ def test_patterns_that_look_ahead(program: Callable[[str], Program], text: str, 
         [piece.encode() for piece in vocabulary],
         tokenize=lambda data: tokenizer.encode(data.decode()).ids,
     )
-    guest = Guest(program("choice"), vocab, json.dumps([text, text + follower]))
+    guest = Guest(program("free_choice"), vocab, json.dumps([text, text + follower]))
     tokens = forced_tokens(guest.step().row)
     whole, alone = (vocab.tokenize(t.encode()) for t in (text + follower, text))
     assert whole[: len(tokens)] == tokens

@@ -109,17 +109,17 @@ class TestChoice:
         guest = Guest(program("choice"), vocab, json.dumps(texts), capabilities=capabilities)
         assert written(guest, choose).decode() in texts
 
-    def test_masks(self, program: Callable[[str], Program], vocab: Vocab) -> None:
+    def test_masks_without_the_tokenizer(self, program: Callable[[str], Program], vocab: Vocab) -> None:
+        """With it: test_spelling.py."""
         texts = [b"No", b"Nothing", b"Nothing big"]
-        guest = Guest(program("choice"), vocab, b"\n".join(texts))
+        guest = Guest(program("choice"), vocab, b"\n".join(texts), capabilities={CAP_FF_TOKENS: 1})
         so_far = b""
         for word in ([], [b"N"], [b"o"], [b"t"], list(b"hing"), [b" "]):
             tokens = [vocab.tokens.index(bytes([w]) if isinstance(w, int) else w) for w in word]
             so_far += b"".join(vocab.tokens[t] for t in tokens)
             mid = guest.step(tokens, sampled=True).row
-            if mid.kind == BITMASK:
-                allowed = vocab.allowed(lambda t, so_far=so_far: any(x.startswith(so_far + t) for x in texts))
-                assert mid.allowed == allowed + [EOS] * (so_far in texts), so_far
+            allowed = vocab.allowed(lambda t, so_far=so_far: any(x.startswith(so_far + t) for x in texts))
+            assert (mid.kind, mid.allowed) == (BITMASK, allowed + [EOS] * (so_far in texts)), so_far
 
     def test_forces_what_is_sure(self, program: Callable[[str], Program], vocab: Vocab) -> None:
         assert Guest(program("choice"), vocab, "Yes").step().row.token == vocab.tokens.index(b"Yes")
@@ -149,7 +149,7 @@ class TestChoice:
 
     def test_impossible_texts_are_refused(self, program: Callable[[str], Program]) -> None:
         with pytest.raises(ControllerFailed, match="no token of the vocabulary continues it"):
-            Guest(program("choice"), Vocab([b"a", b"b"]), "c")
+            Guest(program("choice"), Vocab([b"a", b"b"]), "c", capabilities={})
 
     def test_a_forced_token_may_be_overruled(self, program: Callable[[str], Program], vocab: Vocab) -> None:
         guest = Guest(program("choice"), vocab, "Yes big", capabilities={CAP_TOKENIZER: 1})

@@ -2,8 +2,8 @@
 
 namespace aici {
 
-Choices::Choices(std::span<const std::string> texts) : nodes_(1) {
-  for (const std::string& text : texts) add(text);
+Choices::Choices(std::span<const std::string> texts) : texts_(texts.begin(), texts.end()), nodes_(1) {
+  for (const std::string& text : texts_) add(text);
 }
 
 void Choices::add(const std::string& text) {

@@ -14,7 +14,7 @@ void fail_stuck() {
       "it");
 }
 
-bool may_force() { return capability(Capability::tokenizer) != 0; }
+bool tokenizer_is_exact() { return capability(Capability::tokenizer) != 0; }
 
 MidResult forced(std::span<const TokenId> tokens) {
   if (tokens.size() == 1 || capability(Capability::ff_tokens) == 0) return MidResult::force(tokens[0]);

@@ -26,6 +26,7 @@ class Choices {
     return token == SpecialToken::eos && nodes_[state].may_end;
   }
   bool forced_byte(State state, std::uint8_t* byte) const;
+  const std::vector<std::string>& texts() const { return texts_; }
 
  private:
   static constexpr State kNone = 0xffffffff;
@@ -42,6 +43,7 @@ class Choices {
   }
   void add(const std::string& text);
 
+  std::vector<std::string> texts_;
   std::vector<Node> nodes_;
 };
 

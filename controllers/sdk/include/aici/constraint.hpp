@@ -21,6 +21,7 @@
 #include "aici/functional.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/signature.hpp"
+#include "aici/spelling.hpp"
 
 namespace aici {
 
@@ -153,10 +154,20 @@ class Cursor<R> {
   R r_;
 };
 
+/// Does the host have the model's own tokenizer?
+bool tokenizer_is_exact();
+
+/// The spelling of a recognizer's texts, if it can list them.
+template <class R>
+auto spelling_of(const R& recognizer) {
+  if constexpr (HasTexts<R>)
+    return tokenizer_is_exact() ? Spelling(recognizer.texts()) : Spelling();
+  else
+    return NoSpelling();
+}
+
 [[noreturn]] void fail_forbidden(TokenId token);
 [[noreturn]] void fail_stuck();
-/// Can the tokens of forced text be known?
-bool may_force();
 /// Forced tokens as a result: one at a time if the engine takes no more.
 MidResult forced(std::span<const TokenId> tokens);
 
@@ -177,12 +188,14 @@ class Constraint {
   explicit Constraint(R recognizer, ConstraintOptions options = {})
       : cursor_(std::move(recognizer)),
         cache_(options.cache_bytes),
-        prepared_states_(options.prepared_states) {}
+        prepared_states_(options.prepared_states),
+        spelling_(detail::spelling_of(cursor_.recognizer())) {}
 
   /// For controllers' constructors, before anything is appended: finds the answers for the states that most
   /// texts begin with. All sequences with the same argument start from what a constructor
   /// leaves and share its memory. Fails if nothing is allowed at all.
   void prepare() {
+    if (spelling_.known()) return;
     if constexpr (FunctionalRecognizer<R>) {
       for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
         const Answer answer = find_answer();
@@ -207,10 +220,12 @@ class Constraint {
         else
           forced_.clear();
       }
-      if (vocab.is_special(token))
+      if (vocab.is_special(token)) {
         append_special(vocab, token);
-      else if (ended_ || !cursor_.append(vocab.token(token)))
-        detail::fail_forbidden(token);
+      } else {
+        if (ended_ || !cursor_.append(vocab.token(token))) detail::fail_forbidden(token);
+        spelling_.append(token);
+      }
     }
   }
 
@@ -249,6 +264,7 @@ class Constraint {
   }
 
   Answer find_answer() {
+    if (spelling_.known()) return spelling_.next(scratch_);
     const std::uint64_t key = cursor_.key();
     if (key != 0)
       if (const Answer* known = cache_.find(key, scratch_)) return *known;
@@ -258,7 +274,7 @@ class Constraint {
   }
 
   Answer make_answer() {
-    if (detail::may_force()) {
+    if (detail::tokenizer_is_exact()) {
       const ForcedText text = cursor_.forced_text();
       if (!text.bytes.empty()) {
         settled_ = settled_tokens(text);
@@ -275,6 +291,7 @@ class Constraint {
   detail::Cursor<R> cursor_;
   AnswerCache cache_;
   unsigned prepared_states_;
+  [[no_unique_address]] decltype(detail::spelling_of(std::declval<const R&>())) spelling_;
   TokenSet scratch_;
   std::vector<TokenId> settled_;
   /// Tokens that are to come, one after the other or all at once.

@@ -14,6 +14,8 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -85,6 +87,13 @@ concept HasFailure = requires(const F& f) {
   { f.failure() } -> std::same_as<const char*>;
 };
 
+/// Optional: all the texts that match. With them a constraint lets a model write a text only as the tokens that
+/// its tokenizer makes of it (spelling.hpp), if the host has the model's own (Capability::tokenizer).
+template <class F>
+concept HasTexts = requires(const F& f) {
+  { f.texts() } -> std::convertible_to<std::span<const std::string>>;
+};
+
 /// One step: stores the next state and says true if `byte` is allowed.
 template <FunctionalRecognizer F>
 inline bool try_append(F& f, typename F::State state, std::uint8_t byte, typename F::State* next) {
@@ -148,6 +157,11 @@ class StackRecognizer final : public Recognizer {
     return f_.loop_signature(stack_.back());
   }
   bool forced_byte(std::uint8_t* byte) { return aici::forced_byte(f_, stack_.back(), byte); }
+  decltype(auto) texts() const
+    requires HasTexts<F>
+  {
+    return f_.texts();
+  }
 
   F& recognizer() { return f_; }
   State top() const { return stack_.back(); }

@@ -5,7 +5,8 @@
 //   vocabulary.hpp             the tokens; token_set.hpp: sets of them
 //   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens they allow
 //   functional.hpp             constraints as pure functions; signature.hpp: what makes them fast
-//   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts
+//   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts,
+//                              in the tokens that a model knows for them: spelling.hpp
 //   recognizer_controller.hpp  a controller of any of these; constraint.hpp: a part of a controller
 //   tokenwise.hpp              the older controller interface
 #pragma once

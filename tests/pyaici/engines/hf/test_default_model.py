@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,26 @@ def test_forced_text_is_spliced(engine: HfEngine) -> None:
         assert result.forced >= 2 and Origin.FORCED in result.origins
     (only,) = engine.run([Request(QUESTION, module="choice", arg="Rome, the eternal city.")])
     assert only.text == "Rome, the eternal city." and only.sampled <= 1
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts"),
+    [
+        ("Question: What is the capital of the United Kingdom?\nAnswer:", [" London", " Paris", " Berlin"]),
+        (
+            [{"role": "user", "content": "What is the capital of Italy?"}],
+            ["London", "Paris", "Berlin", "Rome"],
+        ),
+        ("Q: Which animal barks?\nA: The", [" caterpillar", " elephant", " dog"]),
+        ('{"name": "Ada", "occupation": "', ["mathematician", "musician", "mechanic", "physicist"]),
+    ],
+)
+def test_choices_are_written_as_the_model_knows_them(
+    engine: HfEngine, smollm: tuple[Any, Any], prompt: Any, texts: list[str]
+) -> None:
+    (result,) = engine.run([Request(prompt, module="choice", arg=json.dumps(texts))])
+    assert result.text in texts
+    assert result.new_tokens == smollm[1](result.text, add_special_tokens=False).input_ids
 
 
 def test_sampled_copies_and_beams_stay_inside(engine: HfEngine) -> None:
