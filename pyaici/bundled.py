@@ -1,10 +1,13 @@
-"""The controllers that come with the package."""
+"""The controllers that come with the package, and how users name controllers."""
 
 from __future__ import annotations
 
+import difflib
+import stat
 from pathlib import Path
 
 from aicirt.errors import UnknownModuleError
+from pyaici.build.controller import SOURCE_SUFFIXES
 
 FOLDER = Path(__file__).resolve().parent / "_wasm"
 
@@ -18,17 +21,45 @@ def find_controller(name: str | Path) -> Path:
     """The Wasm file that `name` means: a path to one, or the name of a bundled controller.
 
     Raises:
-        UnknownModuleError: it is neither; the message lists the bundled ones.
+        UnknownModuleError: it is neither; the message says what was probably meant.
     """
     path = Path(name)
-    if path.is_file():
+    mode = _mode(path)
+    is_folder = stat.S_ISDIR(mode)
+    if mode and not is_folder:
+        if path.suffix in SOURCE_SUFFIXES:
+            raise UnknownModuleError(f"{path} is a source, not a controller{_build(path)}")
         return path
     bundled = bundled_controllers()
     if str(name) in bundled:
         return bundled[str(name)]
-    if path.is_dir():
-        raise UnknownModuleError(f"{path} is a folder; build it first: aici build {path}")
-    known = ", ".join(bundled) or "none: this source tree is not built, run python -m pyaici.build"
+    if is_folder:
+        raise UnknownModuleError(f"{path} is a folder, not a controller{_build(path)}")
+    meant = " or ".join(_alike(path, bundled))
     raise UnknownModuleError(
-        f"no file and no bundled controller is called {str(name)!r}; bundled are: {known}"
+        f"no file and no bundled controller is called {str(name)!r}{meant and f': did you mean {meant}?'} "
+        f"(bundled: {', '.join(bundled) or 'none, this source tree is not built: python -m pyaici.build'})"
     )
+
+
+def _mode(path: Path) -> int:
+    """As in `stat`; 0 if there is nothing, or if it cannot even be the name of something."""
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
+
+
+def _build(source: Path) -> str:
+    made = Path(f"{source.resolve().stem if source.is_file() else source.resolve().name}.wasm")
+    return f"; {made} is here" if made.is_file() else f"; aici build {source} makes {made}"
+
+
+def _alike(path: Path, bundled: dict[str, Path]) -> list[str]:
+    """The names most like this one: of modules in the same folder, and of bundled controllers."""
+    offers = {name: name for name in bundled}
+    if stat.S_ISDIR(_mode(path.parent)):
+        # found by a name with and without the suffix
+        offers |= {file.stem: str(file) for file in sorted(path.parent.glob("*.wasm"))}
+    found = difflib.get_close_matches(path.name.removesuffix(".wasm"), offers, n=2)
+    return [offers[name] for name in found]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import AiciError, ModuleError
-from pyaici.bundled import bundled_controllers
+from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from aicirt.wasm.limits import Limits
 
 _MORE = """
-Lists what a controller imports and exports, its size, ABI version and limits, and every reason for which the
-runtime would refuse it. Exit status: 0 accepted, 1 refused.
+Says if the runtime takes a controller, and if not, every reason; then what it imports and exports, and its
+limits. Exit status: 0 accepted, 1 refused.
 """
 _EXAMPLES = """\
   aici check my_ctrl.wasm
@@ -31,13 +31,14 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "check", run, "tell what a controller is and if it is taken", more=_MORE, examples=_EXAMPLES
     )
-    parser.add_argument("file", metavar="FILE.wasm")
+    parser.add_argument(
+        "file", metavar="CONTROLLER", help="a .wasm file, or the name of a bundled controller"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the whole report."""
-    path = Path(arguments.file)
-    return print_check(path if path.exists() else bundled_controllers().get(arguments.file, path))
+    return print_check(find_controller(arguments.file))
 
 
 def print_check(path: Path, *, brief: bool = False) -> int:
@@ -53,12 +54,11 @@ def print_check(path: Path, *, brief: bool = False) -> int:
     reasons = report.reasons or _compile(path)
     verdict = "refused" if reasons else f"accepted, ABI version {report.abi_version}"
     print(f"{path}: {verdict}, {report.size / 1000:.1f} kB")
-    if not brief:
-        if report.exports or report.imports:
-            _print_facts(report)
-        _print_limits(limits)
     for reason in reasons:
         print(f"  refused: {reason}")
+    if not brief and (report.exports or report.imports):
+        _print_facts(report)
+        _print_limits(limits)
     return 1 if reasons else 0
 
 

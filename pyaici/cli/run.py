@@ -27,7 +27,11 @@ def add(commands: Any) -> None:
     """Adds the command's arguments."""
     summary = "generate text under a controller's control"
     parser = add_command(commands, "run", run, summary, more=_MORE, examples=_EXAMPLES)
-    parser.add_argument("controller", metavar="CONTROLLER", help="a .wasm file, or a name from `aici list`")
+    parser.add_argument(
+        "controller",
+        metavar="CONTROLLER",
+        help="a .wasm file, the name of a bundled controller (aici list), or none",
+    )
     add_options(parser)
 
 

@@ -133,10 +133,26 @@ def test_check_of_a_huge_file_takes_no_time(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_check_of_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "."]) == 1
-    assert capsys.readouterr().err == "aici: error: cannot read .: Is a directory\n"
+    Path("mine").mkdir()
+    assert main(["check", "mine"]) == 1
+    said = capsys.readouterr().err
+    assert said == "aici: error: mine is a folder, not a controller; aici build mine makes mine.wasm\n"
     assert main(["check", "gone.wasm"]) == 1
-    assert capsys.readouterr().err == "aici: error: cannot read gone.wasm: No such file or directory\n"
+    assert "no bundled controller is called 'gone.wasm'" in capsys.readouterr().err
+    Path("loop.wasm").symlink_to("loop.wasm")
+    assert main(["check", "loop.wasm"]) == 1
+
+
+def test_check_says_the_reasons_first(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("half").mkdir()
+    Path("half/main.c").write_text('#include "aici.h"\nAICI_CONTROLLER\n')
+    main(["build", "half"])
+    capsys.readouterr()
+    assert main(["check", "half.wasm"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    words = [line.split()[0] for line in lines]
+    assert words[:3] == ["half.wasm:", "refused:", "refused:"]
+    assert words[3:] == ["memory", "exports", "imports", "steps", "limits", "CPU"]
 
 
 def test_list_shows_bundled_and_uploaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
