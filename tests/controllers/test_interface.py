@@ -97,6 +97,14 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert found[8].verb == STOP
 
 
+def test_what_results_own_and_what_they_refer_to(start: Callable[..., Guest]) -> None:
+    guest = start("pre go", "mid move", "mid referred")
+    guest.take_log()
+    mid = guest.step().row
+    assert guest.take_log().split("\n")[1] == "1 1 1 1 ", "nothing that is moved in is copied"
+    assert mid.kind == DENSE and mid.biases == {**dict.fromkeys(range(9), 0.75), 1: -1.0}
+
+
 def test_variables(start: Callable[..., Guest]) -> None:
     commands = [
         "get x",

@@ -1,7 +1,5 @@
 #include "aici/controller.hpp"
 
-#include <cstring>
-
 namespace aici {
 
 namespace {
@@ -22,7 +20,7 @@ std::span<const T> whole_list(const T* inline_items, std::uint32_t inline_count,
 [[clang::no_destroy]] constinit std::vector<TokenId> long_tokens;
 [[clang::no_destroy]] constinit std::vector<SeqId> long_group;
 [[clang::no_destroy]] constinit std::vector<Top> tops;
-[[clang::no_destroy]] constinit MidResult last_result = MidResult::stop();
+[[clang::no_destroy]] MidResult last_result = MidResult::stop();
 
 std::uint32_t address(const void* p) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(p));
@@ -55,26 +53,25 @@ MidResult MidResult::bits(const std::uint32_t* mask, std::uint32_t words) {
 }
 
 MidResult MidResult::sample(TokenSet&& allowed) {
-  std::vector<std::uint32_t> words(allowed.words().begin(), allowed.words().end());
-  MidResult result = bits(words.data(), static_cast<std::uint32_t>(words.size()));
-  result.kept_ = std::move(words);
+  MidResult result = sample(allowed);
+  result.hold(std::move(allowed));
   return result;
 }
 
 MidResult MidResult::biases(std::vector<Bias> biases, float others) {
-  std::vector<std::uint32_t> words(biases.size() * 2);
-  std::memcpy(words.data(), biases.data(), biases.size() * sizeof(Bias));
-  MidResult result = row(AICI_ROW_SPARSE, address(words.data()), static_cast<std::uint32_t>(biases.size()));
+  MidResult result = row(AICI_ROW_SPARSE, address(biases.data()), static_cast<std::uint32_t>(biases.size()));
   result.raw_.row_default = others;
-  result.kept_ = std::move(words);
+  result.hold(std::move(biases));
   return result;
 }
 
-MidResult MidResult::dense(std::vector<float> biases) {
-  std::vector<std::uint32_t> words(biases.size());
-  std::memcpy(words.data(), biases.data(), biases.size() * sizeof(float));
-  MidResult result = row(AICI_ROW_DENSE, address(words.data()), static_cast<std::uint32_t>(words.size()));
-  result.kept_ = std::move(words);
+MidResult MidResult::dense(std::span<const float> biases) {
+  return row(AICI_ROW_DENSE, address(biases.data()), static_cast<std::uint32_t>(biases.size()));
+}
+
+MidResult MidResult::dense(std::vector<float>&& biases) {
+  MidResult result = dense(std::span<const float>(biases));
+  result.hold(std::move(biases));
   return result;
 }
 
@@ -83,7 +80,7 @@ MidResult MidResult::splice(std::uint32_t backtrack, std::vector<TokenId> tokens
   result.raw_.backtrack = backtrack;
   result.raw_.ff_tokens = address(tokens.data());
   result.raw_.num_ff_tokens = static_cast<std::uint32_t>(tokens.size());
-  result.kept_ = std::move(tokens);
+  result.hold(std::move(tokens));
   return result;
 }
 

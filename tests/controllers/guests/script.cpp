@@ -85,6 +85,12 @@ class Script : public aici::Controller {
     if (what == "sparse")
       return aici::MidResult::biases({{tokens[0], 1.5f}, {tokens[1], aici::kForbidden}}, aici::kForbidden);
     if (what == "dense") return aici::MidResult::dense(std::vector<float>(aici::vocabulary().size(), 0.25f));
+    if (what == "referred") {
+      biases_.assign(aici::vocabulary().size(), 0.75f);
+      aici::MidResult result = aici::MidResult::dense(biases_);
+      biases_[1] = -1;  // nothing was copied
+      return result;
+    }
     if (what == "splice")
       return aici::MidResult::splice(tokens[0], std::vector<aici::TokenId>(tokens.begin() + 1, tokens.end()));
     aici::fail("no such line: " + what);
@@ -129,6 +135,21 @@ class Script : public aici::Controller {
         std::printf("[%.*s%s%s]", static_cast<int>(v.token(t).size()), v.token(t).data(),
                     v.is_special(t) ? " special" : "", v.is_eos(t) ? " eos" : "");
       std::printf("\n");
+    } else if (what == "move") {
+      aici::TokenSet set;
+      std::vector<float> floats(aici::vocabulary().size());
+      std::vector<aici::Bias> biases(3);
+      std::vector<aici::TokenId> tokens(2);
+      const void* const before[] = {set.data(), floats.data(), biases.data(), tokens.data()};
+      aici::MidResult results[] = {
+          aici::MidResult::sample(std::move(set)), aici::MidResult::dense(std::move(floats)),
+          aici::MidResult::biases(std::move(biases)), aici::MidResult::splice(0, std::move(tokens))};
+      for (int i = 0; i < 4; i++) {
+        const aici::MidResult moved = std::move(results[i]);
+        const auto now = i == 3 ? moved.raw().ff_tokens : moved.raw().row;
+        std::printf("%d ", now == reinterpret_cast<std::uintptr_t>(before[i]));
+      }
+      std::printf("\n");
     } else if (what == "log") {
       aici::log("logged\n");
     } else if (what == "end") {
@@ -146,6 +167,7 @@ class Script : public aici::Controller {
   Words lines_;
   std::size_t next_ = 0;
   aici::TokenSet set_;
+  std::vector<float> biases_;
   std::vector<char> set_of_bytes_;
 };
 

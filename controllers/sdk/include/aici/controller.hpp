@@ -21,6 +21,7 @@
 #include <concepts>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -72,11 +73,13 @@ inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
 /// What is to come: a token sampled under a row, tokens given (a splice), or the end.
 ///
-/// Sets and biases given by reference are read by the host after `mid_process` returns, so they must
-/// belong to the controller; those that are moved in are kept until the next step.
+/// The host reads sets, biases and tokens after `mid_process` has returned and before it calls any callback of
+/// this sequence again. Those that are moved in are kept for so long, without a copy. Those that are given by
+/// reference (`sample` of a set that is not moved, `bits`, `dense` of a span) must be there for so long, and
+/// unchanged: let them belong to the controller.
 class MidResult {
  public:
-  static constexpr MidResult stop() { return MidResult(AICI_STOP); }
+  static MidResult stop() { return MidResult(AICI_STOP); }
 
   /// Samples one of these tokens.
   static MidResult sample(const TokenSet& allowed) { return bits(allowed.data(), allowed.size_in_words()); }
@@ -92,7 +95,8 @@ class MidResult {
   /// Adds these biases to the logits of these tokens, and `others` (0 or kForbidden) to all others.
   static MidResult biases(std::vector<Bias> biases, float others = 0);
   /// Adds `biases[t]` to the logit of token t, for every token of the vocabulary.
-  static MidResult dense(std::vector<float> biases);
+  static MidResult dense(std::span<const float> biases);
+  static MidResult dense(std::vector<float>&& biases);
 
   /// Takes back `backtrack` tokens, then appends `tokens`; samples nothing.
   static MidResult splice(std::uint32_t backtrack, std::vector<TokenId> tokens);
@@ -112,12 +116,21 @@ class MidResult {
   const aici_mid_result& raw() const { return raw_; }
 
  private:
-  explicit constexpr MidResult(std::uint32_t verb) { raw_.verb = verb; }
+  explicit MidResult(std::uint32_t verb) { raw_.verb = verb; }
   static MidResult row(std::uint32_t kind, std::uint32_t row, std::uint32_t length);
+  template <class T>
+  void hold(T&& thing) {
+    held_ = {new T(std::move(thing)), {[](void* held) { delete static_cast<T*>(held); }}};
+  }
+
+  struct Drop {
+    void (*drop)(void*) = nullptr;
+    void operator()(void* held) const { drop(held); }
+  };
 
   aici_mid_result raw_ = {.size = sizeof(aici_mid_result)};
-  /// What `raw_` points to, if it was moved in; its address does not change when this is moved.
-  std::vector<std::uint32_t> kept_;
+  /// The set or vector, moved in, to whose contents `raw_` points.
+  std::unique_ptr<void, Drop> held_;
 };
 
 /// Base of all controllers. The callbacks are found by name, there is nothing virtual about them.
