@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 from aicirt.errors import VocabularyError
@@ -47,6 +46,8 @@ class BytesTokenizer:
         self.exact = exact
         self._tokens = tokens
         self._encode = encode
+        # made at once: the guest that needs it first would wait for it, and everybody with it
+        self._speller = Speller(tokens)
         # `confused`: characters that stand for another one inside tokens, as U+2581 does for a space.
         self._foreign = re.compile(f"([{_INVALID}{re.escape(confused)}]+)")
 
@@ -65,10 +66,6 @@ class BytesTokenizer:
             # A token may reach over the edge of a part that cannot be spelled alone.
             return self._speller(data)
         return tokens
-
-    @cached_property
-    def _speller(self) -> Speller:
-        return Speller(self._tokens)
 
     def _encode_text(self, text: str, raw: bytes) -> list[int] | None:
         """The tokens of valid text, or None if the tokenizer changes it."""

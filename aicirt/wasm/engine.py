@@ -104,9 +104,21 @@ def _check_stack() -> None:
 
 
 def _time_limit_error(guest: Instance, used_ns: int) -> TimeLimitError:
-    used, limit = used_ns / 1e6, guest.limit_ns / 1e6
+    used, limit, host = used_ns / 1e6, guest.limit_ns / 1e6, -guest.host_ns / 1e6
+    of_host = f", {host:.1f} ms of it in host functions" if host > 0 else ""
     return TimeLimitError(
-        f"{guest.callback} used {used:.1f} ms of CPU time, the limit is {limit:g} ms",
+        f"{guest.callback} used {used:.1f} ms of CPU time{of_host}, the limit is {limit:g} ms",
+        callback=guest.callback,
+        limit_ms=limit,
+        used_ms=used,
+    )
+
+
+def _host_limit_error(guest: Instance, name: str) -> TimeLimitError:
+    limit = guest.program.limits.mid_host_ms
+    used = limit - guest.host_ns / 1e6
+    return TimeLimitError(
+        f"{guest.callback} used {used:.1f} ms of CPU time in {name}, the limit is {limit:g} ms",
         callback=guest.callback,
         limit_ms=limit,
         used_ms=used,
@@ -230,6 +242,27 @@ class Engine:
         if used >= guest.limit_ns:
             raise _time_limit_error(guest, used)
         return True
+
+    def start_clock(self) -> int:
+        """The thread's CPU time in ns, from which on the running call is counted at the latest."""
+        now = time.thread_time_ns()
+        if self.clock_start < 0:
+            self.clock_start = now
+            self.excluded_ns = 0
+        return now
+
+    def charge_host(self, guest: Instance, name: str, spent_ns: int) -> None:
+        """A slow host function has worked for the guest, on its own account where the call has one.
+
+        Raises `TimeLimitError`.
+        """
+        free, guest.host_ns = guest.host_ns, guest.host_ns - spent_ns
+        if free <= 0:
+            self.check_time(guest)
+            return
+        self.excluded_ns += spent_ns
+        if guest.host_ns < 0:
+            raise _host_limit_error(guest, name)
 
     def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:
         """The epoch has passed the deadline of the running guest: go on, yield or end it."""

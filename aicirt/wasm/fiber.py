@@ -75,7 +75,7 @@ class Fiber:
         instance.callback = program.callbacks[export]
         instance.limit_ns = program.limit_ns[export] if limit_ms is None else int(limit_ms * 1e6)
         instance.used_ns = 0
-        instance.host_ns = program.host_ns
+        instance.host_ns = program.host_ns[export]
 
     def poll(self) -> bool:
         """Run one slice (until the end, or for about one tick); True when the call is done.

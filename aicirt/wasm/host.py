@@ -35,8 +35,8 @@ class GuestExit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """One import. `timed`: its CPU time is large and not the guest's: up to `Limits.host_ms` of a
-    call are not counted."""
+    """One import. `timed`: its CPU time may be large, so the guest's limit is looked at after each call;
+    in `aici_mid_process` it has a limit of its own, `Limits.mid_host_ms`."""
 
     module: str
     name: str
@@ -100,7 +100,7 @@ def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any,
     """A C callback around `function`. Values are 16 bytes each, seen as 32-bit words."""
     call, returns = function.call, bool(function.type.results)
     if function.timed:
-        call = _timed(engine, call)
+        call = _timed(engine, function)
     words = raw.RAW_SIZE // 4
     slots = [(i * words, t in ("i64", "f64")) for i, t in enumerate(function.type.params)]
     arity = len(slots)
@@ -139,14 +139,13 @@ def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any,
     return callback
 
 
-def _timed(engine: Engine, call: HostCallable) -> HostCallable:
+def _timed(engine: Engine, function: HostFunction) -> HostCallable:
+    call, name = function.call, f"{function.module}_{function.name}"
+
     def timed(guest: Any, *args: int) -> int | None:
-        start = time.thread_time_ns()
-        try:
-            return call(guest, *args)
-        finally:
-            excused = min(time.thread_time_ns() - start, guest.host_ns)
-            guest.host_ns -= excused
-            engine.excluded_ns += excused
+        start = engine.start_clock()
+        result = call(guest, *args)
+        engine.charge_host(guest, name, time.thread_time_ns() - start)
+        return result
 
     return timed

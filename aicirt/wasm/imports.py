@@ -22,7 +22,7 @@ def host_functions(calls: Mapping[str, HostCallable], timed: Collection[str] = (
     """Our part of WASI, and module ``aici`` from `calls`: one callable per name of aici.h.
 
     A callable takes (instance, *unsigned ints) and returns an int, or None if the import has
-    no result. The CPU time of those in `timed` is the host's: guests do not pay for it.
+    no result. Those in `timed` may take long: see `HostFunction`.
     Raises `RuntimeFailure` if a name is missing or unknown.
     """
     if calls.keys() != IMPORTS.keys():

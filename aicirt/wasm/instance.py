@@ -81,7 +81,8 @@ class Instance:
         self.failed = False
         #: the unfinished asynchronous call, if any
         self.fiber: Fiber | None = None
-        #: name, CPU limit and CPU use of the present call, and what host functions may still use
+        #: name, CPU limit and CPU use of the present call, and what slow host functions may still use on
+        #: top; below 0 by what they have used of the guest's own
         self.callback = ""
         self.limit_ns = 0
         self.used_ns = 0
@@ -238,7 +239,7 @@ class Instance:
         self.callback = program.callbacks[export]
         self.limit_ns = program.limit_ns[export]
         self.used_ns = 0
-        self.host_ns = program.host_ns
+        self.host_ns = 0  # what is called like this is waited for: none of the host's time is free
         engine.clock_start = -1
         engine.running = self
         words = engine.words

@@ -32,10 +32,11 @@ class Limits:
     pre_ms: float = 1.0
     #: runs beside the forward pass, which takes about this long
     mid_ms: float = 20.0
+    #: what slow host functions (tokenize) may take in one `aici_mid_process` besides, which cannot be
+    #: interrupted. In the other callbacks their time is the guest's: everybody waits for it there
+    mid_host_ms: float = 20.0
     #: on the critical path between two forward passes
     post_ms: float = 1.0
-    #: time of slow host functions (tokenize) in one call that is not counted as the guest's
-    host_ms: float = 1000.0
     #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted apart
     shared_bytes: int = 256 << 20
 

@@ -73,7 +73,8 @@ class Program:
         }
         #: CPU time of a call in ns, by `Export`
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)
-        self.host_ns = int(limits.host_ms * 1e6)
+        #: CPU time of slow host functions in a call that is not counted as the guest's, by `Export`
+        self.host_ns = tuple(int(limits.mid_host_ms * 1e6) if e == Export.MID else 0 for e in Export)
         #: pages (offset, bytes) of a fresh memory that are not zero; found at the first snapshot
         self.initial_runs: list[tuple[int, int]] | None = None
         pre = ctypes.c_void_p()

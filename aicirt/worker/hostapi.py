@@ -110,7 +110,7 @@ def _name(instance: Instance, name: int, length: int) -> bytes:
     return instance.read(name, length)
 
 
-#: the imports by name; the tokenizer's work is ours, guests do not pay for it
+#: the imports by name; the tokenizer is the one that may take long
 CALLS: dict[str, HostCallable] = {
     "read": read,
     "vocabulary": vocabulary,

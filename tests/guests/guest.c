@@ -45,6 +45,12 @@ static void common(const char *callback) {
     if (is(name)) number += deep(1);
     snprintf(name, sizeof name, "%s_exit", callback);
     if (is(name)) exit((int)number);
+    snprintf(name, sizeof name, "%s_tokenize", callback);
+    if (is(name)) {
+        static char text[4096];
+        memset(text, 'x', sizeof text);
+        for (int i = 0; i < number; i++) aici_tokenize(text, sizeof text);
+    }
 }
 
 AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -73,30 +74,81 @@ def test_a_runaway_ends_soon_beside_busy_processes(make: Make, busy: None) -> No
     assert 1 <= caught.value.detail["used_ms"] < 10
 
 
-def test_time_that_the_host_needs_is_not_the_guests(engine: Engine, ticker: Ticker) -> None:
+def busy_call(ms: float) -> Callable[[Instance], int]:
     def work(_guest: Instance) -> int:
-        end = time.thread_time() + 0.008
+        end = time.thread_time() + ms / 1000
         while time.thread_time() < end:
             pass
         return 0
 
-    imports = '(import "test" "work" (func $work (result i32)))'
-    code = """(local.set $i (i32.const 3)) (loop $l (drop (call $work))
-      (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1))))) (i32.const 0)"""
-    for timed, ends in ((False, True), (True, False)):
-        linker = Linker(engine, [HostFunction("test", "work", FuncType((), ("i32",)), work, timed)])
-        program = Program.compile(linker, controller(PRE.format(code), imports=imports))
-        for run in (lambda g: g.call(Export.PRE), lambda g: Fiber(g, Export.PRE, limit_ms=1).run()):
-            guest = Instance(program)
-            with ticker:
-                if ends:
-                    with pytest.raises(TimeLimitError):
-                        run(guest)
-                else:
-                    run(guest)
-            guest.close()
-        program.close()
-        linker.close()
+    return work
+
+
+@pytest.fixture
+def make_caller() -> Iterator[Callable[..., Instance]]:
+    """A guest whose callback makes `count` calls of a host function that takes `ms` each."""
+    parts: list[Any] = []
+
+    def make(limits: Limits, export: str, ms: float, count: int, *, timed: bool = True) -> Instance:
+        engine = Engine(limits)
+        ticker = Ticker(engine)
+        ticker.arm()
+        function = HostFunction("test", "work", FuncType((), ("i32",)), busy_call(ms), timed)
+        linker = Linker(engine, [function])
+        body = f"""(func (export "{export}") (result i32) (local $i i32)
+          (local.set $i (i32.const {count})) (loop $l (drop (call $work))
+          (br_if $l (local.tee $i (i32.sub (local.get $i) (i32.const 1))))) (i32.const 0))"""
+        imports = '(import "test" "work" (func $work (result i32)))'
+        mid = {"mid": ""} if export == "aici_mid_process" else {}
+        program = Program.compile(linker, controller(body, imports=imports, **mid))
+        guest = Instance(program)
+        parts.extend((engine, ticker, linker, program, guest))
+        return guest
+
+    yield make
+    for part in reversed(parts):
+        part.close()
+
+
+MakeCaller = Callable[..., Instance]
+CRITICAL = {"aici_pre_process": Export.PRE, "aici_post_process": Export.POST}
+
+
+@pytest.mark.parametrize("export", CRITICAL)
+@pytest.mark.parametrize("count", [1, 3])
+def test_on_the_critical_path_the_hosts_time_is_the_guests(
+    make_caller: MakeCaller, export: str, count: int
+) -> None:
+    """Also if the guest returns before anything looks at the clock."""
+    guest = make_caller(Limits(pre_ms=2, post_ms=2, mid_host_ms=1000), export, 8, count)
+    with pytest.raises(TimeLimitError, match=r"of it in host functions, the limit is 2 ms") as caught:
+        guest.call(CRITICAL[export])
+    assert caught.value.detail["used_ms"] >= 8
+
+
+def test_time_in_host_functions_is_counted_together(make_caller: MakeCaller) -> None:
+    guest = make_caller(Limits(pre_ms=10), "aici_pre_process", 0.5, 1000)
+    start = time.thread_time()
+    with pytest.raises(TimeLimitError):
+        guest.call(Export.PRE)
+    assert time.thread_time() - start < 0.2
+
+
+def test_the_hosts_time_has_its_own_limit_in_mid_process(make_caller: MakeCaller) -> None:
+    limits = Limits(mid_ms=2, mid_host_ms=200)
+    assert Fiber(make_caller(limits, "aici_mid_process", 8, 5), Export.MID).run() == 0
+    guest = make_caller(Limits(mid_ms=2, mid_host_ms=20), "aici_mid_process", 8, 1000)
+    start = time.thread_time()
+    with pytest.raises(TimeLimitError, match=r"in test_work, the limit is 20 ms") as caught:
+        Fiber(guest, Export.MID).run()
+    assert caught.value.detail["used_ms"] >= 20
+    assert time.thread_time() - start < 0.2
+
+
+def test_other_host_functions_are_the_guests_time(make_caller: MakeCaller) -> None:
+    guest = make_caller(Limits(mid_ms=2), "aici_mid_process", 8, 3, timed=False)
+    with pytest.raises(TimeLimitError):
+        Fiber(guest, Export.MID).run()
 
 
 def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) -> None:
@@ -118,30 +170,6 @@ def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) 
         guest.close()
     program.close()
     linker.close()
-
-
-def test_time_that_the_host_gives_is_bounded() -> None:
-    def work(_guest: Instance) -> int:
-        end = time.thread_time() + 0.002
-        while time.thread_time() < end:
-            pass
-        return 0
-
-    engine = Engine(Limits(pre_ms=1, host_ms=30))
-    ticker = Ticker(engine)
-    linker = Linker(engine, [HostFunction("test", "work", FuncType((), ("i32",)), work, True)])
-    imports = '(import "test" "work" (func $work (result i32)))'
-    code = "(loop $l (drop (call $work)) (br $l)) (i32.const 0)"
-    program = Program.compile(linker, controller(PRE.format(code), imports=imports))
-    for run in (lambda g: g.call(Export.PRE), lambda g: Fiber(g, Export.PRE).run()):
-        guest = Instance(program)
-        start = time.thread_time()
-        with ticker, pytest.raises(TimeLimitError):
-            run(guest)
-        assert 0.025 < time.thread_time() - start < 0.2
-        guest.close()
-    for part in (program, linker, ticker, engine):
-        part.close()
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,13 @@ def test_any_bytes_can_be_tokenized(player: Player) -> None:
     assert player.logs[seq] == "tokenized into 2: 257 255\na zero byte cannot be spelled\n"
 
 
+@pytest.mark.parametrize("mode", ["init_tokenize 10", "prompt_tokenize 10", "mid_tokenize 1"])
+def test_text_may_be_tokenized_where_nobody_waits(player: Player, mode: str) -> None:
+    seq = player.start(mode)
+    player.mid(seq)
+    assert player.mid(seq, 1).verb == Verb.SAMPLE
+
+
 def test_a_plain_c_program_finds_no_files(player: Player) -> None:
     seq = player.start("fopen")
     player.mid(seq)
