@@ -1,6 +1,7 @@
 #include "text_list.hpp"
 
 #include "aici/json.hpp"
+#include "aici/lines.hpp"
 
 namespace {
 
@@ -19,11 +20,7 @@ std::vector<std::string> read_json(std::string_view argument) {
 
 std::vector<std::string> read_text_list(std::string_view argument) {
   if (argument.starts_with('[')) return read_json(argument);
-  std::vector<std::string> lines;
-  while (!argument.empty()) {
-    const std::string_view line = argument.substr(0, argument.find('\n'));
-    argument.remove_prefix(line.size() == argument.size() ? line.size() : line.size() + 1);
-    if (!line.empty()) lines.emplace_back(line);
-  }
-  return lines;
+  std::vector<std::string> texts = aici::lines(argument);
+  std::erase(texts, std::string());
+  return texts;
 }

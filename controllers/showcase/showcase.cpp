@@ -36,8 +36,7 @@ class Showcase : public aici::Controller {
   // On the critical path: what came, and whether to go on.
   aici::PostResult post_process(std::span<const aici::TokenId> tokens) {
     const aici::Step& step = aici::step();
-    std::string text;
-    for (aici::TokenId token : tokens) text += aici::vocabulary().token(token);
+    const std::string text = aici::vocabulary().text(tokens);
     if (step.sampled())
       say("post_process: sampled \"%s\", log-probability %.2f; the row allowed %.2f of all", text.c_str(),
           static_cast<double>(step.logprob()), static_cast<double>(step.allowed_mass()));

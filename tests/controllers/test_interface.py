@@ -146,6 +146,24 @@ def test_host_functions(start: Callable[..., Guest]) -> None:
     ]
 
 
+def test_text_of_tokens(start: Callable[..., Guest]) -> None:
+    guest = start("pre go", "mid text 3 0 4 2 1 6 8 3", "mid text", "mid any")
+    guest.take_log()
+    guest.step()
+    assert guest.take_log().split("\n")[1:-1] == ["text=ababab", "text="], "special tokens have no text"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [("a", "[a]"), ("a/", "[a]"), ("a/b", "[a][b]"), ("/", "[]"), ("a//b//", "[a][][b][]"), ("/a", "[][a]")],
+)
+def test_lines(start: Callable[..., Guest], text: str, lines: str) -> None:
+    guest = start("pre go", f"mid lines {text}", "mid any")
+    guest.take_log()
+    guest.step()
+    assert guest.take_log().split("\n")[1] == lines
+
+
 def test_failures(start: Callable[..., Guest]) -> None:
     with pytest.raises(ControllerFailed, match="because"):
         start("pre go", "mid fail because").step()

@@ -28,6 +28,13 @@ std::optional<TokenId> Vocabulary::special_token(SpecialToken which) const {
   return id;
 }
 
+std::string Vocabulary::text(std::span<const TokenId> tokens) const {
+  std::string text;
+  for (TokenId each : tokens)
+    if (!is_special(each)) text.append(token(each));
+  return text;
+}
+
 const Vocabulary& vocabulary() {
   static constinit Vocabulary mapped(nullptr);
   static constinit bool ready = false;

@@ -1,5 +1,6 @@
 // A controller that does what its argument says: lines of "<callback> <what> <words>". Each callback obeys
 // its next lines up to the first that gives a result, and prints what it sees.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -109,7 +110,7 @@ class Script : public aici::Controller {
     return {callback, "stop"};
   }
 
-  bool act(const Words& words) {
+  bool act(Words& words) {
     const std::string& what = words[1];
     if (what == "get") {
       const auto variable = aici::get_variable(words[2]);
@@ -123,6 +124,14 @@ class Script : public aici::Controller {
       std::printf("%d\n", aici::set_variable_if(words[2], words[3], number(words[4])));
     } else if (what == "tokenize") {
       show("tokenized", aici::tokenize(words[2]));
+      std::printf("\n");
+    } else if (what == "text") {
+      std::vector<aici::TokenId> tokens;
+      for (std::size_t i = 2; i < words.size(); i++) tokens.push_back(number(words[i]));
+      std::printf("text=%s\n", aici::vocabulary().text(tokens).c_str());
+    } else if (what == "lines") {
+      std::replace(words[2].begin(), words[2].end(), '/', '\n');
+      for (const std::string& line : aici::lines(words[2])) std::printf("[%s]", line.c_str());
       std::printf("\n");
     } else if (what == "can") {
       std::printf("%u\n", aici::capability(static_cast<aici::Capability>(number(words[2]))));

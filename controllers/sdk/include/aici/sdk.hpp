@@ -1,7 +1,7 @@
 // sdk.hpp - all of the SDK's layers.
 //
 //   controller.hpp             the controller interface, and what its callbacks return
-//   host.hpp, step.hpp         what the host does and tells
+//   host.hpp, step.hpp         what the host does and tells; lines.hpp: the lines of an argument
 //   vocabulary.hpp             the tokens; token_set.hpp: sets of them
 //   recognizer.hpp             constraints on text as a stack of states; bias.hpp: the tokens they allow
 //   functional.hpp             constraints as pure functions; signature.hpp: what makes them fast
@@ -17,6 +17,7 @@
 #include "aici/controller.hpp"
 #include "aici/functional.hpp"
 #include "aici/host.hpp"
+#include "aici/lines.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/recognizer_controller.hpp"
 #include "aici/signature.hpp"

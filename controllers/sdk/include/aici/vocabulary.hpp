@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "aici/signature.hpp"
@@ -56,6 +57,8 @@ class Vocabulary {
     const std::uint32_t* offsets = section<std::uint32_t>(header().token_offsets);
     return {image_ + header().token_bytes + offsets[token], offsets[token + 1] - offsets[token]};
   }
+  /// The text of tokens one after the other. Special ones have none.
+  std::string text(std::span<const TokenId> tokens) const;
   bool is_special(TokenId token) const { return flags(token) & 1; }
   bool is_eos(TokenId token) const { return flags(token) & 2; }
 
