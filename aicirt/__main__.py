@@ -12,11 +12,16 @@ from pathlib import Path
 
 from aicirt.config import WorkerConfig
 from aicirt.errors import AiciError
+from aicirt.limit import describe
 from aicirt.modules.store import ModuleStore
+from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.supervisor.server import Supervisor
 from aicirt.supervisor.workers import default_worker_count
+from aicirt.wasm.limits import Limits
 
 _EPILOG = """\
+{limits}
+
 Clients find the daemon by its socket: Runtime(socket=PATH), or AICI_SOCKET=PATH in the environment.
 An engine without that starts its own, so a daemon is for what shall outlive an engine, or serve several.
 
@@ -25,6 +30,15 @@ examples:
   AICI_SOCKET=/run/user/1000/aici.sock aici run yesno --prompt "Is the sky blue?"
   {prog} --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
 """
+_LIMITS = """\
+limits (each can be set: --limit NAME=NUMBER), and what happens beyond them; a word such as time_limit is the
+code of the error that ends the sequence:
+"""
+_GROUPS = {
+    "of a controller (times are its own CPU time, in each callback)": Limits,
+    "of a request: a sequence and its forks": RequestLimits,
+    "of a worker process": WorkerSettings,
+}
 
 
 def default_socket() -> Path:
@@ -33,6 +47,20 @@ def default_socket() -> Path:
         return Path(path)
     base = os.environ.get("XDG_RUNTIME_DIR")
     return Path(base, "aici", "aicirt.sock") if base else Path(f"/tmp/aici-{os.getuid()}", "aicirt.sock")
+
+
+def limits_help() -> str:
+    """Every limit: its name, its default, what happens beyond it."""
+    groups = [
+        "\n".join(
+            [
+                f"  {title}:",
+                *(f"    {name:<20} {amount:<27} {beyond}" for name, amount, beyond in describe(limits)),
+            ]
+        )
+        for title, limits in _GROUPS.items()
+    ]
+    return _LIMITS + "\n".join(groups)
 
 
 def _limit(text: str) -> tuple[str, float]:
@@ -48,7 +76,7 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Runs AICI controllers for inference engines on this machine.",
-        epilog=_EPILOG.format(prog=prog),
+        epilog=_EPILOG.format(prog=prog, limits=limits_help()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -64,7 +92,12 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         "--store", type=Path, default=None, help="folder of uploaded modules (default: the user's cache)"
     )
     parser.add_argument(
-        "--limit", type=_limit, action="append", default=[], metavar="NAME=NUMBER", help="replaces one limit"
+        "--limit",
+        type=_limit,
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="sets a limit; they are listed below",
     )
     parser.add_argument(
         "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
@@ -87,7 +120,7 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         parser.error(str(error))
     if args.socket == default_socket():
         args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    store = ModuleStore(args.store) if args.store else ModuleStore()
+    store = ModuleStore(args.store, limits=config.limits)
 
     async def serve() -> None:
         supervisor = Supervisor(args.socket, store, config, args.workers)

@@ -21,14 +21,17 @@ class WorkerConfig:
 
     @classmethod
     def with_overrides(cls, overrides: Mapping[str, float]) -> WorkerConfig:
-        """The defaults with some limits replaced by name. Raises ValueError for an unknown name."""
+        """The defaults with some limits replaced by name.
+
+        Raises ValueError for an unknown name, and for what is no amount of that limit.
+        """
         default = cls()
         parts: dict[str, Any] = {part.name: getattr(default, part.name) for part in fields(cls)}
         for name, value in overrides.items():
             for group, part in parts.items():
                 kinds = {limit.name: type(getattr(part, limit.name)) for limit in fields(part)}
                 if name in kinds:
-                    parts[group] = replace(part, **{name: kinds[name](value)})
+                    parts[group] = replace(part, **{name: _amount(name, value, kinds[name])})
                     break
             else:
                 known = sorted(limit.name for part in parts.values() for limit in fields(part))
@@ -46,3 +49,11 @@ class WorkerConfig:
         return cls(
             Limits(**data["limits"]), RequestLimits(**data["request"]), WorkerSettings(**data["worker"])
         )
+
+
+def _amount(name: str, value: float, kind: type[int] | type[float]) -> int | float:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} is {value:g}; it must be 0 or a positive number")
+    if kind is int and value != int(value):
+        raise ValueError(f"{name} is {value:g}; it must be a whole number")
+    return kind(value)

@@ -7,37 +7,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aicirt.limit import limit
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
     """What one request (a sequence and all its forks) may use in a worker."""
 
     #: live sequences that a controller may fork into; the original system allowed 16
-    max_forks: int = 16
+    max_forks: int = limit(16, "sequences", "fork_limit")
     #: late steps in a row before a sequence is ended: 10 x 20 ms is half the time of a slow token
-    max_late_steps: int = 10
+    max_late_steps: int = limit(
+        10, "steps in a row", "late; time_limit if it has used all of its time in them"
+    )
     #: wall-clock time after which a step is answered with what is ready, milliseconds; well above
     #: mid_ms, since the rows of one step share a core
-    step_deadline_ms: int = 100
+    step_deadline_ms: int = limit(100, "ms on the clock", "sequences that are not ready are late")
     #: wall-clock time that an engine that has its logits waits for the rest of a step's rows once some
     #: are there, milliseconds: whoever is slower sits this step out, and nobody else waits for it
-    step_grace_ms: int = 1
+    step_grace_ms: int = limit(1, "ms on the clock", "late, if the engine waits and others are ready")
     #: rounds that all sequences of a request may stay suspended before it is a deadlock
-    max_suspended_steps: int = 1000
+    max_suspended_steps: int = limit(1000, "steps in a row", "deadlock, if all sequences are suspended")
     #: tokens of one splice; longer forced text goes in several steps
-    max_ff_tokens: int = 4096
+    max_ff_tokens: int = limit(4096, "tokens", "result")
     #: log text per sequence that is kept between two steps
-    log_bytes: int = 64 << 10
+    log_bytes: int = limit(64 << 10, "bytes a step", "the rest is dropped, and the log says so")
     #: shared variables: number, length of a name, bytes of all names and values together
-    max_variables: int = 1024
-    max_variable_name: int = 256
-    max_variable_bytes: int = 1 << 20
+    max_variables: int = limit(1024, "variables", "variable_limit")
+    max_variable_name: int = limit(256, "bytes", "result")
+    max_variable_bytes: int = limit(1 << 20, "bytes", "variable_limit")
     #: the largest top_k that is answered
-    max_top_k: int = 64
+    max_top_k: int = limit(64, "tokens", "no more are told with their log-probabilities")
     #: tokens of a prompt
-    max_prompt_tokens: int = 4 << 20
+    max_prompt_tokens: int = limit(4 << 20, "tokens", "the sequence does not start")
     #: bytes that one call of tokenize may take: the worst text needs about 5 us a byte
-    max_tokenize_bytes: int = 16 << 10
+    max_tokenize_bytes: int = limit(16 << 10, "bytes", "result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +49,15 @@ class WorkerSettings:
     """What a worker process may keep."""
 
     #: bytes of memoised init snapshots, all controllers together
-    snapshot_bytes: int = 256 << 20
+    snapshot_bytes: int = limit(256 << 20, "bytes", "the least recently used one is made again if need be")
     #: how many of them: each is a file descriptor
-    max_templates: int = 256
+    max_templates: int = limit(256, "snapshots", "the least recently used one is made again if need be")
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB
-    max_sequences: int = 4096
+    max_sequences: int = limit(4096, "sequences", "further ones do not start")
     #: messages waiting for a client that does not read; then it is dropped
-    max_outbox: int = 1024
+    max_outbox: int = limit(1024, "messages", "the client is dropped")
     #: a worker that does not answer a ping for this long is killed and replaced
-    silence_seconds: int = 10
+    silence_seconds: int = limit(10, "s", "the worker is killed and replaced")
 
 
 #: how often a waiter looks whether its peer lives; deaths are reported within 100 ms

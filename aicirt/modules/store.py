@@ -13,6 +13,7 @@ from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_c
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, move_whole, private_directory, write_whole
 from aicirt.modules.tags import Tags, is_module_id
+from aicirt.wasm.check import CHECKED
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.limits import Limits
 from aicirt.wasm.rewrite import REWRITER_VERSION
@@ -26,9 +27,9 @@ def default_directory() -> Path:
 class ModuleStore:
     """``modules/<id>.wasm``, which may be shared, and ``compiled/``, which must be private.
 
-    A compiled artifact belongs to one wasmtime version, configuration, rewriter and CPU; its
-    name says which, and a description beside it has its SHA-256. Whatever does not fit is
-    compiled anew.
+    A compiled artifact belongs to one wasmtime version, configuration, rewriter and CPU, and to the
+    limits that its module was checked against; its name says which, and a description beside it has
+    its SHA-256. Whatever does not fit is checked and compiled anew.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class ModuleStore:
         self._modules.mkdir(parents=True, exist_ok=True)
         self._limits = limits or Limits()
         self._cost = cost or CompileLimits()
-        self._key = f"{REWRITER_VERSION}-{code_key()}"
+        self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
         self.tags = Tags(root)
 
     # -- adding ------------------------------------------------------------------------------
@@ -186,3 +187,9 @@ class ModuleStore:
     def _with_tags(self, info: ModuleInfo) -> ModuleInfo:
         info.tags = [tag.name for tag in self.tags.list() if tag.module == info.id]
         return info
+
+
+def _key(limits: Limits) -> str:
+    """Modules checked against other limits than the usual ones have artifacts of their own."""
+    checked, usual = ([getattr(some, name) for name in CHECKED] for some in (limits, Limits()))
+    return "" if checked == usual else "-" + hashlib.sha256(repr(checked).encode()).hexdigest()[:8]

@@ -49,6 +49,10 @@ class ModuleReport:
             raise ModuleError(f"the module is refused: {self.reasons[0]}{more}", reasons=self.reasons)
 
 
+#: the limits that `check` looks at
+CHECKED = ("memory_bytes", "table_elements", "mutable_globals", "items", "tables", "module_bytes")
+
+
 def check(wasm: bytes, limits: Limits | None = None) -> ModuleReport:
     """Look at a module without compiling it. Never raises."""
     limits = limits or Limits()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aicirt.limit import limit
+
 #: bytes of a WebAssembly page, the unit of memory.grow
 WASM_PAGE = 65536
 
@@ -14,31 +16,33 @@ class Limits:
 
     #: linear memory without shared mappings. A regex at 262 k tokens needs about 1 MiB; a
     #: script interpreter 1-16 MiB. Memory is only paid for when touched.
-    memory_bytes: int = 64 << 20
+    memory_bytes: int = limit(
+        64 << 20, "bytes", "memory.grow fails; if the controller then traps, memory_limit"
+    )
     #: entries of all tables: one per function whose address is taken; large programs have 10 k
-    table_elements: int = 20_000
+    table_elements: int = limit(20_000, "entries", "table.grow fails")
     #: mutable globals: C has one, AssemblyScript 14; each takes a microsecond of every clone
-    mutable_globals: int = 200
+    mutable_globals: int = limit(200, "globals", "the module is refused")
     #: globals, exports and imports of each kind; compilers make tens, and loading, instantiating
     #: and describing a module takes microseconds for each
-    items: int = 5_000
+    items: int = limit(5_000, "of each kind", "the module is refused (globals, imports, exports)")
     #: tables: one of functions, one of exceptions or references
-    tables: int = 4
+    tables: int = limit(4, "tables", "the module is refused")
     #: a module's file. An interpreter is 1 MB; compiling costs about 1.3 s per MB
-    module_bytes: int = 16 << 20
+    module_bytes: int = limit(16 << 20, "bytes", "the module is refused")
     #: `aici_init`, `aici_init_prompt` and the start functions: may build large tables
-    init_ms: float = 1000.0
+    init_ms: float = limit(1000.0, "ms", "time_limit")
     #: on the critical path between two forward passes
-    pre_ms: float = 1.0
+    pre_ms: float = limit(1.0, "ms", "time_limit")
     #: runs beside the forward pass, which takes about this long
-    mid_ms: float = 20.0
+    mid_ms: float = limit(20.0, "ms a step", "the sequence is late, see max_late_steps")
     #: what slow host functions (tokenize) may take in one `aici_mid_process` besides, which cannot be
     #: interrupted. In the other callbacks their time is the guest's: everybody waits for it there
-    mid_host_ms: float = 20.0
+    mid_host_ms: float = limit(20.0, "ms of tokenize a step", "time_limit")
     #: on the critical path between two forward passes
-    post_ms: float = 1.0
+    post_ms: float = limit(1.0, "ms", "time_limit")
     #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted apart
-    shared_bytes: int = 256 << 20
+    shared_bytes: int = limit(256 << 20, "bytes", "memory_limit (the vocabulary, which all share)")
 
 
 #: Stack of Wasm code. wasmtime's default; a thread needs this much and `STACK_MARGIN` more.

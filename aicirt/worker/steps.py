@@ -13,6 +13,7 @@ from aicirt.errors import (
     LateError,
     ProtocolError,
     RuntimeFailure,
+    TimeLimitError,
     UnknownSequenceError,
 )
 from aicirt.ipc.messages import MID, PRE, Bare, Mid, Pre, StepInput, StepRequest
@@ -238,6 +239,8 @@ class StepWork:
             self._results.append(Bare(seq.id, STOP))
             self._end(seq, None)
             return
+        if isinstance(error, TimeLimitError):
+            error = TimeLimitError(f"{error.message}: {_time_allowed(seq)}", **error.detail)
         failure = error if isinstance(error, AiciError) else RuntimeFailure(f"mid_process failed: {error!r}")
         self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))
 
@@ -274,10 +277,10 @@ class StepWork:
             self._results.append(Bare(seq.id, LATE))
             return
         error = LateError(
-            f"mid_process was not ready in {seq.late_steps} steps in a row "
-            f"(used {seq.instance.used_ns / 1e6:.0f} ms of CPU time); {allowed} are allowed",
+            f"aici_mid_process was not ready in {seq.late_steps} steps in a row, in which it used "
+            f"{seq.instance.used_ns / 1e6:.0f} ms of CPU time: {_time_allowed(seq)}",
             limit=allowed,
-            callback="mid_process",
+            callback="aici_mid_process",
         )
         self._results.append(Bare(seq.id, ERROR, self._end(seq, error)))
 
@@ -336,6 +339,15 @@ def _sliced(seq: Sequence) -> None:
     ):
         step._late(seq, had_its_time=True)
         step._send_if_done()
+
+
+def _time_allowed(seq: Sequence) -> str:
+    """How the time of a mid_process adds up."""
+    each, late = seq.instance.engine.limits.mid_ms, seq.request.limits.max_late_steps
+    return (
+        f"it has {each:g} ms in its step, and in each of the {late} in a row that it may be late "
+        "(mid_ms, max_late_steps)"
+    )
 
 
 def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:

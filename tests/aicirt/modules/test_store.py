@@ -51,6 +51,26 @@ def test_a_module_is_compiled_once(
     assert store.list() == [info]
 
 
+def test_other_limits_judge_anew(store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = store.add(_module())
+    strict = ModuleStore(tmp_path / "cache", limits=Limits(memory_bytes=0))
+    with pytest.raises(ModuleError, match="more than the limit of 0"):
+        strict.add(_module())
+    with pytest.raises(ModuleError, match="more than the limit of 0"):
+        strict.get(info.id)
+    assert strict.list() == [] and store.list() == [info]
+    wide = ModuleStore(tmp_path / "cache", limits=Limits(items=10_000))
+    assert wide.add(_module()) == info
+    for path in (wide, store):
+        assert is_private_file(path.artifact_path(info.id))
+
+    def fail(*_args: object) -> None:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(store_module, "compile_in_child", fail)
+    assert ModuleStore(tmp_path / "cache", limits=Limits(mid_ms=5)).add(_module()) == info
+
+
 def test_artifacts_load(store: ModuleStore) -> None:
     info = store.add(_module())
     engine = Engine()

@@ -142,6 +142,7 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
     error = result.mid[bad].error
     assert error is not None and error.code in ("late", "time_limit") and "mid_process" in str(error)
     assert error.code == "late" or error.detail["used_ms"] >= 220, "20 ms in each of 11 steps"
+    assert "it has 20 ms in its step, and in each of the 10 in a row that it may be late" in str(error)
 
 
 def test_nobody_waits_for_a_slow_mid_process(player: Player) -> None:
