@@ -44,8 +44,10 @@ class Held:
 class WorkerLink:
     """Segment, doorbells and rows shared with one worker process."""
 
-    def __init__(self, index: int, generation: int, pid: int, bell: str, layout: Layout) -> None:
+    def __init__(self, number: int, index: int, generation: int, pid: int, bell: str, layout: Layout) -> None:
         """Raises WorkerDiedError if the process is gone, SpaceError if memory is short."""
+        #: no other live link of this client has it
+        self.number = number
         self.index = index
         self.generation = generation
         self.pid = pid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,19 @@ from aicirt.errors import (
     error_from_wire,
 )
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import CLONE, CLONED, FREE, START, STARTED, STEP, Clone, Free, Start, StepRequest
+from aicirt.ipc.messages import (
+    CLONE,
+    CLONED,
+    FREE,
+    LINK_NUMBERS,
+    START,
+    STARTED,
+    STEP,
+    Clone,
+    Free,
+    Start,
+    StepRequest,
+)
 from aicirt.ipc.spin import ANSWER_SECONDS
 from aicirt.modules.info import ModuleInfo
 from pyaici.capabilities import ALL, Capabilities
@@ -86,7 +98,7 @@ class Runtime:
         self._rows = num_rows, num_dense
         self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
         self._links: dict[tuple[int, int], WorkerLink] = {}
-        self._link_numbers = itertools.count()
+        self._link_numbers: Iterator[int] = itertools.cycle(range(LINK_NUMBERS))
         #: live sequences and where they are
         self._live: dict[int, WorkerLink] = {}
         self._ids = itertools.count(1)
@@ -332,13 +344,13 @@ class Runtime:
         vocabulary, size = self._require_vocabulary()
         num_rows, num_dense = self._rows
         layout = Layout(size, num_rows=num_rows, num_dense=num_dense)
-        link = WorkerLink(*key, placed["pid"], placed["bell"], layout)
+        link = WorkerLink(self._link_number(), *key, placed["pid"], placed["bell"], layout)
         try:
             self._control.call(
                 "attach",
                 worker=key[0],
                 generation=key[1],
-                link=next(self._link_numbers) & 0x7F,
+                link=link.number,
                 segment=link.segment.name,
                 bell=link.bell.name,
                 layout=layout.to_wire(),
@@ -350,6 +362,17 @@ class Runtime:
             raise
         self._links[key] = link
         return link
+
+    def _link_number(self) -> int:
+        """One that no live link has, as it is a part of the numbers of the children that are forked there."""
+        used = {link.number for link in self._links.values()}
+        for number in itertools.islice(self._link_numbers, LINK_NUMBERS):
+            if number not in used:
+                return number
+        raise RuntimeFailure(
+            f"this client has sequences in {len(used)} workers, which is the most: free those whose worker "
+            "has ended"
+        )
 
     def _close_links(self) -> None:
         for link in self._links.values():

@@ -17,6 +17,8 @@ from aicirt.errors import ProtocolError
 
 #: raised when a message changes incompatibly; both sides compare it when they meet
 PROTOCOL_VERSION = 1
+#: how many links of one client can be told apart by the numbers of the children that workers fork
+LINK_NUMBERS = 128
 
 # -- data plane: client -> worker ---------------------------------------------------------
 

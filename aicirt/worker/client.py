@@ -11,7 +11,7 @@ from aicirt.errors import AiciError, ProtocolError
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import NOTICE, Notice, decode, encode
+from aicirt.ipc.messages import LINK_NUMBERS, NOTICE, Notice, decode, encode
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.rows import RowPool
 from aicirt.ipc.segment import Segment
@@ -39,6 +39,8 @@ class Client:
         max_outbox: int,
     ) -> None:
         """Raises ProtocolError if the segment is not as the layout says."""
+        if not 0 <= link < LINK_NUMBERS:
+            raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
         if layout.vocab_size != vocabulary.vocab_size:
             raise ProtocolError(
                 f"a segment for {layout.vocab_size} tokens, but the vocabulary has {vocabulary.vocab_size}"
@@ -60,7 +62,7 @@ class Client:
         self._outbox: deque[tuple[bytes, bool]] = deque()
         self._max_outbox = max_outbox
         self._children = itertools.count(1)
-        self._child_prefix = _CHILD_BIT | (link & 0x7F) << 24
+        self._child_prefix = _CHILD_BIT | link << 24
 
     @property
     def from_client(self) -> Ring:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from aicirt.errors import UnknownSequenceError
+from aicirt.errors import ProtocolError, RuntimeFailure, UnknownSequenceError
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 
@@ -81,3 +82,42 @@ def test_rings_that_nobody_waited_for_cost_nothing_later(player: Player) -> None
     while link.bell.wait(0.1):
         pass
     assert not link.bell.rung
+
+
+@pytest.fixture
+def two_workers(guest_wasm: Path) -> Iterator[Player]:
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield Player(runtime)
+
+
+def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> None:
+    """Also when the numbers of links have come round to one that is still in use."""
+    player = two_workers
+    player.runtime._link_numbers = itertools.chain([5], itertools.cycle([5, 6]))
+    parents = [player.start("fork 3") for _ in range(2)]
+    player.step(*parents)
+    verdicts = player.runtime.begin_step([StepInput(seq, tokens=[1]) for seq in parents]).wait_pre()
+    assert {link.pid for link in player.runtime._links.values()} == {
+        worker["pid"] for worker in player.runtime.health()["workers"]
+    }
+    children = [child for seq in parents for child in verdicts[seq].children]
+    assert len(set(children)) == 4
+    assert {child >> 24 for child in children} == {128 + 5, 128 + 6}
+
+
+def test_no_link_without_a_number_of_its_own(two_workers: Player) -> None:
+    player = two_workers
+    player.runtime._link_numbers = itertools.repeat(5)
+    seq = player.start("ok")
+    with pytest.raises(RuntimeFailure, match="sequences in 1 workers"):
+        player.start("ok")
+    assert player.mid(seq).verb == Verb.SAMPLE
+
+
+def test_a_link_number_out_of_range_is_refused(two_workers: Player) -> None:
+    player = two_workers
+    player.runtime._link_numbers = itertools.repeat(128)
+    with pytest.raises(ProtocolError, match="link 128"):
+        player.start("ok")
