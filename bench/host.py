@@ -34,6 +34,7 @@ from aicirt.ipc.segment import Segment
 from aicirt.supervisor.vocabularies import sealed_file
 from aicirt.vocab.image import build_image
 from aicirt.wasm import Engine, Export, Fiber, Linker, Program, Ticker, host_functions
+from aicirt.worker.building import build_template
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.loop import Worker
@@ -120,12 +121,21 @@ class LocalWorker:
         """The snapshot after `aici_init`. Raises what the controller ends with."""
         outcome: list[Template | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
-        self.worker.templates.make(program, arg.encode(), self.vocabulary, capabilities, outcome.append)
+        build_template(
+            self.worker.agenda,
+            self.worker.limits,
+            program,
+            arg.encode(),
+            self.vocabulary,
+            capabilities,
+            outcome.append,
+        )
         while self.worker.agenda:
             self.worker.agenda.run_slice()
         (found,) = outcome
         if isinstance(found, AiciError):
             raise found
+        self.worker.templates.add(found)
         return found
 
     # -- what a client asks for ----------------------------------------------------------------

@@ -16,7 +16,7 @@ from aicirt.errors import (
     error_from_wire,
 )
 from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.messages import PROTOCOL_VERSION, Call
+from aicirt.ipc.messages import PROTOCOL_VERSION, Call, Reply
 from aicirt.settings import CALL_SECONDS
 
 
@@ -60,7 +60,7 @@ class Control:
                 ) from error
         if message is None:
             raise SupervisorDiedError(f"aicirt at {self._path} closed the connection")
-        if len(message) != 3:
+        if len(message) != len(Reply._fields):
             raise ProtocolError(f"the answer to {name!r} has {len(message)} fields")
         if message[1] is not None:
             raise error_from_wire(message[1])

@@ -196,6 +196,8 @@ class Call(NamedTuple):
     number: int
     name: str
     args: dict[str, Any]
+    #: descriptors that ride along
+    fds: int = 0
 
 
 class Reply(NamedTuple):
@@ -204,6 +206,8 @@ class Reply(NamedTuple):
     number: int
     error: list[Any] | None
     value: Any
+    #: descriptors that ride along
+    fds: int = 0
 
 
 #: the bytes of a message

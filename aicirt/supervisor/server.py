@@ -30,7 +30,7 @@ class Supervisor:
 
     def __init__(self, socket_path: Path, store: ModuleStore, config: WorkerConfig, num_workers: int) -> None:
         self.store = store
-        self.templates = Templates(store)
+        self.templates = Templates(store, config.worker, lambda: self.pool.builder)
         self.vocabularies = Vocabularies()
         self.num_clients = 0
         #: the process that this daemon belonged to has ended
@@ -60,7 +60,7 @@ class Supervisor:
             server = await asyncio.start_unix_server(self._accept, sock=listening)
             if owner_pid is not None:
                 owner_fd = self._watch_owner(owner_pid)
-            await asyncio.gather(*(worker.call("ping", {}) for worker in self.pool.workers))
+            await asyncio.gather(*(worker.call("ping", {}) for worker in self.pool.all))
             _log.info("listening on %s with %d workers", self._path, self._num_workers)
             if ready_fd is not None:
                 os.write(ready_fd, b"ready\n")

@@ -15,8 +15,8 @@ from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
 
 if TYPE_CHECKING:
-    from aicirt.modules.info import ModuleInfo
     from aicirt.supervisor.server import Supervisor
+    from aicirt.supervisor.templates import Built
     from aicirt.supervisor.workers import WorkerProcess
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -56,7 +56,7 @@ class Session:
         """Until the client goes."""
         try:
             while (message := await read_message(self._reader)) is not None:
-                number, name, args = message
+                number, name, args, _ = message
                 task = asyncio.get_running_loop().create_task(self._serve(number, name, args))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -154,17 +154,18 @@ class Session:
         return [info.to_wire() for info in self._supervisor.store.list()]
 
     async def _prepare(self, args: dict[str, Any]) -> None:
-        """Makes sure that the worker where the next sequence will start has the template."""
-        await self._template(self._supervisor.pool.idlest(), args)
+        """Makes sure that the template is built."""
+        await self._build(args)
 
     async def _instantiate(self, args: dict[str, Any]) -> dict[str, Any]:
         """Chooses a worker and makes sure that it has the template."""
-        pool = self._supervisor.pool
+        pool, templates = self._supervisor.pool, self._supervisor.templates
         if gone := args.get("gone"):  # the worker has given a template up for others
-            self._supervisor.templates.forget(pool.find(gone[0], gone[1]), gone[2])
+            templates.forget(pool.find(gone[0], gone[1]), gone[2])
+        built = await self._build(args)
         worker = pool.place()
         worker.bell.ring()  # the client will send it a Start: it is awake then
-        template, info = await self._template(worker, args)
+        template, info = await templates.adopt(worker, built), built.info
         return {
             "worker": worker.index,
             "generation": worker.generation,
@@ -175,13 +176,13 @@ class Session:
             "has_post": info.has_post,
         }
 
-    async def _template(self, worker: WorkerProcess, args: dict[str, Any]) -> tuple[int, ModuleInfo]:
+    async def _build(self, args: dict[str, Any]) -> Built:
         supervisor = self._supervisor
         module = supervisor.store.tags.resolve(args["module"])
         vocabulary = supervisor.vocabularies.get(args["vocabulary"])
         capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
-        return await supervisor.templates.get(
-            worker, module, args["arg"], vocabulary, capabilities[:_MAX_CAPABILITIES], self.owner
+        return await supervisor.templates.build(
+            module, args["arg"], vocabulary, capabilities[:_MAX_CAPABILITIES], self.owner
         )
 
     async def _health(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -194,10 +195,11 @@ class Session:
                 stats = {"error": str(error)}
             return {"index": worker.index, "generation": worker.generation, "pid": worker.pid, **stats}
 
-        workers = await asyncio.gather(*(one(worker) for worker in pool.workers))
+        builder, *workers = await asyncio.gather(*(one(process) for process in (pool.builder, *pool.workers)))
         return {
             "pid": os.getpid(),
-            "workers": list(workers),
+            "builder": builder,
+            "workers": workers,
             "restarts": pool.restarts,
             "clients": self._supervisor.num_clients,
             "modules": len(self._supervisor.store.list()),

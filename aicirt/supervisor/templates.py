@@ -1,60 +1,95 @@
-"""Templates: memoised `aici_init` snapshots, known to the supervisor by what they were made from."""
+"""Templates: memoised `aici_init` snapshots, built once by the builder, adopted by workers that need them."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from aicirt.descriptor import Descriptor
 from aicirt.errors import WorkerDiedError
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.store import ModuleStore
+from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
 from aicirt.supervisor.workers import WorkerProcess
 
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What `aici_init` left. What the builder said of it is only passed on: workers check it."""
+
+    digest: bytes
+    info: ModuleInfo
+    vocabulary: RegisteredVocabulary
+    #: arguments of the call "adopt", and its files
+    call: dict[str, Any]
+    files: list[Descriptor]
+    nbytes: int
+
 
 class Templates:
-    """Asks a worker for a template once per (worker, module, argument, vocabulary, capabilities, owner)."""
+    """Knows what is built, by (module, argument, vocabulary, capabilities, owner), and which worker has it.
 
-    def __init__(self, store: ModuleStore) -> None:
+    The least recently used are given up beyond a number or their bytes; what fails is not kept.
+    """
+
+    def __init__(
+        self, store: ModuleStore, settings: WorkerSettings, builder: Callable[[], WorkerProcess]
+    ) -> None:
+        """`builder` returns the process that runs `aici_init`."""
         self._store = store
-        self._ready: dict[tuple[int, bytes], asyncio.Task[tuple[int, ModuleInfo]]] = {}
+        self._settings = settings
+        self._builder = builder
+        self._built: OrderedDict[bytes, asyncio.Task[Built]] = OrderedDict()
+        #: (generation of the worker, digest) -> number there
+        self._adopted: dict[tuple[int, bytes], asyncio.Task[int]] = {}
         self._known_vocabularies: set[tuple[int, int]] = set()
 
-    async def get(
+    async def build(
         self,
-        worker: WorkerProcess,
         module: str,
         arg: bytes,
         vocabulary: RegisteredVocabulary,
         capabilities: list[list[int]],
         owner: str,
-    ) -> tuple[int, ModuleInfo]:
-        """The template's number in that worker, and its module. Raises what `aici_init` failed with.
+    ) -> Built:
+        """Raises what `aici_init` failed with.
 
-        The module's artifact is checked, and compiled again if need be, when the template is made: later
+        The module's artifact is checked, and compiled again if need be, when the template is built: later
         sequences do not touch it.
         """
-        key = worker.generation, _digest(module, arg, vocabulary.id, capabilities, owner)
-        task = self._ready.get(key)
+        digest = _digest(module, arg, vocabulary.id, capabilities, owner)
+        task = self._built.get(digest)
         if task is None:
-            coroutine = self._make(worker, module, arg, vocabulary, capabilities)
-            task = self._ready[key] = asyncio.get_running_loop().create_task(coroutine)
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if task.done():  # a refused argument is tried again when asked again: failures are not cached
-                self._ready.pop(key, None)
-            raise
+            coroutine = self._build(digest, module, arg, vocabulary, capabilities)
+            task = self._built[digest] = asyncio.get_running_loop().create_task(coroutine)
+            task.add_done_callback(lambda task: self._settle(digest, task))
+        self._built.move_to_end(digest)
+        return await asyncio.shield(task)
+
+    async def adopt(self, worker: WorkerProcess, built: Built) -> int:
+        """The template's number in that worker. Raises WorkerDiedError."""
+        key = worker.generation, built.digest
+        task = self._adopted.get(key)
+        if task is None:
+            task = self._adopted[key] = asyncio.get_running_loop().create_task(self._adopt(worker, built))
+            task.add_done_callback(lambda task: _drop_failed(self._adopted, key, task))
+        return await asyncio.shield(task)
 
     def forget(self, worker: WorkerProcess, number: int | None = None) -> None:
-        """Drops what a dead worker had, or one template that it has evicted."""
-        for key, task in list(self._ready.items()):
-            ours = key[0] == worker.generation
-            gone = number is None or (task.done() and not task.exception() and task.result()[0] == number)
-            if ours and gone:
-                del self._ready[key]
+        """Drops what a dead worker had, or one template that it has given up."""
+        for key, task in list(self._adopted.items()):
+            gone = number is None or (_succeeded(task) and task.result() == number)
+            if key[0] == worker.generation and gone:
+                del self._adopted[key]
+        if number is None:
+            self._known_vocabularies = {k for k in self._known_vocabularies if k[0] != worker.generation}
 
     async def ensure_vocabulary(self, worker: WorkerProcess, vocabulary: RegisteredVocabulary) -> None:
         """Gives a worker the vocabulary if it has not got it."""
@@ -73,32 +108,62 @@ class Templates:
         )
         self._known_vocabularies.add(known)
 
-    async def _make(
+    async def _build(
         self,
-        worker: WorkerProcess,
+        digest: bytes,
         module: str,
         arg: bytes,
         vocabulary: RegisteredVocabulary,
         capabilities: list[list[int]],
-    ) -> tuple[int, ModuleInfo]:
+    ) -> Built:
         info = await self._store.get_async(module)
-        await self.ensure_vocabulary(worker, vocabulary)
-        args: dict[str, Any] = {
+        builder = self._builder()
+        await self.ensure_vocabulary(builder, vocabulary)
+        call: dict[str, Any] = {
             "module": module,
             "path": str(self._store.artifact_path(module)),
             "arg_bytes": len(arg),
             "vocabulary": vocabulary.id,
-            "capabilities": capabilities,
         }
         # a memory file: the socket holds less than an argument may have
-        fd = sealed_file("aici-argument", arg)
-        try:
-            number = await worker.call("template", args, fds=[fd])
-        finally:
-            os.close(fd)
+        argument = Descriptor(sealed_file("aici-argument", arg))
+        answer, files = await builder.exchange(
+            "build", {**call, "capabilities": capabilities}, fds=[argument.fd]
+        )
+        if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
+            raise WorkerDiedError("the builder answered nonsense")
+        nbytes = max(0, answer["nbytes"]) + len(arg)
+        return Built(digest, info, vocabulary, {**call, "built": answer}, [argument, *files[:1]], nbytes)
+
+    async def _adopt(self, worker: WorkerProcess, built: Built) -> int:
+        await self.ensure_vocabulary(worker, built.vocabulary)
+        number = await worker.call("adopt", built.call, fds=[file.fd for file in built.files])
         if not isinstance(number, int):
             raise WorkerDiedError(f"worker {worker.index} answered nonsense for a template")
-        return number, info
+        return number
+
+    def _settle(self, digest: bytes, task: asyncio.Task[Built]) -> None:
+        """Keeps what was built, within the limits."""
+        _drop_failed(self._built, digest, task)
+        done = [(key, task.result().nbytes) for key, task in self._built.items() if _succeeded(task)]
+        nbytes = sum(size for _, size in done)
+        for place, (key, size) in enumerate(done[:-1]):
+            if len(done) - place <= self._settings.max_templates and nbytes <= self._settings.snapshot_bytes:
+                break
+            nbytes -= size
+            del self._built[key]
+            for adopted in [k for k in self._adopted if k[1] == key]:
+                del self._adopted[adopted]
+
+
+def _succeeded(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _drop_failed(tasks: dict[_Key, asyncio.Task[Any]], key: _Key, task: asyncio.Task[Any]) -> None:
+    """An argument that was refused is tried again when it comes again."""
+    if not _succeeded(task) and tasks.get(key) is task:
+        del tasks[key]
 
 
 def _digest(module: str, arg: bytes, vocabulary: int, capabilities: list[list[int]], owner: str) -> bytes:

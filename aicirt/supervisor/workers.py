@@ -16,6 +16,7 @@ from typing import Any
 
 from aicirt.child import child_environment
 from aicirt.config import WorkerConfig
+from aicirt.descriptor import Descriptor
 from aicirt.errors import ProtocolError, WorkerDiedError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
@@ -66,15 +67,23 @@ class WorkerProcess:
         self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
     ) -> Any:
         """Asks the worker; raises what it answers with, or WorkerDiedError."""
+        value, _ = await self.exchange(name, args, fds, timeout)
+        return value
+
+    async def exchange(
+        self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
+    ) -> tuple[Any, list[Descriptor]]:
+        """As `call`, with the files that ride along with the answer."""
         if not self.alive:
             raise WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended")
         number = next(self._numbers)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[number] = future
         try:
-            self._socket.send(Call(number, name, args), fds)
+            self._socket.send(Call(number, name, args, len(fds or ())), fds)
             self.bell.ring()
-            return await asyncio.wait_for(future, timeout)
+            answer: tuple[Any, list[Descriptor]] = await asyncio.wait_for(future, timeout)
+            return answer
         except TimeoutError:  # an OSError, but of wait_for
             raise
         except OSError as error:
@@ -114,14 +123,16 @@ class WorkerProcess:
     def _receive(self) -> None:
         try:
             while (message := self._socket.poll()) is not None:
-                number, error, value = message
+                number, error, value, count = message
+                files = [Descriptor(fd) for fd in self._socket.fds[:count]]
+                self._socket.fds = self._socket.fds[count:]
                 future = self._waiting.get(number)
                 if future is not None and not future.done():
                     if error is None:
-                        future.set_result(value)
+                        future.set_result((value, files))
                     else:
                         future.set_exception(error_from_wire(error))
-        except (ProtocolError, ValueError, OSError) as error:
+        except (ProtocolError, TypeError, ValueError, OSError) as error:
             _log.error("worker %d (pid %d) sent nonsense (%s): killing it", self.index, self.pid, error)
             self.kill()
         if self._socket.closed:
@@ -144,8 +155,12 @@ class WorkerProcess:
         self._on_death(self)
 
 
+#: index of the process that runs `aici_init`, which may take a second: it has no sequences
+BUILDER = -1
+
+
 class WorkerPool:
-    """A fixed number of places, each with a living worker; the dead are replaced."""
+    """A fixed number of places, each with a living worker, and a builder; the dead are replaced."""
 
     def __init__(self, count: int, config: WorkerConfig) -> None:
         self._config = config
@@ -154,18 +169,20 @@ class WorkerPool:
         self._on_replaced: list[Callable[[WorkerProcess, WorkerProcess], None]] = []
         self.restarts = 0
         self.workers = [self._spawn(index) for index in range(count)]
+        self.builder = self._spawn(BUILDER)
+
+    @property
+    def all(self) -> list[WorkerProcess]:
+        """The workers and the builder."""
+        return [*self.workers, self.builder]
 
     def on_replaced(self, callback: Callable[[WorkerProcess, WorkerProcess], None]) -> None:
         """`callback(dead, successor)` is called after a replacement has been started."""
         self._on_replaced.append(callback)
 
-    def idlest(self) -> WorkerProcess:
-        """The worker that has least to do."""
-        return min(self.workers, key=lambda w: w.load)
-
     def place(self) -> WorkerProcess:
-        """The same, which has one sequence more to do from now on."""
-        worker = self.idlest()
+        """The worker that has least to do, which has one sequence more to do from now on."""
+        worker = min(self.workers, key=lambda w: w.load)
         worker.load += 1
         return worker
 
@@ -179,7 +196,7 @@ class WorkerPool:
         """Ends all workers."""
         for watcher in self._watchers:
             watcher.cancel()
-        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        await asyncio.gather(*(worker.stop() for worker in self.all))
 
     def _spawn(self, index: int) -> WorkerProcess:
         self._generation += 1
@@ -190,10 +207,14 @@ class WorkerPool:
         return worker
 
     def _replace(self, dead: WorkerProcess) -> None:
-        _log.error("worker %d (pid %d) died; starting another", dead.index, dead.pid)
+        name = "the builder" if dead.index == BUILDER else f"worker {dead.index}"
+        _log.error("%s (pid %d) died; starting another", name, dead.pid)
         self.restarts += 1
         successor = self._spawn(dead.index)
-        self.workers[dead.index] = successor
+        if dead.index == BUILDER:
+            self.builder = successor
+        else:
+            self.workers[dead.index] = successor
         for callback in self._on_replaced:
             callback(dead, successor)
 

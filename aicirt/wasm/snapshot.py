@@ -15,6 +15,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aicirt.descriptor import Descriptor
 from aicirt.errors import MemoryLimitError
 from aicirt.wasm.globals import read_globals, write_globals
 from aicirt.wasm.limits import WASM_PAGE
@@ -29,18 +30,6 @@ Runs = list[tuple[int, int]]
 
 #: below this, copying what changed (0.7 us per KiB) costs less than a new base (60 us and more)
 _REBASE_BYTES = 256 << 10
-
-
-class Descriptor:
-    """A file descriptor that closes itself when nobody refers to it any more."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,12 @@ from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import Reply
+from aicirt.wasm.handover import from_wire, to_wire
 from aicirt.wasm.host import GuestExit
 from aicirt.wasm.program import Program
+from aicirt.worker.building import build_template
 from aicirt.worker.client import Client
+from aicirt.worker.sequence import check_arg_address
 from aicirt.worker.templates import Template
 from aicirt.worker.vocabulary import LoadedVocabulary
 
@@ -32,10 +35,13 @@ class Controls:
         self._worker = worker
         self._socket = socket
         self._programs: dict[str, Program] = {}
-        self._calls: dict[str, Callable[[int, dict[str, Any]], Any]] = {
+        self._num_built = 0
+        #: each gets the call's number, its arguments, and descriptors of which it takes what it keeps
+        self._calls: dict[str, Callable[[int, dict[str, Any], list[int]], Any]] = {
             "ping": self._ping,
             "vocabulary": self._vocabulary,
-            "template": self._template,
+            "build": self._build,
+            "adopt": self._adopt,
             "attach": self._attach,
             "detach": self._detach,
             "stop": self._stop,
@@ -48,11 +54,11 @@ class Controls:
             if self._socket.closed:  # the supervisor is gone
                 self._worker.running = False
             return False
-        number, name, args = message
+        number, name, args, count = message
+        fds, self._socket.fds = self._socket.fds[:count], self._socket.fds[count:]
         try:
-            value = self._calls[name](number, args)
+            value = self._calls[name](number, args, fds)
         except AiciError as error:
-            self._drop_descriptors()
             self._reply(Reply(number, error.to_wire(), None))
         except GuestExit as error:
             self._reply(
@@ -66,63 +72,79 @@ class Controls:
         else:
             if value is not _LATER:
                 self._reply(Reply(number, None, value))
+        finally:
+            for fd in fds:
+                os.close(fd)
         return True
 
-    def _drop_descriptors(self) -> None:
-        """Of a call that failed before it took them."""
-        while self._socket.fds:
-            os.close(self._socket.fds.pop())
-
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: Reply, fds: list[int] | None = None) -> None:
         try:
-            self._socket.send(reply)
+            self._socket.send(reply, fds)
         except OSError:
             self._worker.running = False
 
-    def _ping(self, _: int, __: dict[str, Any]) -> dict[str, int]:
+    def _ping(self, _: int, __: dict[str, Any], ___: list[int]) -> dict[str, int]:
         worker = self._worker
         return {
             "sequences": worker.num_sequences,
             "clients": len(worker.clients),
             "steps": worker.steps,
             "snapshot_bytes": worker.templates.nbytes,
+            "built": self._num_built,
         }
 
-    def _vocabulary(self, _: int, args: dict[str, Any]) -> None:
-        fds = self._socket.fds
-        if len(fds) < 2:
-            raise ProtocolError("a vocabulary came without its descriptors")
-        image_fd, tokenizer_fd = fds[:2]
-        del fds[:2]
+    def _vocabulary(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
+        image_fd, tokenizer_fd = _take(fds), _take(fds)
         self._worker.vocabularies[args["id"]] = LoadedVocabulary(
             image_fd, args["image_bytes"], tokenizer_fd, args["tokenizer_bytes"], args["tokenizer_kind"]
         )
 
-    def _template(self, number: int, args: dict[str, Any]) -> object:
+    def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
+        """Runs `aici_init`; the answer is what `_adopt` of any worker takes."""
         worker = self._worker
-        if not self._socket.fds:
-            raise ProtocolError("a template came without its argument")
-        fd = self._socket.fds.pop(0)
-        try:
-            arg = os.pread(fd, args["arg_bytes"], 0)
-        finally:
-            os.close(fd)
+        self._num_built += 1
+        arg = _argument(args, fds)
         vocabulary = worker.vocabularies[args["vocabulary"]]
-        program = self._programs.get(args["module"])
-        if program is None:
-            program = self._programs[args["module"]] = Program.from_file(worker.linker, args["path"])
 
         def done(result: Template | AiciError) -> None:
             if isinstance(result, AiciError):
                 self._reply(Reply(number, result.to_wire(), None))
-            else:
-                self._reply(Reply(number, None, result.number))
+                return
+            wire, fd = to_wire(result.snapshot)
+            found = {
+                "snapshot": wire,
+                "nbytes": result.snapshot.nbytes,
+                "address": result.arg_address,
+                "log": result.log,
+            }
+            files = [fd] if fd >= 0 else []
+            self._reply(Reply(number, None, found, len(files)), files)
 
         capabilities = worker.guest_capabilities(args["capabilities"], vocabulary)
-        worker.templates.make(program, arg, vocabulary, capabilities, done)
+        build_template(
+            worker.agenda, worker.limits, self._program(args), arg, vocabulary, capabilities, done
+        )
         return _LATER
 
-    def _attach(self, _: int, args: dict[str, Any]) -> None:
+    def _adopt(self, _: int, args: dict[str, Any], fds: list[int]) -> int:
+        """Keeps a template that another process has built; returns its number here."""
+        worker = self._worker
+        arg = _argument(args, fds)
+        vocabulary = worker.vocabularies[args["vocabulary"]]
+        built = args["built"]
+        file = _take(fds) if fds else -1
+        snapshot = from_wire(self._program(args), built["snapshot"], file, vocabulary.file)
+        address, log = int(built["address"]), bytes(built["log"])
+        check_arg_address(address, snapshot.size)
+        return worker.templates.add(Template(snapshot, arg, address, vocabulary, log))
+
+    def _program(self, args: dict[str, Any]) -> Program:
+        module = args["module"]
+        if module not in self._programs:
+            self._programs[module] = Program.from_file(self._worker.linker, args["path"])
+        return self._programs[module]
+
+    def _attach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         worker = self._worker
         worker.detach(args["client"])  # a client that registers another vocabulary comes again
         worker.clients[args["client"]] = Client(
@@ -135,8 +157,23 @@ class Controls:
             worker.settings.max_outbox,
         )
 
-    def _detach(self, _: int, args: dict[str, Any]) -> None:
+    def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         self._worker.detach(args["client"])
 
-    def _stop(self, _: int, __: dict[str, Any]) -> None:
+    def _stop(self, _: int, __: dict[str, Any], ___: list[int]) -> None:
         self._worker.running = False
+
+
+def _take(fds: list[int]) -> int:
+    """The next descriptor, for the caller to keep."""
+    if not fds:
+        raise ProtocolError("a call came without its descriptors")
+    return fds.pop(0)
+
+
+def _argument(args: dict[str, Any], fds: list[int]) -> bytes:
+    fd = _take(fds)
+    try:
+        return os.pread(fd, args["arg_bytes"], 0)
+    finally:
+        os.close(fd)

@@ -73,7 +73,7 @@ class Worker:
         self.clients: dict[int, Client] = {}
         self.vocabularies: dict[int, LoadedVocabulary] = {}
         self.agenda = Agenda()
-        self.templates = Templates(self.agenda, limits, settings)
+        self.templates = Templates(settings)
         self.running = True
         self.steps = 0
         self._bell = bell

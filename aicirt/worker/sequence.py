@@ -6,7 +6,7 @@ import struct
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, CapabilityError, ForkLimitError, ResultError
+from aicirt.errors import AiciError, CapabilityError, ForkLimitError, ProtocolError, ResultError
 from aicirt.wasm.abi import Export
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.context import PROMPT, TOP, GuestContext
@@ -224,6 +224,12 @@ class Sequence:
                 f"the limit is {allowed}",
                 limit=allowed,
             )
+
+
+def check_arg_address(address: int, size: int) -> None:
+    """Raises ProtocolError if a memory of `size` bytes has no room for an aici_step_arg there."""
+    if not 0 < address <= size - _ARG_SIZE:
+        raise ProtocolError(f"an aici_step_arg at {address} in a memory of {size} bytes")
 
 
 def check_arg(instance: Instance, address: int) -> None:

@@ -50,6 +50,11 @@ class LoadedVocabulary:
             return mapping.address
         return instance.map_readonly(self._fd, self._size)
 
+    @property
+    def file(self) -> tuple[int, int]:
+        """Descriptor and size of the image."""
+        return self._fd, self._size
+
     def tokenize(self, text: bytes) -> bytes:
         """Tokens as little-endian uint32."""
         return np.asarray(self._tokenize(text), dtype="<u4").tobytes()

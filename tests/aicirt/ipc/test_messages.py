@@ -52,7 +52,7 @@ def test_frames_carry_descriptors_and_survive_any_cut() -> None:
     assert first[:2] == [1, "a"]
     os.write(right.fds.pop(), b"!")
     assert os.read(read_fd, 1) == b"!"
-    assert right.receive() == [2, "b", {}]
+    assert right.receive() == [2, "b", {}, 0]
     assert right.poll() is None
     sender.join()
     left.close()
