@@ -9,7 +9,8 @@ namespace {
 
 aici::Choices choices(std::string_view argument) {
   const std::vector<std::string> texts = read_text_list(argument);
-  if (texts.empty()) aici::fail("choice needs at least one text: a JSON list of strings, or one text a line");
+  if (texts.empty())
+    aici::fail("choice needs at least one text: a JSON list of strings such as [\"yes\", \"no\"], or one text a line");
   return aici::Choices(texts);
 }
 

@@ -56,8 +56,10 @@ Regex from_json(std::string_view argument) {
   return name == "regex" ? compile(texts[0]) : until(texts);
 }
 
-/// No expression begins with a brace, so it tells JSON from one.
+/// No expression begins with a brace, so it tells JSON from one. An argument that is empty was most likely forgotten.
 Regex read(std::string_view argument) {
+  if (argument.empty())
+    aici::fail("the pattern is empty: regex needs one as its argument, such as [0-9]+ (for the empty text write (?:))");
   return argument.starts_with('{') ? from_json(argument) : compile(argument);
 }
 

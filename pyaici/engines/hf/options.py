@@ -11,9 +11,13 @@ from pyaici.engines.hf.request import Request, Sampling
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds what `read_request` reads, `--model`, `--device` and `--socket`; all but `controller`."""
-    parser.add_argument("--arg", metavar="TEXT", help="the controller's argument; @FILE reads it from a file")
     parser.add_argument(
-        "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file"
+        "--arg",
+        metavar="TEXT",
+        help="the controller's argument; @FILE reads it from a file, less the line end at its end",
+    )
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file in the same way"
     )
     parser.add_argument(
         "--chat",
@@ -62,14 +66,14 @@ def read_request(arguments: argparse.Namespace) -> Request:
 
 
 def _text(option: str, value: str) -> str:
-    """The text itself, or that of the file behind an @."""
+    """The text itself, or that of the file behind an @, without the line end that editors put at its end."""
     if not value.startswith("@"):
         if not value.isascii():
             _check_utf8(option, value)
         return value
     name = value[1:]
     try:
-        return Path(name).read_text("utf-8")
+        return Path(name).read_text("utf-8").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"{option}: the file {name!r} is not UTF-8 ({error})") from None
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, VocabularyError
+from aicirt.errors import AiciError, ArgumentError, VocabularyError
 from pyaici.bundled import find_controller
 from pyaici.engines.hf.load import check_folder, check_packages, load_model
 from pyaici.engines.hf.options import add_options, read_request
@@ -68,12 +68,20 @@ def run(arguments: argparse.Namespace) -> int:
             request = replace(request, module=runtime.upload(wasm).id)
         folder = folder or default_model_path()
         if runtime is not None:
-            _try_argument(runtime, request, folder)
+            try:
+                _try_argument(runtime, request, folder)
+            except ArgumentError as error:
+                raise error if arguments.arg is not None else _with_hint(error) from None
         model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
 
         request = replace(request, prompt=_prompt(str(request.prompt), arguments.chat, tokenizer))
         return _generate(HfEngine(model, tokenizer, runtime), request)
+
+
+def _with_hint(error: ArgumentError) -> ArgumentError:
+    """For those who gave no argument: they may not know that there is one."""
+    return ArgumentError(f"{error.message}; --arg TEXT or --arg @FILE gives one", **error.detail)
 
 
 def _try_argument(runtime: Runtime, request: Request, folder: Path) -> None:

@@ -167,7 +167,7 @@ def test_masks_are_exact(regex_program: Program, vocab: Vocab, pattern: str) -> 
         r'\{"name": "[a-z]{2,5}", "age": [0-9]{1,3}\}',
         r"(?:Yes|No), because .{5}\.",
         "abc",
-        "",
+        "(?:)",
         "中文|中",
         "user@example.com",
     ],
@@ -245,6 +245,7 @@ def test_until(regex_program: Program, vocab: Vocab, until: str | list[str]) -> 
     [
         ("a+", "aaa"),
         ({"regex": "a+"}, "aaa"),
+        ({"regex": ""}, ""),
         ({"regex": '"\\w+"'}, '"é"'),
         ({"until": "é"}, "xé"),
         ({"until": ["x", "y"]}, "y"),
@@ -263,6 +264,7 @@ def test_arguments(regex_program: Program, vocab: Vocab, argument: Any, text: st
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
+        ("", "the pattern is empty: regex needs one as its argument, such as [0-9]+"),
         ("a(b", "the regular expression is refused at column 2: this group is not closed: ')' is missing"),
         ("a\nb)", "the regular expression is refused at line 2, column 2: ')' without a group"),
         ("(((a{1000}){1000}){1000})", "column 12: with this repetition written out the pattern is too large"),

@@ -56,13 +56,13 @@ def test_the_options_work_without_torch() -> None:
 
 def test_a_request_from_options(tmp_path: Path) -> None:
     question = tmp_path / "question.txt"
-    question.write_text("Who?\n")
+    question.write_text("Who?\nYou?\n")
     arguments = options(
         *("--prompt", f"@{question}", "--arg", "a+", "--n", "2", "--temperature", "0.5", "--top-p", "0.9"),
         *("--top-k", "7", "--seed", "3", "--max-tokens", "9"),
     )
     request = read_request(arguments)
-    assert request == Request("Who?\n", arg="a+", sampling=Sampling(0.5, 0.9, 7, 3), n=2, max_tokens=9)
+    assert request == Request("Who?\nYou?", arg="a+", sampling=Sampling(0.5, 0.9, 7, 3), n=2, max_tokens=9)
     assert read_request(options("--prompt", "x")) == Request("x", arg="")
     assert read_request(options("--prompt", "x", "--beams", "3")).beams == 3
 
@@ -138,7 +138,16 @@ def test_what_the_runtime_refuses_is_told_before_a_model_is_loaded(
     assert "not WebAssembly" in refused("--controller", str(text), "--prompt", "x")
     model = ["--model", str(tokenizer_only)]
     said = refused("--controller", guest, "--arg", "init_fail", "--prompt", "x", *model)
-    assert "no such luck" in said
+    assert "no such luck" in said and "--arg" not in said
+
+
+def test_those_who_forgot_the_argument_are_told_how_to_give_one(
+    tmp_path: Path, tokenizer_only: Path, refused: Callable[..., str]
+) -> None:
+    regex = str(build_controller(ROOT / "controllers" / "regex", tmp_path / "regex.wasm").path)
+    said = refused("--controller", regex, "--prompt", "x", "--model", str(tokenizer_only))
+    assert "the pattern is empty: regex needs one as its argument" in said
+    assert "--arg TEXT or --arg @FILE gives one" in said
 
 
 def test_a_refused_argument_costs_no_library(tmp_path: Path, tokenizer_only: Path) -> None:
