@@ -9,7 +9,7 @@
 
 AICI_CONTROLLER
 
-enum { MAX_TOKENS = 8, MASK_WORDS_WORD = 4 }; /* docs/vocabulary.md, header */
+enum { MAX_TOKENS = 8 };
 
 static aici_step_arg arg = {.size = sizeof arg};
 static aici_mid_result result = {.size = sizeof result};
@@ -28,7 +28,8 @@ AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
 
 AICI_EXPORT(aici_init) int aici_init(uint32_t arg_len) {
     if (arg_len != 0) fail("yesno takes no argument");
-    mask_words = ((const uint32_t *)aici_vocabulary())[MASK_WORDS_WORD];
+    const aici_vocabulary_header *vocabulary = aici_vocabulary();
+    mask_words = vocabulary->mask_words;
     mask = calloc(mask_words, sizeof *mask);
     if (mask == NULL) fail("out of memory");
     for (int i = 0; i < 2; i++) {

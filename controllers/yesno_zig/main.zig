@@ -8,7 +8,6 @@ comptime {
 }
 
 const max_tokens = 8;
-const mask_words_word = 4; // docs/vocabulary.md, header
 
 /// One of the possible answers, as tokens.
 const Answer = struct {
@@ -43,8 +42,7 @@ export fn aici_arg() *aici.StepArg {
 
 export fn aici_init(arg_len: u32) i32 {
     if (arg_len != 0) fail("yesno takes no argument");
-    const header: [*]const u32 = @ptrCast(@alignCast(aici.vocabulary()));
-    mask = std.heap.wasm_allocator.alloc(u32, header[mask_words_word]) catch fail("out of memory");
+    mask = std.heap.wasm_allocator.alloc(u32, aici.vocabulary().mask_words) catch fail("out of memory");
     @memset(mask, 0);
     for (&answers, [_][]const u8{ "Yes", "No" }) |*answer, text| {
         answer.* = Answer.init(text);

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from aicirt.settings import RequestLimits
+from aicirt.vocab import layout
 from aicirt.wasm.abi import EXPORTS, IMPORTS
 from aicirt.wasm.limits import Limits
 from aicirt.worker import results, sequence
@@ -63,6 +64,16 @@ def test_structs_have_the_same_layout() -> None:
     assert [name[0] for name in fields("aici_mid_result")] == list("uuuuuffuuuu")
     assert 4 * len(fields("aici_pre_result")) == results._PRE.size
     assert 4 * len(fields("aici_post_result")) == results._POST.size
+
+
+def test_the_header_of_the_vocabulary() -> None:
+    """What the host writes, what controllers read and what the document says are the same words."""
+    assert fields("aici_vocabulary_header") == [f"uint32_t {name}" for name in layout.HEADER]
+    assert constant("AICI_VOCABULARY_MAGIC") == layout.MAGIC
+    assert constant("AICI_VOCABULARY_VERSION") == layout.VERSION
+    page = (ROOT / "docs/vocabulary.md").read_text()
+    words = re.findall(r"^\| (\d+) \| (\w+) \|", page, re.MULTILINE)
+    assert words[: len(layout.HEADER)] == [(str(i), name) for i, name in enumerate(layout.HEADER)]
 
 
 def test_imports_and_exports_are_declared_and_described() -> None:

@@ -142,9 +142,51 @@ enum {
  * Returns the total size of the source in bytes. */
 AICI_IMPORT(read) uint32_t aici_read(uint32_t source, uint32_t offset, void *dst, uint32_t len);
 
-/* Maps the vocabulary image (read-only, shared, see docs/vocabulary.md) into memory and
- * returns its address. Later calls return the same address. */
+/* The vocabulary image begins with its header; docs/vocabulary.md describes the sections. Most
+ * controllers need no more than vocab_size, mask_words, text_mask, token_offsets, token_bytes and eos. */
+#define AICI_VOCABULARY_MAGIC 0x56434941u
+#define AICI_VOCABULARY_VERSION 1
+typedef struct aici_vocabulary_header {
+    uint32_t magic;          /* AICI_VOCABULARY_MAGIC */
+    uint32_t version;        /* AICI_VOCABULARY_VERSION */
+    uint32_t total_size;     /* bytes of the image */
+    uint32_t vocab_size;     /* token ids are below it */
+    uint32_t mask_words;     /* words of a mask: row_len of AICI_ROW_BITMASK */
+    uint32_t mask_stride;    /* words from one mask of the image to the next */
+    uint32_t num_nodes;      /* of the trie */
+    uint32_t num_ordered;    /* tokens in the trie */
+    uint32_t num_eos;        /* end-of-sequence tokens */
+    uint32_t num_duplicates; /* tokens whose bytes another token has too */
+    uint32_t num_long;       /* tokens that are too long for the trie */
+    uint32_t max_token_len;  /* bytes of the longest token that is text */
+    uint32_t num_classes;    /* of ASCII bytes */
+    uint32_t bos;            /* this and the next two: a token, or 0xffffffff */
+    uint32_t pad;
+    uint32_t unk;
+    uint32_t nodes;          /* from here on offsets of sections: see aici_section */
+    uint32_t order;          /* uint32_t[num_ordered]: the tokens of the trie */
+    uint32_t class_masks;    /* 32 masks */
+    uint32_t text_mask;      /* uint32_t[mask_words]: the tokens that are text */
+    uint32_t token_offsets;  /* uint32_t[vocab_size + 1]: where a token's bytes are in token_bytes */
+    uint32_t token_bytes;    /* char[] */
+    uint32_t flags;          /* uint8_t[vocab_size]: 1 special, 2 end of sequence, 4 unused */
+    uint32_t eos;            /* uint32_t[num_eos]: the end-of-sequence tokens */
+    uint32_t byte_class;     /* uint8_t[256] */
+    uint32_t duplicates;     /* uint32_t[num_duplicates][2] */
+    uint32_t long_tokens;    /* uint32_t[num_long] */
+    uint32_t num_slices;     /* not an offset */
+    uint32_t slices;         /* uint32_t[num_slices] */
+    uint32_t slice_masks;    /* num_slices masks */
+} aici_vocabulary_header;
+
+/* Maps the vocabulary image (read-only, shared) into memory and returns its address, which is that
+ * of its aici_vocabulary_header. Later calls return the same address. */
 AICI_IMPORT(vocabulary) const void *aici_vocabulary(void);
+
+/* The section of the image at this offset, such as header->text_mask. */
+static inline const void *aici_section(const aici_vocabulary_header *header, uint32_t offset) {
+    return (const char *)header + offset;
+}
 
 /* Tokenizes bytes as the model's tokenizer would; bytes that are not valid UTF-8 become the
  * tokens of those bytes. Returns the number of tokens; fetch them with aici_read(AICI_TOKENIZED, ...).

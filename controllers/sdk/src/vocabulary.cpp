@@ -5,7 +5,7 @@
 namespace aici {
 
 namespace {
-constexpr std::uint32_t kMagic = 0x56434941, kVersion = 1, kNone = 0xffffffff;
+constexpr std::uint32_t kNone = 0xffffffff;
 }
 
 std::optional<TokenId> Vocabulary::special_token(SpecialToken which) const {
@@ -39,13 +39,12 @@ const Vocabulary& vocabulary() {
   static constinit Vocabulary mapped(nullptr);
   static constinit bool ready = false;
   if (!ready) {
-    const char* image = static_cast<const char*>(aici_vocabulary());
-    const auto* header = reinterpret_cast<const VocabularyHeader*>(image);
-    if (header->magic != kMagic || header->version != kVersion)
+    const auto* header = static_cast<const aici_vocabulary_header*>(aici_vocabulary());
+    if (header->magic != AICI_VOCABULARY_MAGIC || header->version != AICI_VOCABULARY_VERSION)
       fail(
           "the host's vocabulary image has another format than this controller's SDK: rebuild the "
           "controller");
-    mapped = Vocabulary(image);
+    mapped = Vocabulary(header);
     ready = true;
   }
   return mapped;

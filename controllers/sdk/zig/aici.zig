@@ -88,7 +88,44 @@ pub const VALUE: u32 = 5;
 pub const TOKENIZED: u32 = 6;
 
 pub extern "aici" fn read(source: u32, offset: u32, dst: ?*anyopaque, len: u32) u32;
-pub extern "aici" fn vocabulary() *const anyopaque;
+pub const VOCABULARY_MAGIC: u32 = 0x56434941;
+pub const VOCABULARY_VERSION: u32 = 1;
+
+/// Where the vocabulary image begins. From `nodes` on the fields are offsets of sections: see `section`.
+pub const VocabularyHeader = extern struct {
+    magic: u32,
+    version: u32,
+    total_size: u32,
+    vocab_size: u32,
+    mask_words: u32,
+    mask_stride: u32,
+    num_nodes: u32,
+    num_ordered: u32,
+    num_eos: u32,
+    num_duplicates: u32,
+    num_long: u32,
+    max_token_len: u32,
+    num_classes: u32,
+    bos: u32,
+    pad: u32,
+    unk: u32,
+    nodes: u32,
+    order: u32,
+    class_masks: u32,
+    text_mask: u32,
+    token_offsets: u32,
+    token_bytes: u32,
+    flags: u32,
+    eos: u32,
+    byte_class: u32,
+    duplicates: u32,
+    long_tokens: u32,
+    num_slices: u32,
+    slices: u32,
+    slice_masks: u32,
+};
+
+pub extern "aici" fn vocabulary() *const VocabularyHeader;
 pub const NO_TOKENS: u32 = 0xffffffff;
 pub extern "aici" fn tokenize(src: [*]const u8, len: u32) u32;
 
@@ -125,6 +162,11 @@ pub fn controller() void {
 /// The address of an array or struct, for the fields of a result.
 pub fn address(pointer: *const anyopaque) u32 {
     return @intCast(@intFromPtr(pointer));
+}
+
+/// The section of the vocabulary image at this offset, such as `header.text_mask`, as an array of `T`.
+pub fn section(comptime T: type, header: *const VocabularyHeader, offset: u32) [*]const T {
+    return @ptrFromInt(address(header) + offset);
 }
 
 const Piece = extern struct { start: [*]const u8, len: usize };

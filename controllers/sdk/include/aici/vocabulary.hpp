@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "aici.h"
 #include "aici/signature.hpp"
 #include "aici/types.hpp"
 
@@ -33,18 +34,10 @@ struct TrieNode {
 };
 static_assert(sizeof(TrieNode) == 16);
 
-/// The words of the image's header. Offsets count from the header.
-struct VocabularyHeader {
-  std::uint32_t magic, version, total_size, vocab_size, mask_words, mask_stride, num_nodes, num_ordered,
-      num_eos, num_duplicates, num_long, max_token_len, num_classes, bos, pad, unk;
-  std::uint32_t nodes, order, class_masks, text_mask, token_offsets, token_bytes, flags, eos, byte_class,
-      duplicates, long_tokens, num_slices, slices, slice_masks;
-};
-
 /// A view of the image. `vocabulary()` gives the one of this controller.
 class Vocabulary {
  public:
-  explicit constexpr Vocabulary(const char* image) : image_(image) {}
+  explicit constexpr Vocabulary(const aici_vocabulary_header* header) : header_(header) {}
 
   /// Number of token ids, those included that no token has.
   std::uint32_t size() const { return header().vocab_size; }
@@ -55,7 +48,7 @@ class Vocabulary {
   /// The bytes that a token decodes to; of a special token the name that is shown. `token` < size().
   std::string_view token(TokenId token) const {
     const std::uint32_t* offsets = section<std::uint32_t>(header().token_offsets);
-    return {image_ + header().token_bytes + offsets[token], offsets[token + 1] - offsets[token]};
+    return {section<char>(header().token_bytes) + offsets[token], offsets[token + 1] - offsets[token]};
   }
   /// The text of tokens one after the other. Special ones have none.
   std::string text(std::span<const TokenId> tokens) const;
@@ -94,14 +87,14 @@ class Vocabulary {
   ByteClasses classes() const { return {section<std::uint8_t>(header().byte_class), header().num_classes}; }
 
  private:
-  const VocabularyHeader& header() const { return *reinterpret_cast<const VocabularyHeader*>(image_); }
+  const aici_vocabulary_header& header() const { return *header_; }
   std::uint8_t flags(TokenId token) const { return section<std::uint8_t>(header().flags)[token]; }
   template <class T>
   const T* section(std::uint32_t offset) const {
-    return reinterpret_cast<const T*>(image_ + offset);
+    return static_cast<const T*>(aici_section(header_, offset));
   }
 
-  const char* image_;
+  const aici_vocabulary_header* header_;
 };
 
 /// The vocabulary of this controller's model. The first call maps it.

@@ -13,10 +13,6 @@
 
 AICI_CONTROLLER
 
-/* Words of the vocabulary image's header (docs/vocabulary.md). Those of the second line are offsets of sections. */
-enum { VOCAB_SIZE = 3, MASK_WORDS = 4, NUM_EOS = 8 };
-enum { TEXT_MASK = 19, TOKEN_OFFSETS = 20, TOKEN_BYTES = 21, EOS_TOKENS = 23 };
-
 /* What a sequence remembers lives in ordinary variables: every fork gets its own copy of the memory. */
 static aici_step_arg arg = {.size = sizeof arg};
 static aici_mid_result result = {.size = sizeof result, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_BITMASK};
@@ -39,26 +35,25 @@ AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
 AICI_EXPORT(aici_init) int aici_init(uint32_t arg_len) {
     if (arg_len > sizeof letters) fail("these are too many letters");
     if (arg_len > 0) num_letters = aici_read(AICI_ARG, 0, letters, sizeof letters);
-    const char *image = aici_vocabulary();
-    const uint32_t *header = (const uint32_t *)image;
-    const uint32_t *offsets = (const uint32_t *)(image + header[TOKEN_OFFSETS]);
-    const uint32_t *eos = (const uint32_t *)(image + header[EOS_TOKENS]);
-    const uint32_t *text = (const uint32_t *)(image + header[TEXT_MASK]); /* the tokens that are text */
-    uint32_t *mask = calloc(header[MASK_WORDS], sizeof *mask), count = 0;
+    const aici_vocabulary_header *vocabulary = aici_vocabulary();
+    const uint32_t *offsets = aici_section(vocabulary, vocabulary->token_offsets);
+    const uint32_t *eos = aici_section(vocabulary, vocabulary->eos);
+    const uint32_t *text = aici_section(vocabulary, vocabulary->text_mask); /* the tokens that are text */
+    uint32_t *mask = calloc(vocabulary->mask_words, sizeof *mask), count = 0;
     if (mask == NULL) fail("out of memory");
-    for (uint32_t token = 0; token < header[VOCAB_SIZE]; token++) {
-        const char *bytes = image + header[TOKEN_BYTES] + offsets[token];
+    for (uint32_t token = 0; token < vocabulary->vocab_size; token++) {
+        const char *bytes = aici_section(vocabulary, vocabulary->token_bytes + offsets[token]);
         if (!(text[token >> 5] >> (token & 31) & 1)) continue;
         if (has_one_of_the_letters(bytes, offsets[token + 1] - offsets[token])) continue;
         mask[token >> 5] |= 1u << (token & 31);
         count++;
     }
     if (count == 0) fail("no token is left without these letters");
-    for (uint32_t i = 0; i < header[NUM_EOS]; i++)
+    for (uint32_t i = 0; i < vocabulary->num_eos; i++)
         mask[eos[i] >> 5] |= 1u << (eos[i] & 31); /* the text may end anywhere */
-    printf("%u of %u tokens are allowed\n", count + header[NUM_EOS], header[VOCAB_SIZE]);
+    printf("%u of %u tokens are allowed\n", count + vocabulary->num_eos, vocabulary->vocab_size);
     result.row = (uint32_t)(uintptr_t)mask;
-    result.row_len = header[MASK_WORDS];
+    result.row_len = vocabulary->mask_words;
     return 0;
 }
 

@@ -11,15 +11,6 @@ comptime {
     aici.controller();
 }
 
-// Words of the vocabulary image's header (docs/vocabulary.md). From text_mask on they are offsets of sections.
-const vocab_size = 3;
-const mask_words = 4;
-const num_eos = 8;
-const text_mask = 19;
-const token_offsets = 20;
-const token_bytes = 21;
-const eos_tokens = 23;
-
 // What a sequence remembers lives in ordinary variables: every fork gets its own copy of the memory.
 var arg: aici.StepArg = .{};
 var result: aici.MidResult = .{ .verb = aici.SAMPLE, .row_kind = aici.ROW_BITMASK };
@@ -35,28 +26,28 @@ export fn aici_init(arg_len: u32) u32 {
     _ = aici.read(aici.ARG, 0, &buffer, arg_len);
     const letters: []const u8 = if (arg_len > 0) buffer[0..arg_len] else "e";
 
-    const image: [*]align(64) const u8 = @ptrCast(@alignCast(aici.vocabulary()));
-    const header: [*]const u32 = @ptrCast(image);
-    const offsets: [*]const u32 = @ptrCast(@alignCast(image + header[token_offsets]));
-    const eos: [*]const u32 = @ptrCast(@alignCast(image + header[eos_tokens]));
-    const text: [*]const u32 = @ptrCast(@alignCast(image + header[text_mask])); // the tokens that are text
-    const mask = std.heap.wasm_allocator.alloc(u32, header[mask_words]) catch fail("out of memory");
+    const vocabulary = aici.vocabulary();
+    const offsets = aici.section(u32, vocabulary, vocabulary.token_offsets);
+    const all_bytes = aici.section(u8, vocabulary, vocabulary.token_bytes);
+    const eos = aici.section(u32, vocabulary, vocabulary.eos);
+    const text = aici.section(u32, vocabulary, vocabulary.text_mask); // the tokens that are text
+    const mask = std.heap.wasm_allocator.alloc(u32, vocabulary.mask_words) catch fail("out of memory");
     @memset(mask, 0);
     var count: u32 = 0;
-    for (0..header[vocab_size]) |token| {
-        const bytes = image[header[token_bytes] + offsets[token] .. header[token_bytes] + offsets[token + 1]];
+    for (0..vocabulary.vocab_size) |token| {
+        const bytes = all_bytes[offsets[token]..offsets[token + 1]];
         if (text[token >> 5] & bit(token) == 0 or hasOneOf(bytes, letters)) continue;
         mask[token >> 5] |= bit(token);
         count += 1;
     }
     if (count == 0) fail("no token is left without these letters");
-    for (eos[0..header[num_eos]]) |token| mask[token >> 5] |= bit(token); // the text may end anywhere
+    for (eos[0..vocabulary.num_eos]) |token| mask[token >> 5] |= bit(token); // the text may end anywhere
 
     var line: [80]u8 = undefined;
-    const sizes = .{ count + header[num_eos], header[vocab_size] };
+    const sizes = .{ count + vocabulary.num_eos, vocabulary.vocab_size };
     aici.log(std.fmt.bufPrint(&line, "{d} of {d} tokens are allowed\n", sizes) catch unreachable);
     result.row = aici.address(mask.ptr);
-    result.row_len = header[mask_words];
+    result.row_len = vocabulary.mask_words;
     return 0;
 }
 
