@@ -14,7 +14,7 @@ from aicirt.errors import ProtocolError, RuntimeTimeoutError, WorkerDiedError, e
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import CLONED, MID, NOTICE, PRE, STARTED, decode, encode
+from aicirt.ipc.messages import CLONED, FREE, MID, NOTICE, PRE, STARTED, Free, decode, encode
 from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
@@ -74,6 +74,8 @@ class WorkerLink:
         self.measured: set[int] = set()
         #: sequences whose last row was declined: what "the same row" means for them is not known here
         self._declined: set[int] = set()
+        #: steps whose answers nobody wants
+        self._abandoned: set[int] = set()
         self._held: dict[int, Held] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
         memory, words = self.segment.memory, layout.mask_words
@@ -170,16 +172,34 @@ class WorkerLink:
             self._keep(message)
         return None
 
+    def abandon(self, step: int) -> None:
+        """What is here of a step, and what is still to come of it, is not wanted."""
+        self._abandoned.add(step)
+        messages, self._messages = self._messages, []
+        for message in messages:
+            self._keep(message)
+
     def _keep(self, message: list[Any]) -> None:
         """Until it is asked for; answers to steps that nobody waited for are given up in the end."""
         if message[0] not in (STARTED, PRE, MID, CLONED):
             raise ProtocolError(f"worker {self.index} sent a message of unknown kind {message[0]!r}")
+        if message[0] in (PRE, MID) and message[1] in self._abandoned:
+            self._discard(message)
+            return
         self._messages.append(message)
         if len(self._messages) > MAX_UNCLAIMED:
-            old = self._messages.pop(0)
-            if old[0] == MID:
-                for entry in old[2]:
-                    self.decline(entry)
+            self._discard(self._messages.pop(0))
+
+    def _discard(self, message: list[Any]) -> None:
+        """An answer that nobody wants: rows go back, and children that nobody knows are freed."""
+        if message[0] == PRE:
+            for _, verb, payload in message[2]:
+                if verb == Verb.FORK:
+                    self.send(Free(FREE, payload))
+        elif message[0] == MID:
+            self._abandoned.discard(message[1])
+            for entry in message[2]:
+                self.decline(entry)
 
     # -- rows ---------------------------------------------------------------------------------
 
@@ -226,7 +246,8 @@ class WorkerLink:
         seq, _, kind, number, generation = entry[:5]
         if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
             self._released[kind == RowKind.DENSE].extend((number, generation))
-        self._declined.add(seq)
+        if seq in self._held:  # others have no row that they could ask for again
+            self._declined.add(seq)
 
     def inherit(self, parent: int, child: int) -> None:
         """A child is of the parent's kind, and may ask for its row again: both hold it."""

@@ -10,6 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -103,6 +104,8 @@ class Runtime:
         self._live: dict[int, WorkerLink] = {}
         self._ids = itertools.count(1)
         self._steps = itertools.count(1)
+        #: those that the engine still holds
+        self._posted: WeakSet[Step] = WeakSet()
         self._closed = False
 
     # -- controllers ------------------------------------------------------------------------
@@ -118,7 +121,7 @@ class Runtime:
             known = self._control.call("vocabulary", fingerprint=vocabulary.fingerprint, spec=spec)
         if self._live:
             raise VocabularyError("the vocabulary cannot change while sequences are live")
-        self._close_links()
+        self._close_links("the runtime has got another vocabulary since")
         self._vocabulary = known["id"], known["vocab_size"]
 
     def upload(self, wasm: str | Path | bytes) -> ModuleInfo:
@@ -223,9 +226,14 @@ class Runtime:
     def clone(self, seq: int) -> int:
         """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.
 
-        Between two steps of the sequence, not while one is under way.
+        Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
+        has been fetched or it has been abandoned, and as long as the sequence is late.
         """
         link = self._get(seq)
+        if any(step.holds(seq) for step in self._posted):
+            raise RuntimeFailure(
+                f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
+            )
         child = self._fresh_id()
         link.send(Clone(CLONE, seq, child))
         _, _, error = link.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
@@ -273,7 +281,9 @@ class Runtime:
             except (TypeError, ValueError, OverflowError) as error:
                 link.put_back(released)
                 raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
-        return Step(self, number, parts)
+        step = Step(self, number, parts)
+        self._posted.add(step)
+        return step
 
     def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
         """What goes to which worker. Raises UnknownSequenceError."""
@@ -295,7 +305,7 @@ class Runtime:
         self._closed = True
         self._live.clear()
         self._control.close()
-        self._close_links()
+        self._close_links("the runtime has been closed")
         if self._daemon is not None:
             self._daemon.close()
 
@@ -374,7 +384,9 @@ class Runtime:
             "has ended"
         )
 
-    def _close_links(self) -> None:
+    def _close_links(self, why: str) -> None:
+        for step in list(self._posted):
+            step.end(why)
         for link in self._links.values():
             link.close()
         self._links.clear()

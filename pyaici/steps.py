@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,23 +41,27 @@ class StepPart:
 
 
 class Step:
-    """Call `wait_pre` before the forward pass and `wait` after it."""
+    """Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
 
-    __slots__ = ("_number", "_parts", "_pre", "_runtime")
+    __slots__ = ("__weakref__", "_number", "_over", "_parts", "_pre", "_runtime")
 
     def __init__(self, runtime: Runtime, number: int, parts: list[StepPart]) -> None:
         self._runtime = runtime
         self._number = number
         self._parts = parts
         self._pre: dict[int, PreResult] | None = None
+        #: why there is nothing more to wait for
+        self._over = ""
 
     def wait_pre(self) -> dict[int, PreResult]:
         """What post_process and pre_process said; sequences that just continue are not listed.
 
-        The critical path: returns at once if no controller of the step has either.
+        The critical path: returns at once if no controller of the step has either. Raises RuntimeFailure
+        after `abandon`, or if the runtime has been closed.
         """
         if self._pre is not None:
             return self._pre
+        self._check_under_way()
         results: dict[int, PreResult] = {}
         for part in self._parts:
             if not part.critical:
@@ -80,7 +85,12 @@ class Step:
         return results
 
     def wait(self) -> StepResult:
-        """What mid_process said of every sequence that goes on; usually ready already."""
+        """What mid_process said of every sequence that goes on; usually ready already.
+
+        Can be called once. Raises RuntimeFailure the second time, after `abandon`, or if the runtime has
+        been closed.
+        """
+        self._check_under_way()
         pre = self.wait_pre()
         result = StepResult({})
         for part in self._parts:
@@ -94,8 +104,9 @@ class Step:
         for part in self._parts:
             if part.failure is None:
                 try:
-                    answer = part.answer or part.link.expect(MID, self._number, STEP_TIMEOUT)
-                    _, _, entries, logs = answer
+                    if part.answer is None:
+                        part.answer = part.link.expect(MID, self._number, STEP_TIMEOUT)
+                    _, _, entries, logs = part.answer
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
@@ -109,7 +120,37 @@ class Step:
                     result.logs.update(logs)
                     continue
             self._fail(part, pre, result)
+        self._over = "its answer has been fetched"
         return result
+
+    def abandon(self) -> None:
+        """The engine will not wait any more, e.g. because its forward pass has failed.
+
+        Answers that are still to come are declined, so that their rows go back; forks that have not been
+        heard of are undone. The sequences stay live: the engine frees them, or steps them again.
+        """
+        if self._over:
+            return
+        for part in self._parts:
+            if part.failure is None and part.answer is None:
+                with contextlib.suppress(RuntimeFailure):  # what a worker that is gone made is gone too
+                    part.link.abandon(self._number)
+        self._over = "it was abandoned"
+
+    def end(self, why: str) -> None:
+        """The runtime has let go of its workers."""
+        self._over = self._over or why
+
+    def holds(self, seq: int) -> bool:
+        """Whether it is under way and the sequence takes part."""
+        if self._over:
+            return False
+        children = [verdict.children for verdict in (self._pre or {}).values()]
+        return any(seq in part.seqs for part in self._parts) or any(seq in family for family in children)
+
+    def _check_under_way(self) -> None:
+        if self._over:
+            raise RuntimeFailure(f"nothing is to be heard of this step: {self._over}")
 
     def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
         """The worker is gone: every sequence that was to go on ends with that error."""

@@ -179,7 +179,8 @@ class HfEngine:
     def step(self) -> list[Event]:
         """Brings every sequence one token, or one splice, further. Returns what happened, oldest first.
 
-        What the model raises (e.g. when memory is short) comes out here; all sequences have ended then.
+        What the model raises (e.g. when memory is short), and an interrupt while it runs, comes out here; all
+        sequences have ended then.
         """
         stats = self._pool.stats
         stats.begin_step()
@@ -191,8 +192,8 @@ class HfEngine:
         try:
             with stats.phase(Phase.FORWARD):
                 self._forward(active, filling)
-        except Exception as error:
-            turn.hear()
+        except BaseException as error:  # also an interrupt: the pass may be half done
+            turn.abandon()
             self._end_all(error)
             raise
         with stats.phase(Phase.MID):
@@ -241,10 +242,13 @@ class HfEngine:
                 self._runner.cache.copy(group[0].slot, seq.slot)
                 seq.logits = logits
 
-    def _end_all(self, cause: Exception) -> None:
-        """The model has failed: what its cache holds cannot be trusted any more."""
+    def _end_all(self, cause: BaseException) -> None:
+        """The forward pass was not finished: what the model's cache holds cannot be trusted any more."""
+        reason, error = FinishReason.CANCELLED, None
+        if isinstance(cause, Exception):
+            reason, error = FinishReason.ERROR, AiciError(f"the model failed: {cause!r}")
         for seq in list(self._pool.live.values()):
-            self._pool.finish(seq, FinishReason.ERROR, AiciError(f"the model failed: {cause!r}"))
+            self._pool.finish(seq, reason, error)
 
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:

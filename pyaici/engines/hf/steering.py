@@ -57,6 +57,7 @@ class Turn:
             answers = self._step.wait_pre()
         except AiciError as error:
             self._fail(error)
+            self._step.abandon()
             self._step = None
             return [seq for seq in active.values() if seq.reason is None]
         for control, answer in answers.items():
@@ -88,14 +89,20 @@ class Turn:
                 result = self._step.wait()
             except AiciError as error:
                 self._fail(error)
+                self._step.abandon()
             else:
                 answers = result.mid
                 for control, text in result.logs.items():
                     if text and (seq := self._by_control.get(control)) is not None:
                         self._pool.log(seq, text)
-        self._pool.complete(self._closing)
-        self._closing = []
+        self._close()
         return answers
+
+    def abandon(self) -> None:
+        """Instead of `hear`: the forward pass has failed, and the answers to it are not wanted."""
+        if self._step is not None:
+            self._step.abandon()
+        self._close()
 
     def act(self, active: list[Sequence], answers: dict[int, MidResult]) -> list[tuple[Sequence, Row | None]]:
         """Splices what is to be spliced, ends what has ended; returns those that shall sample, with rows."""
@@ -137,6 +144,10 @@ class Turn:
             if not 0 <= token < self._num_tokens:
                 return f"a splice appends token {token}; tokens are below {self._num_tokens}"
         return None
+
+    def _close(self) -> None:
+        self._pool.complete(self._closing)
+        self._closing = []
 
     def _fail(self, error: AiciError) -> None:
         for seq in self._by_control.values():

@@ -184,6 +184,9 @@ class ScriptedStep:
             self.pre[seq] = answer
         return self.pre
 
+    def abandon(self) -> None:
+        self.runtime.order.append("abandon")
+
     def wait(self) -> StepResult:
         if self.pre is None:
             self.wait_pre()

@@ -468,8 +468,9 @@ def test_when_the_runtime_fails_controlled_sequences_end_and_others_go_on(
     assert engine.results(free)[0].new_tokens == generate(MATE, 12)
 
 
+@pytest.mark.parametrize("failure", [MemoryError("no room"), KeyboardInterrupt("no room")])
 def test_when_the_model_fails_every_sequence_ends_and_the_engine_can_go_on(
-    model: Any, vocabulary: Vocabulary, generate: Generate
+    model: Any, vocabulary: Vocabulary, generate: Generate, failure: BaseException
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
@@ -477,15 +478,18 @@ def test_when_the_model_fails_every_sequence_ends_and_the_engine_can_go_on(
     engine.step()
 
     def fail(*args: Any) -> None:
-        raise MemoryError("no room")
+        raise failure
 
     handle = model.model.layers[1].register_forward_pre_hook(fail)
-    with pytest.raises(MemoryError):
+    with pytest.raises(type(failure)):
         engine.step()
     handle.remove()
     assert not engine.busy and not runtime.live and not engine._runner.cache.slots
+    assert runtime.order[-1] == "abandon", "nobody waits for controllers whose answers are of no use"
     ended = [result for number in numbers for result in engine.results(number)]
-    assert len(ended) == 3 and all("no room" in str(result.error) for result in ended)
+    reason = FinishReason.ERROR if isinstance(failure, MemoryError) else FinishReason.CANCELLED
+    assert [result.reason for result in ended] == [reason] * 3
+    assert all(("no room" in str(result.error)) == (reason is FinishReason.ERROR) for result in ended)
     assert engine.run([Request(PROMPT, module="script", max_tokens=5)])[0].new_tokens == generate(PROMPT, 5)
 
 
