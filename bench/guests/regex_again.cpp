@@ -1,6 +1,5 @@
 // The regular-expression controller for measuring warm masks: when tokens are taken back it starts its text over
 // and keeps what it has learned, its states and masks. The argument is the expression, or `until:` and a text.
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,17 +24,9 @@ class Again : public Regex {
 
 Again compile(std::string_view argument) {
   constexpr std::string_view kUntil = "until:";
-  aici::regex::Error error;
-  std::optional<Regex> regex;
-  if (argument.starts_with(kUntil)) {
-    const std::string stop(argument.substr(kUntil.size()));
-    regex = Regex::until({&stop, 1}, &error);
-  } else {
-    regex = Regex::compile(argument, &error);
-  }
-  if (!regex) aici::fail("the regular expression is refused at " + error.text());
-  regex->set_byte_classes(aici::vocabulary().classes());
-  return Again(std::move(*regex));
+  if (!argument.starts_with(kUntil)) return Again(aici::regex::compile_or_fail(argument));
+  const std::string stop(argument.substr(kUntil.size()));
+  return Again(aici::regex::until_or_fail({&stop, 1}));
 }
 
 class RegexAgain : public aici::Controller {

@@ -270,7 +270,7 @@ def test_arguments(regex_program: Program, vocab: Vocab, argument: Any, text: st
         ("(((a{1000}){1000}){1000})", "column 12: with this repetition written out the pattern is too large"),
         (b"a\xff", "column 2: the pattern is not valid UTF-8 here"),
         (json.dumps({"regex": "é)"}), "column 2: ')' without a group"),
-        (json.dumps({"until": ""}), "a text to stop at is empty"),
+        (json.dumps({"until": ""}), "the texts to stop at are refused: a text to stop at is empty"),
         (json.dumps({"until": ["a", ""]}), "a text to stop at is empty"),
         (b'{"until": "\xff"}', "a text to stop at is not valid UTF-8"),
         (

@@ -1,9 +1,8 @@
 // regex.hpp - a regular expression as a functional recognizer.
 //
-//   aici::regex::Error error;
-//   auto regex = aici::regex::Regex::compile("[a-z]+@[a-z]+", &error);    // optional
-//   State s = regex->initial();
-//   s = regex->append(s, 'a');
+//   aici::regex::Regex regex = aici::regex::compile_or_fail("[a-z]+@[a-z]+");
+//   Regex::State s = regex.initial();
+//   s = regex.append(s, 'a');
 //
 // The text must match from its first to its last byte. docs/regex.md describes the syntax.
 #pragma once
@@ -68,6 +67,12 @@ class Regex {
 
   std::unique_ptr<Automaton> automaton_;
 };
+
+/// For constructors of controllers: `Regex::compile`, ready for quick masks with this controller's vocabulary. A
+/// pattern that is refused refuses the request, with a message that says where and what is wrong.
+Regex compile_or_fail(std::string_view pattern, const Limits& limits = {});
+/// The same with `Regex::until`.
+Regex until_or_fail(std::span<const std::string> stops, const Limits& limits = {});
 
 static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasForcedByte<Regex>);
 static_assert(HasLoopSignature<Regex> && HasLoopLength<Regex> && HasCompact<Regex> && HasFailure<Regex>);

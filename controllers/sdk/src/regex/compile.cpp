@@ -1,0 +1,24 @@
+// compile_or_fail and until_or_fail: the engine's only words with the host.
+#include "aici/host.hpp"
+#include "aici/regex/regex.hpp"
+#include "aici/vocabulary.hpp"
+
+namespace aici::regex {
+
+Regex compile_or_fail(std::string_view pattern, const Limits& limits) {
+  Error error;
+  std::optional<Regex> regex = Regex::compile(pattern, &error, limits);
+  if (!regex) fail("the regular expression is refused at " + error.text());
+  regex->set_byte_classes(vocabulary().classes());
+  return std::move(*regex);
+}
+
+Regex until_or_fail(std::span<const std::string> stops, const Limits& limits) {
+  Error error;
+  std::optional<Regex> regex = Regex::until(stops, &error, limits);
+  if (!regex) fail("the texts to stop at are refused: " + error.message);
+  regex->set_byte_classes(vocabulary().classes());
+  return std::move(*regex);
+}
+
+}  // namespace aici::regex
