@@ -162,10 +162,12 @@ class Runtime:
         *,
         capabilities: Capabilities = ALL,
         seed: int | None = None,
+        wait: bool = True,
     ) -> int:
         """Starts a controller (id or tag) for a prompt and returns the sequence's number.
 
-        Returns after `init_prompt`. Raises UnknownModuleError, ArgumentError (the controller
+        Returns after `init_prompt`, or if not told to `wait`, before: the sequence is late until it is over,
+        and what it fails with is its first answer. Raises UnknownModuleError, ArgumentError (the controller
         refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
         """
         call = self._template(module, arg, capabilities)
@@ -173,14 +175,14 @@ class Runtime:
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         placed = self._control.call("instantiate", **call)
         try:
-            link, seq = self._start(placed, tokens, capabilities, seed)
+            link, seq = self._start(placed, tokens, capabilities, seed, wait)
         except RuntimeFailure as error:
             if "gone" not in error.detail:
                 raise
             # the worker had to give the controller's snapshot up for others: it makes another
             gone = [placed["worker"], placed["generation"], placed["template"]]
             placed = self._control.call("instantiate", **call, gone=gone)
-            link, seq = self._start(placed, tokens, capabilities, seed)
+            link, seq = self._start(placed, tokens, capabilities, seed, wait)
         self._live[seq] = link
         if placed["has_pre"] or placed["has_post"]:
             link.critical.add(seq)
@@ -195,11 +197,11 @@ class Runtime:
         return {"module": module, "arg": _argument(arg), "vocabulary": number, "capabilities": wire}
 
     def _start(
-        self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int
+        self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int, wait: bool
     ) -> tuple[WorkerLink, int]:
         link = self._link(placed)
         seq = self._fresh_id()
-        link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed))
+        link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed, wait))
         try:
             _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT, look=ANSWER_SECONDS)
         except BaseException:  # it may start all the same, when nobody waits any more

@@ -37,6 +37,8 @@ class Start(NamedTuple):
     capabilities: list[list[int]]
     #: seeds random_get of the guest
     seed: int
+    #: answer after init_prompt; else at once, and the sequence is late until it is over
+    wait: bool = True
 
 
 class StepInput(NamedTuple):
@@ -105,7 +107,7 @@ STARTED, PRE, MID, CLONED, NOTICE = 1, 2, 3, 4, 5
 
 
 class Started(NamedTuple):
-    """Answer to Start; `error` is an `AiciError.to_wire` or None."""
+    """Answer to Start, after init_prompt if that is waited for. `error`: `AiciError.to_wire` or None."""
 
     op: int
     seq: int

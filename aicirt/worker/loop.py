@@ -6,6 +6,7 @@ import gc
 import logging
 import struct
 import time
+from functools import partial
 from typing import Any
 
 from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure
@@ -218,28 +219,25 @@ class Worker:
             client.send(Started(STARTED, start.seq, _wire(error), ""))
             return
 
-        def done(value: int | None, error: Exception | None) -> None:
-            seq.mid = None
-            problem: AiciError | None = None
-            if isinstance(error, GuestExit):
-                problem = ControllerFailed(f"the controller stopped in aici_init_prompt ({error.reason})")
-            elif isinstance(error, AiciError):
-                problem = error
-            elif error is not None:
-                problem = RuntimeFailure(f"aici_init_prompt failed: {error!r}")
-            elif value:
-                problem = ControllerFailed(f"aici_init_prompt returned {value}")
-            if problem is None:
-                client.send(Started(STARTED, start.seq, None, ""))
-                return
-            wire = seq.fail(problem)
-            client.drop(seq)
-            client.send(Started(STARTED, start.seq, wire, ""))
-
         if not seq.instance.program.has[Export.INIT_PROMPT]:
-            done(0, None)
+            client.send(Started(STARTED, start.seq, None, ""))
             return
         fiber = Fiber(seq.instance, Export.INIT_PROMPT, (seq.length,))
+        if not start.wait:
+            client.send(Started(STARTED, start.seq, None, ""))
+            seq.mid = Work(fiber, partial(_prompt_read, seq))
+            self.agenda.add(seq.mid)
+            return
+
+        def done(value: int | None, error: Exception | None) -> None:
+            seq.mid = None
+            problem = _prompt_problem(value, error)
+            wire = None
+            if problem is not None:
+                wire = seq.fail(problem)
+                client.drop(seq)
+            client.send(Started(STARTED, start.seq, wire, ""))
+
         seq.mid = Work(fiber, done)
         self.agenda.start(seq.mid)
 
@@ -291,6 +289,29 @@ class Worker:
             client.send(Cloned(CLONED, clone.child, _wire(error)))
         else:
             client.send(Cloned(CLONED, clone.child, None))
+
+
+def _prompt_problem(value: int | None, error: Exception | None) -> AiciError | None:
+    """What aici_init_prompt failed with."""
+    if isinstance(error, GuestExit):
+        return ControllerFailed(f"the controller stopped in aici_init_prompt ({error.reason})")
+    if isinstance(error, AiciError):
+        return error
+    if error is not None:
+        return RuntimeFailure(f"aici_init_prompt failed: {error!r}")
+    return ControllerFailed(f"aici_init_prompt returned {value}") if value else None
+
+
+def _prompt_read(seq: Sequence, value: int | None, error: Exception | None) -> None:
+    """aici_init_prompt is over, and its sequence may be in a step already, which it then sits out."""
+    seq.mid = None
+    problem, step = _prompt_problem(value, error), seq.waits_in
+    if step is None:
+        seq.outcome = None if problem is None else (None, problem)
+    elif problem is None:
+        step.put_off(seq)
+    else:
+        step.finish(seq, None, problem)
 
 
 def _wire(error: Exception) -> list[Any]:

@@ -254,6 +254,11 @@ class StepWork:
             self._hurry()
         self._send_if_done()
 
+    def put_off(self, seq: Sequence) -> None:
+        """It was not ready when the step began, and is now: its turn is the next one."""
+        self._late(seq, had_its_time=False)
+        self._send_if_done()
+
     def due(self) -> None:
         """The engine has nothing left to do: once there are results, it waits for others only a moment."""
         self._due = True

@@ -75,6 +75,9 @@ AICI_EXPORT(aici_init_prompt) int aici_init_prompt(uint32_t n) {
         for (uint32_t i = 0; i < n; i++) sum += all[i];
         printf("%u tokens, %u bytes, sum %u\n", n, total, sum);
     }
+    if (is("prompt_slow"))
+        for (volatile unsigned i = 0; i < (unsigned)number * 1000000u; i++) {
+        }
     return is("prompt_refuse");
 }
 

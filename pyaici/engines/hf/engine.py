@@ -85,7 +85,8 @@ class HfEngine:
         """Takes a request and returns its number; it begins with the next step.
 
         Raises ValueError for a prompt that the model cannot take, and what `Runtime.instantiate`
-        raises, e.g. ArgumentError if the controller refuses its argument.
+        raises, e.g. ArgumentError if the controller refuses its argument. While its `init_prompt` works,
+        others go on; what that fails with ends the request, with the error in its result.
         """
         tokens = encode_prompt(self._tokenizer, request.prompt, self._runner.num_tokens)
         tokens = tokens or [begin_token(self.vocabulary)]
@@ -105,6 +106,8 @@ class HfEngine:
                 tokens,
                 capabilities=request.capabilities,
                 seed=seed,
+                # copies of the controller can be made only when it has read the prompt
+                wait=request.n > 1 or request.beams > 1,
             )
         request_id = next(self._request_ids)
         seq = self._pool.start(request_id, request, tokens, seed, control)

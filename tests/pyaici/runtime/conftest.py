@@ -46,8 +46,8 @@ class Player:
         self.logs: dict[int, str] = {}
         self.seqs: list[int] = []
 
-    def start(self, arg: str, prompt: tuple[int, ...] = (1, 2, 3)) -> int:
-        seq = self.runtime.instantiate("guest", arg, prompt, seed=7)
+    def start(self, arg: str, prompt: tuple[int, ...] = (1, 2, 3), *, wait: bool = True) -> int:
+        seq = self.runtime.instantiate("guest", arg, prompt, seed=7, wait=wait)
         self.seqs.append(seq)
         return seq
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,9 @@ def test_what_the_controller_learns_about_a_token(player: Player) -> None:
 
 def test_who_wants_logprobs(player: Player, tmp_path: Path) -> None:
     runtime, seq = player.runtime, player.start("ok")
-    assert runtime.wants_logprobs(seq) and runtime.wants_logprobs(runtime.clone(seq))
+    child = runtime.clone(seq)
+    player.seqs.append(child)
+    assert runtime.wants_logprobs(seq) and runtime.wants_logprobs(child)
     lone = tmp_path / "lone.c"
     lone.write_text(
         '#include "aici.h"\n'
@@ -314,3 +317,48 @@ def test_steps_that_nobody_waits_for_do_not_cost_rows(player: Player) -> None:
         player.runtime.begin_step([StepInput(seq, tokens=[1])]).wait_pre()
     result = player.mid(seq)
     assert result.verb == Verb.SAMPLE
+
+
+def test_a_start_that_is_not_waited_for(player: Player) -> None:
+    """The sequence is late until init_prompt is over; others go on."""
+    mate = player.start("ok")
+    player.mid(mate)
+    slow = player.start("prompt_slow 60", wait=False)
+    assert player.runtime.is_live(slow)
+    results = []
+    while not results or results[-1].verb == Verb.LATE:
+        result = player.step(StepInput(mate, [1]), StepInput(slow))
+        assert result.mid[mate].verb == Verb.SAMPLE
+        results.append(result.mid[slow])
+    assert len(results) > 1
+    row = results[-1].row
+    assert row is not None and row.bits is not None
+    assert allowed(row.bits) == [2, 20], "this was its first step"
+    assert player.mid(slow, 2).verb == Verb.SAMPLE
+
+
+@pytest.mark.parametrize("steps_meanwhile", [True, False])
+def test_a_start_that_is_not_waited_for_and_fails(player: Player, steps_meanwhile: bool) -> None:
+    bad = player.start("prompt_refuse", wait=False)
+    if not steps_meanwhile:
+        time.sleep(0.1)
+    results = [player.mid(bad)]
+    while results[-1].verb == Verb.LATE:
+        results.append(player.mid(bad))
+    error = results[-1].error
+    assert error is not None and error.code == "failed" and "aici_init_prompt returned 1" in str(error)
+    assert not player.runtime.is_live(bad)
+    loop = player.start("prompt_loop", wait=False)
+    results = [player.mid(loop)]
+    while results[-1].verb == Verb.LATE:
+        results.append(player.mid(loop))
+    error = results[-1].error
+    assert error is not None and error.code == "time_limit" and "aici_init_prompt used" in str(error)
+
+
+def test_a_start_that_is_not_waited_for_can_be_freed(player: Player) -> None:
+    for _ in range(20):
+        player.runtime.free([player.start("prompt_loop", wait=False)])
+    seq = player.start("ok", wait=False)
+    assert player.mid(seq).verb == Verb.SAMPLE
+    assert sum(worker["sequences"] for worker in player.runtime.health()["workers"]) == 1

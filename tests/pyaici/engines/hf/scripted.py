@@ -103,6 +103,7 @@ class ScriptedRuntime:
         *,
         capabilities: Capabilities,
         seed: int | None = None,
+        wait: bool = True,
     ) -> int:
         self.capabilities.append(capabilities)
         return self._enter(

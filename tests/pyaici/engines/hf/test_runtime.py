@@ -114,6 +114,17 @@ def test_a_guest_that_fails_ends_its_sequence_only(play: Any, arg: str, error: t
     assert len(result.new_tokens) == 1
 
 
+def test_the_engine_goes_on_while_a_prompt_is_read(play: Any) -> None:
+    (slow,), (refused,), (both, other) = (
+        *play("prompt_slow 100", "prompt_refuse"),
+        *play("prompt_slow 20", n=2, sampling=Sampling(4.0, seed=2)),
+    )
+    assert slow.reason is FinishReason.LENGTH and slow.new_tokens[0] in masks(0)
+    assert refused.reason is FinishReason.ERROR and "aici_init_prompt returned 1" in str(refused.error)
+    assert refused.new_tokens == []
+    assert both.error is None and other.error is None
+
+
 def test_stop_and_suspend(play: Any) -> None:
     (stops,), (suspends,) = play("mid_return_stop", "suspend")
     assert stops.reason is FinishReason.STOP and len(stops.new_tokens) == 1
