@@ -1,10 +1,11 @@
-"""The client's connection to the supervisor: one call at a time."""
+"""The client's connection to the supervisor."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,19 @@ from aicirt.settings import CALL_SECONDS
 
 
 class Control:
-    """Blocking calls over the control socket; safe to use from several threads."""
+    """Blocking calls over the control socket, from any thread: a slow one does not stop those of others."""
 
     def __init__(self, path: Path) -> None:
         """Raises RuntimeFailure if nobody listens there."""
         self._path = path
-        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        #: guards what follows; told of whenever an answer has come or nobody reads any more
+        self._changed = threading.Condition()
         self._number = 0
+        #: one of those who wait reads for all of them
+        self._reading = False
+        self._waiting: set[int] = set()
+        self._answers: dict[int, list[Any]] = {}
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(CALL_SECONDS)
         try:
@@ -43,21 +50,23 @@ class Control:
 
     def call(self, name: str, **args: Any) -> Any:
         """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError."""
-        with self._lock:
+        with self._changed:
             self._number += 1
             number = self._number
-            try:
+            self._waiting.add(number)
+        try:
+            with self._sending:
                 self._socket.send(Call(number, name, args))
-                while (message := self._socket.receive()) is not None and message[0] != number:
-                    pass  # the late answer to a call that was given up
-            except TimeoutError as error:
-                raise RuntimeTimeoutError(
-                    f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s"
-                ) from error
-            except OSError as error:
-                raise SupervisorDiedError(
-                    f"the connection to aicirt at {self._path} broke: {error}"
-                ) from error
+            message = self._answer(number)
+        except TimeoutError as error:
+            problem = f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s"
+            raise RuntimeTimeoutError(problem) from error
+        except OSError as error:
+            raise SupervisorDiedError(f"the connection to aicirt at {self._path} broke: {error}") from error
+        finally:
+            with self._changed:
+                self._waiting.discard(number)
+                self._answers.pop(number, None)
         if message is None:
             raise SupervisorDiedError(f"aicirt at {self._path} closed the connection")
         if len(message) != len(Reply._fields):
@@ -65,6 +74,30 @@ class Control:
         if message[1] is not None:
             raise error_from_wire(message[1])
         return message[2]
+
+    def _answer(self, number: int) -> list[Any] | None:
+        """Waits for the answer with this number and reads for others too; None when the connection ends."""
+        deadline = time.monotonic() + CALL_SECONDS
+        while True:
+            with self._changed:
+                while number not in self._answers and self._reading:
+                    if not self._changed.wait(deadline - time.monotonic()):
+                        raise TimeoutError
+                if number in self._answers:
+                    return self._answers.pop(number)
+                self._reading = True
+            message = None
+            try:
+                message = self._socket.receive()
+            finally:
+                with self._changed:
+                    self._reading = False
+                    # else it is the late answer to a call that was given up
+                    if message and message[0] in self._waiting:
+                        self._answers[message[0]] = message
+                    self._changed.notify_all()
+            if message is None:
+                return None
 
     def close(self) -> None:
         """Closes the connection; the supervisor then frees what this client had."""
