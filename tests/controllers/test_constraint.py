@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,8 +15,8 @@ from aicirt.wasm import Program
 from tests.controllers.automata import Automaton, allowed, automata, vocabularies
 from tests.controllers.host import BITMASK, CAP_TOKENIZER, STOP, Guest, Vocab
 
-#: guests/table.cpp: the way, and the unit of its cache
-CONSTRAINT, UNIT = 6, 512
+#: guests/table.cpp: the ways, and the unit of the cache
+CONSTRAINT, ANY_CONSTRAINT, UNIT = 6, 7, 512
 
 
 @given(automata(), vocabularies(), st.sampled_from([0, 1, 2, 5, 255]), st.data())
@@ -95,6 +96,39 @@ def test_tokens_that_do_not_fit(program: Callable[[str], Program]) -> None:
     assert guest.step([2]).row.verb == STOP
     with pytest.raises(ControllerFailed):
         guest.step([0])
+
+
+@given(automata(), vocabularies(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_constraint_is_the_constraint_that_it_holds(
+    program: Callable[[str], Program], automaton: Automaton, vocab: Vocab, data: st.DataObject
+) -> None:
+    held, plain = (
+        Guest(program("table"), vocab, automaton.argument(way, 64)) for way in (ANY_CONSTRAINT, CONSTRAINT)
+    )
+    state, tokens, ended = 1, [], False
+    for _ in range(8):
+        try:
+            expected = plain.step(tokens).row
+        except ControllerFailed as failure:
+            with pytest.raises(ControllerFailed, match=re.escape(failure.message)):
+                held.step(tokens)
+            break
+        mid = held.step(tokens).row
+        assert (mid.verb, mid.kind, mid.token, mid.allowed, mid.tokens) == (
+            *(expected.verb, expected.kind, expected.token),
+            *(expected.allowed, expected.tokens),
+        )
+        assert held.take_log() == f"{ended:d}{ended or automaton.flags[state] & 1:d}\n"
+        if mid.verb == STOP:
+            break
+        tokens = mid.tokens or [data.draw(st.sampled_from(mid.allowed or [mid.token]))]
+        ended = tokens[-1] in vocab.eos
+        for token in tokens:
+            if token not in vocab.special:
+                state = automaton.run(vocab.tokens[token], state)
+    held.instance.close()
+    plain.instance.close()
 
 
 def test_forced_text_is_remembered(program: Callable[[str], Program]) -> None:

@@ -2,7 +2,7 @@
 //
 // Argument: the way (1 byte), a number (1 byte), for each state a byte of flags (1 << SpecialToken) and 256
 // bytes of next states. State 0 is dead, state 1 is where it starts. Way 6 is a constraint whose cache has
-// 512 times the number of bytes.
+// 512 times the number of bytes, way 7 the same behind an AnyConstraint.
 #include <cstdio>
 
 #include "aici/sdk.hpp"
@@ -65,7 +65,8 @@ class Tester : public aici::Controller {
         signed_{Combined{table_}},
         plain_(table_),
         stack_(signed_),
-        constraint_(signed_, {.cache_bytes = static_cast<std::uint8_t>(kept_[1]) * 512u}) {}
+        constraint_(signed_, {.cache_bytes = static_cast<std::uint8_t>(kept_[1]) * 512u}),
+        any_(signed_, {.cache_bytes = static_cast<std::uint8_t>(kept_[1]) * 512u}) {}
 
   aici::MidResult mid_process(std::span<const aici::SeqId>) {
     if (kept_[0] == 6) {
@@ -73,6 +74,11 @@ class Tester : public aici::Controller {
       aici::MidResult result = constraint_.next();
       std::printf("%u\n", static_cast<unsigned>(constraint_.cached_bytes()));
       return result;
+    }
+    if (kept_[0] == 7) {
+      any_.append(aici::step().tokens());
+      std::printf("%d%d\n", any_.ended(), any_.may_end());
+      return any_.next();
     }
     for (aici::TokenId token : aici::step().tokens())
       for (char byte : aici::vocabulary().token(token)) {
@@ -114,6 +120,7 @@ class Tester : public aici::Controller {
   Plain plain_;
   aici::StackRecognizer<Signed> stack_;
   aici::Constraint<Signed> constraint_;
+  aici::AnyConstraint any_;
   std::uint32_t state_ = 1;
   aici::TokenSet set_;
 };

@@ -52,8 +52,8 @@ concept StackStateKey = requires(R& r) {
   { r.state_key() } -> std::same_as<std::uint64_t>;
 };
 
-/// The same as a base class, for recognizers that are chosen at run time. Everything that takes a
-/// ByteStack takes it; a `final` class that derives from it is walked without virtual calls.
+/// The same as a base class. Everything that takes a ByteStack takes it; a `final` class that derives from it is
+/// walked without virtual calls. (To choose a constraint at run time: any_constraint.hpp.)
 class Recognizer {
  public:
   virtual ~Recognizer() = default;

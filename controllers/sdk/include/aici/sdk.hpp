@@ -7,10 +7,12 @@
 //   functional.hpp             constraints as pure functions; signature.hpp: what makes them fast
 //   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts,
 //                              in the tokens that a model knows for them: spelling.hpp
-//   recognizer_controller.hpp  a controller of any of these; constraint.hpp: a part of a controller
+//   recognizer_controller.hpp  a controller of any of these; constraint.hpp: a part of a controller;
+//                              any_constraint.hpp: one that is chosen while the program runs
 //   tokenwise.hpp              the older controller interface
 #pragma once
 
+#include "aici/any_constraint.hpp"
 #include "aici/bias.hpp"
 #include "aici/choices.hpp"
 #include "aici/constraint.hpp"

@@ -1,0 +1,57 @@
+// any_constraint.hpp - a constraint whose recognizer is chosen while the program runs.
+//
+//   aici::AnyConstraint choose(std::string_view argument) {
+//     if (argument == "digits") return Digits();
+//     return aici::regex::compile_or_fail(argument);
+//   }
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "aici/constraint.hpp"
+
+namespace aici {
+
+/// A Constraint (constraint.hpp) of any recognizer, with the same functions. One virtual call for each; inside,
+/// the recognizer is walked without, and has all that is optional.
+class AnyConstraint {
+ public:
+  template <class R>
+    requires FunctionalRecognizer<R> || ByteStack<R>
+  AnyConstraint(R recognizer, ConstraintOptions options = {})
+      : chosen_(std::make_unique<Of<R>>(std::move(recognizer), options)) {}
+
+  void prepare() { chosen_->prepare(); }
+  void append(std::span<const TokenId> tokens) { chosen_->append(tokens); }
+  bool ended() const { return chosen_->ended(); }
+  bool may_end() { return chosen_->may_end(); }
+  MidResult next() { return chosen_->next(); }
+
+ private:
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual void prepare() = 0;
+    virtual void append(std::span<const TokenId> tokens) = 0;
+    virtual bool ended() const = 0;
+    virtual bool may_end() = 0;
+    virtual MidResult next() = 0;
+  };
+
+  template <class R>
+  struct Of final : Interface {
+    Of(R recognizer, ConstraintOptions options) : constraint(std::move(recognizer), options) {}
+    void prepare() override { constraint.prepare(); }
+    void append(std::span<const TokenId> tokens) override { constraint.append(tokens); }
+    bool ended() const override { return constraint.ended(); }
+    bool may_end() override { return constraint.may_end(); }
+    MidResult next() override { return constraint.next(); }
+
+    Constraint<R> constraint;
+  };
+
+  std::unique_ptr<Interface> chosen_;
+};
+
+}  // namespace aici
