@@ -125,6 +125,12 @@ class DeadlockError(ControllerError):
     code = "deadlock"
 
 
+class LivelockError(ControllerError):
+    """Too many rounds passed in which controllers did something, but no token came or went."""
+
+    code = "livelock"
+
+
 class CapabilityError(ControllerError):
     """The controller used a verb that this engine does not have."""
 
@@ -165,7 +171,7 @@ class ProtocolError(RuntimeFailure):
 
 
 class SpaceError(RuntimeFailure):
-    """There is not enough shared memory (/dev/shm) or not enough mask rows."""
+    """There is not enough shared memory (/dev/shm), not enough mask rows, or no room for another sequence."""
 
     code = "space"
 

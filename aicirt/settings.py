@@ -28,6 +28,10 @@ class RequestLimits:
     step_grace_ms: int = limit(1, "ms on the clock", "late, if the engine waits and others are ready")
     #: rounds that all sequences of a request may stay suspended before it is a deadlock
     max_suspended_steps: int = limit(1000, "steps in a row", "deadlock, if all sequences are suspended")
+    #: rounds in a row in which no token comes or goes, though something is done: all sequences of a request
+    #: are suspended and write variables, or a sequence splices nothing. Waiting for others in this way is
+    #: legitimate; 10 000 rounds are minutes of a model's time
+    max_idle_steps: int = limit(10_000, "steps in a row", "livelock, if no token comes or goes")
     #: tokens of one splice; longer forced text goes in several steps
     max_ff_tokens: int = limit(4096, "tokens", "result")
     #: log text per sequence that is kept between two steps

@@ -121,9 +121,7 @@ class Controls:
             self._reply(Reply(number, None, found, len(files)), files)
 
         capabilities = worker.guest_capabilities(args["capabilities"], vocabulary)
-        build_template(
-            worker.agenda, worker.limits, self._program(args), arg, vocabulary, capabilities, done
-        )
+        build_template(worker.agenda, worker.limits, self._program(args), arg, vocabulary, capabilities, done)
         return _LATER
 
     def _adopt(self, _: int, args: dict[str, Any], fds: list[int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aicirt.errors import AiciError, DeadlockError, LivelockError
 from aicirt.settings import RequestLimits
 from aicirt.worker.variables import Variables
 
@@ -9,7 +10,16 @@ from aicirt.worker.variables import Variables
 class Request:
     """Variables and counts of a sequence and everything forked from it."""
 
-    __slots__ = ("clones", "idle_rounds", "limits", "live", "seed", "variables", "writes_seen")
+    __slots__ = (
+        "clones",
+        "idle_rounds",
+        "limits",
+        "live",
+        "seed",
+        "suspended_rounds",
+        "variables",
+        "writes_seen",
+    )
 
     def __init__(self, limits: RequestLimits, seed: int) -> None:
         self.limits = limits
@@ -18,20 +28,32 @@ class Request:
         #: live sequences; of these, `clones` were made by the engine and are not held against the guest
         self.live = 1
         self.clones = 0
-        #: rounds in which every sequence was suspended and no variable was written
+        #: rounds in a row in which every sequence was suspended and no variable was written
+        self.suspended_rounds = 0
+        #: rounds in a row in which some sequences were suspended and no sequence got or lost a token
         self.idle_rounds = 0
         self.writes_seen = 0
 
-    def round_over(self, stepped: int, suspended: int) -> bool:
-        """Counts a round; True if the request has been stuck for too long.
+    def round_over(self, suspended: int, going: int, changed: bool) -> AiciError | None:
+        """Counts a round in which some sequences were suspended; what they end with if that is too much.
 
-        A round counts as idle if all live sequences took part, all were suspended, and
-        none wrote a variable that another could be waiting for.
+        `suspended` and `going` are numbers of sequences, `changed` tells whether tokens came or went. A round
+        counts only if all live sequences took part: others may be what the suspended ones wait for.
         """
-        writes = self.variables.writes
-        if stepped == suspended == self.live and writes == self.writes_seen:
-            self.idle_rounds += 1
-        else:
-            self.idle_rounds = 0
+        limits, writes = self.limits, self.variables.writes
+        everybody = suspended + going == self.live
+        stuck = everybody and not going and writes == self.writes_seen
+        self.suspended_rounds = self.suspended_rounds + 1 if stuck else 0
+        self.idle_rounds = self.idle_rounds + 1 if everybody and not changed else 0
         self.writes_seen = writes
-        return self.idle_rounds > self.limits.max_suspended_steps
+        if self.suspended_rounds > limits.max_suspended_steps:
+            return DeadlockError(
+                f"all {suspended} sequences of the request stayed suspended for "
+                f"{limits.max_suspended_steps} rounds and wrote no variable"
+            )
+        if self.idle_rounds > limits.max_idle_steps:
+            return LivelockError(
+                f"{suspended} of the {self.live} sequences of the request stayed suspended for "
+                f"{limits.max_idle_steps} rounds in which no token came or went"
+            )
+        return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aicirt.errors import CapabilityError, EmptyMaskError, ResultError
+from aicirt.errors import CapabilityError, EmptyMaskError, LivelockError, ResultError
 from aicirt.ipc.messages import Bare, Sample, Splice
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class RowWriter:
         self._zeros_address = ctypes.addressof(self._zeros)
 
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
-        """Raises ResultError, EmptyMaskError, CapabilityError or SpaceError."""
+        """Raises ResultError, EmptyMaskError, LivelockError, CapabilityError or SpaceError."""
         instance = seq.instance
         if address + _MID_SIZE > instance.size:
             check_span(instance, address, _MID_SIZE, "aici_mid_result")
@@ -199,6 +199,8 @@ class RowWriter:
             raise ResultError(
                 f"aici_mid_result: backtrack is {backtrack}, but the sequence has {seq.length} tokens"
             )
+        if not (backtrack or count):
+            _count_empty(seq)
         limit = seq.context.limits.max_ff_tokens
         if count > limit:
             raise ResultError(f"aici_mid_result: {count} ff_tokens; at most {limit} fit into one splice")
@@ -219,6 +221,16 @@ def check_span(instance: Instance, address: int, length: int, what: str) -> None
         instance.check(address, length)  # the memory may have grown
     except ResultError as error:
         raise ResultError(f"{what}: {error.message}", field=what, **error.detail) from None
+
+
+def _count_empty(seq: Sequence) -> None:
+    """A splice that changes nothing: the sequence may wait like this, but not for ever."""
+    seq.empty_splices = 1 if seq.changed else seq.empty_splices + 1
+    limit = seq.context.limits.max_idle_steps
+    if seq.empty_splices > limit:
+        raise LivelockError(
+            f"mid_process spliced nothing for {limit} rounds in which no token came or went", limit=limit
+        )
 
 
 def _temperature(value: float) -> float:

@@ -52,6 +52,7 @@ class Sequence:
         "by_engine",
         "changed",
         "context",
+        "empty_splices",
         "final",
         "group",
         "has_row",
@@ -87,6 +88,8 @@ class Sequence:
         #: what a late mid_process ended with, until the next step asks for it
         self.outcome: tuple[int | None, Exception | None] | None = None
         self.late_steps = 0
+        #: splices in a row that changed nothing, since a token came or went
+        self.empty_splices = 0
         #: the engine made it, not its controller
         self.by_engine = False
         #: the engine has ended it: what it answers does not count

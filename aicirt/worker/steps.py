@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import (
     AiciError,
-    DeadlockError,
     LateError,
     ProtocolError,
     RuntimeFailure,
@@ -127,7 +126,7 @@ class StepWork:
                 forks.append((seq, children))
                 going.append(seq)
         if suspended:
-            self._check_deadlock(suspended, going, verdicts)
+            self._check_waiting(suspended, going, verdicts)
         if request.critical:
             self._client.send(Pre(PRE, self.number, verdicts))
         else:  # nobody waits for a first answer: errors and stops come with the second
@@ -154,24 +153,23 @@ class StepWork:
         self._results.append(Bare(seq.id, STOP if error is None else ERROR, self._end(seq, error)))
         return True
 
-    def _check_deadlock(
+    def _check_waiting(
         self, suspended: list[Sequence], going: list[Sequence], verdicts: list[list[Any]]
     ) -> None:
+        """Of requests with suspended sequences: whether these wait for something that can still happen."""
         by_request: dict[Request, list[Sequence]] = {}
         for seq in suspended:
             by_request.setdefault(seq.request, []).append(seq)
-        active = {seq.request for seq in going}
+        active = [seq for seq in going if seq.request in by_request]
         for request, members in by_request.items():
-            stepped = len(members) if request not in active else -1
-            if not request.round_over(stepped, len(members)):
+            others = [seq for seq in active if seq.request is request]
+            changed = any(seq.changed for seq in (*members, *others))
+            error = request.round_over(len(members), len(others), changed)
+            if error is None:
                 continue
             for seq in members:
-                error = DeadlockError(
-                    f"all {len(members)} sequences of the request stayed suspended for "
-                    f"{request.limits.max_suspended_steps} rounds and wrote no variable"
-                )
                 verdict = next(v for v in verdicts if v[0] == seq.id)
-                verdict[1:] = [ERROR, self._end(seq, error)]
+                verdict[1:] = [ERROR, self._end(seq, type(error)(error.message))]
 
     def _fork(self, parent: Sequence, children: list[int]) -> list[Sequence]:
         """Clones the parent; children that could not be made are reported with the second answer."""
@@ -370,5 +368,6 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
     child = Sequence(number, instance, context, request, parent.arg_address)
     child.length, child.step, child.has_row = parent.length, parent.step, parent.has_row
     child.tokens, child.changed = parent.tokens, parent.changed
+    child.empty_splices = parent.empty_splices
     request.live += 1
     return child

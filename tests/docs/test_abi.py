@@ -100,5 +100,8 @@ def test_the_limits_on_the_page_are_the_limits() -> None:
     assert request.log_bytes == 64 << 10 and "64 KiB of output" in PAGE
     assert (request.max_variables, request.max_variable_bytes) == (1024, 1 << 20)
     assert (
-        request.max_suspended_steps == 1000 and request.max_late_steps == 10 and request.max_ff_tokens == 4096
+        request.max_suspended_steps == 1000
+        and request.max_idle_steps == 10_000
+        and request.max_late_steps == 10
+        and request.max_ff_tokens == 4096
     )

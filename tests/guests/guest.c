@@ -20,6 +20,7 @@ static uint32_t mask[8192];
 static float dense[262144];
 static aici_bias sparse[4];
 static uint32_t tokens[8192];
+static int waits;
 
 static int is(const char *name) { return strcmp(mode, name) == 0; }
 static int now(const char *name) { return arg.step >= 2 && is(name); }
@@ -111,6 +112,13 @@ AICI_EXPORT(aici_pre_process) aici_pre_result *aici_pre_process(void) {
     if (is("pre_bad_verb")) pre.verb = AICI_SAMPLE;
     if (is("pre_return_stop")) pre.verb = AICI_STOP;
     if (is("suspend")) pre.verb = AICI_SUSPEND;
+    if (is("suspend_write")) {
+        aici_var_write("beat", 4, &arg.step, 4, AICI_SET, AICI_ANY_VERSION);
+        pre.verb = AICI_SUSPEND;
+    }
+    if (is("relay")) pre.verb = AICI_FORK, pre.num_forks = 2;
+    if (is("wait") && arg.step == 2) pre.verb = AICI_FORK, pre.num_forks = 2;
+    if (is("wait") && arg.step > 2 && waits) pre.verb = AICI_SUSPEND;
     if (is("fork") && arg.step == 2) pre.verb = AICI_FORK, pre.num_forks = (uint32_t)number;
     if (is("fork_bomb")) pre.verb = AICI_FORK, pre.num_forks = 2;
     return &pre;
@@ -181,6 +189,15 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
         sample(AICI_ROW_DENSE, (uint32_t)(uintptr_t)dense, is("dense_short") ? 5 : 262144);
     }
     if (is("splice")) tokens[0] = 7, tokens[1] = 8, splice((uint32_t)number, 2);
+    if (is("splice_nothing")) splice(0, 0);
+    if (is("relay")) { /* the child goes on in the place of its parent */
+        splice(0, 0);
+        if (arg.seq_id == arg.group[0]) mid.verb = AICI_STOP;
+    }
+    if (is("wait")) { /* one sequence waits for another that does nothing */
+        waits = waits || arg.seq_id != arg.group[0];
+        splice(0, 0);
+    }
     if (is("splice_token")) tokens[0] = 0x7fffffff, splice(0, 1);
     if (is("splice_long")) splice(0, 1000000);
     if (is("splice_pointer")) splice(0, 2), mid.ff_tokens = 0xfffffff0u;

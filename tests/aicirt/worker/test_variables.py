@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aicirt.errors import VariableLimitError
+from aicirt.errors import AiciError, VariableLimitError
 from aicirt.settings import RequestLimits
 from aicirt.worker.log import Log
 from aicirt.worker.request import Request
 from aicirt.worker.variables import Variables
 
-LIMITS = RequestLimits(max_variables=4, max_variable_name=8, max_variable_bytes=64, max_suspended_steps=2)
+LIMITS = RequestLimits(
+    max_variables=4, max_variable_name=8, max_variable_bytes=64, max_suspended_steps=2, max_idle_steps=5
+)
 NAMES = st.sampled_from([b"a", b"b", b"c", b"d", b"e", b"toolongname"])
 GUESSES = st.sampled_from([None, 0, 1, 2])
 
@@ -66,12 +68,29 @@ def test_a_log_keeps_the_beginning(parts: list[bytes]) -> None:
     assert not log.waiting and log.take() == ""
 
 
-def test_idle_rounds_count_only_when_nothing_can_change() -> None:
+def kinds(*rounds: AiciError | None) -> list[str | None]:
+    return [error and error.code for error in rounds]
+
+
+def test_suspended_rounds_count_only_when_nothing_can_change() -> None:
     request = Request(LIMITS, seed=0)
     request.live = 2
-    assert not request.round_over(2, 2)
-    assert not request.round_over(2, 2)
+    assert kinds(*(request.round_over(2, 0, False) for _ in range(2))) == [None] * 2
     request.variables.set(b"x", b"1")  # somebody may be waiting for it
-    assert not request.round_over(2, 2)
-    assert not request.round_over(1, 1)  # the other one did not take part
-    assert [request.round_over(2, 2) for _ in range(3)] == [False, False, True]
+    assert kinds(request.round_over(2, 0, False)) == [None]
+    assert kinds(request.round_over(1, 0, False)) == [None]  # the other one did not take part
+    assert kinds(*(request.round_over(2, 0, False) for _ in range(3))) == [None, None, "deadlock"]
+
+
+def test_idle_rounds_count_though_variables_are_written() -> None:
+    request = Request(LIMITS, seed=0)
+    request.live = 2
+
+    def write() -> AiciError | None:
+        request.variables.set(b"x", b"1")
+        return request.round_over(2, 0, False)
+
+    assert kinds(*(write() for _ in range(6))) == [None] * 5 + ["livelock"]
+    for harmless in ((1, 1, True), (2, 0, True), (1, 0, False)):  # tokens came, or somebody did not take part
+        assert kinds(request.round_over(*harmless)) == [None]
+        assert kinds(*(request.round_over(1, 1, False) for _ in range(6))) == [None] * 5 + ["livelock"]

@@ -32,7 +32,7 @@ def guest_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shared_runtime(guest_wasm: Path) -> Iterator[Runtime]:
-    with Runtime(limits={"max_suspended_steps": 5}) as runtime:
+    with Runtime(limits={"max_suspended_steps": 5, "max_idle_steps": 8}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         yield runtime

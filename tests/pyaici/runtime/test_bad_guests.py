@@ -199,6 +199,70 @@ def test_a_fork_bomb_ends_at_the_limit(player: Player) -> None:
     assert errors and all(isinstance(error, ForkLimitError) for error in errors)
 
 
+def rounds(player: Player, seq: int) -> tuple[list[Verb], AiciError | None]:
+    """Steps of a sequence in which nothing happens, to its end."""
+    player.mid(seq)
+    verbs, error = [], None
+    while Verb.ERROR not in verbs and len(verbs) < 50:
+        result = player.mid(seq)
+        verbs.append(result.verb)
+        error = result.error
+    return verbs, error
+
+
+def test_splicing_nothing_for_ever_is_a_livelock(player: Player) -> None:
+    verbs, error = rounds(player, player.start("splice_nothing"))
+    assert verbs == [Verb.SPLICE] * 8 + [Verb.ERROR]
+    assert error is not None and error.code == "livelock" and "8 rounds" in str(error)
+
+
+def test_tokens_in_between_are_no_livelock(player: Player) -> None:
+    seq = player.start("splice_nothing")
+    player.mid(seq)
+    for number in range(30):
+        result = player.mid(seq, *([1] if number % 8 == 0 else []))
+        assert result.verb == Verb.SPLICE, number
+
+
+def test_suspending_for_ever_is_a_livelock_though_variables_are_written(player: Player) -> None:
+    verbs, error = rounds(player, player.start("suspend_write"))
+    assert verbs == [Verb.SUSPEND] * 8 + [Verb.ERROR]
+    assert error is not None and error.code == "livelock"
+
+
+def test_a_relay_of_forks_is_a_livelock(player: Player) -> None:
+    """Each child goes on in its parent's place, so that no sequence lives for long."""
+    seq = player.start("relay")
+    player.mid(seq)
+    verbs, error = [], None
+    while Verb.ERROR not in verbs and len(verbs) < 50:
+        step = player.runtime.begin_step([StepInput(seq)])
+        (child,) = step.wait_pre()[seq].children
+        player.seqs.append(child)
+        result = step.wait().mid
+        assert result[seq].verb == Verb.STOP
+        verbs.append(result[child].verb)
+        seq, error = child, result[child].error
+    assert verbs == [Verb.SPLICE] * 8 + [Verb.ERROR]
+    assert error is not None and error.code == "livelock"
+
+
+def test_waiting_for_one_that_does_nothing_is_a_livelock(player: Player) -> None:
+    seq = player.start("wait")
+    player.mid(seq)
+    step = player.runtime.begin_step([StepInput(seq)])
+    (child,) = step.wait_pre()[seq].children
+    player.seqs.append(child)
+    step.wait()
+    errors: dict[int, AiciError | None] = {}
+    for _ in range(20):
+        going = [s for s in (seq, child) if s not in errors]
+        if going:
+            result = player.step(*going).mid
+            errors |= {s: result[s].error for s in going if result[s].verb == Verb.ERROR}
+    assert {s: error and error.code for s, error in errors.items()} == {seq: "livelock", child: "livelock"}
+
+
 def test_a_flood_of_output_is_cut(player: Player) -> None:
     seq = player.start("log_flood")
     player.mid(seq)
