@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import Any
 
-from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure
+from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure, SpaceError
 from aicirt.ipc.cpu import Placement
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
@@ -87,6 +87,12 @@ class Worker:
     def num_sequences(self) -> int:
         """Live sequences of all clients."""
         return sum(len(client.sequences) for client in self.clients.values())
+
+    def check_room(self, count: int) -> None:
+        """Raises SpaceError if there may not be so many more sequences."""
+        live, limit = self.num_sequences, self.settings.max_sequences
+        if live + count > limit:
+            raise SpaceError(f"this worker has {live} sequences, of {limit} that it may have", limit=limit)
 
     def run(self) -> None:
         """Until the supervisor says stop, or is gone."""
@@ -189,7 +195,7 @@ class Worker:
         op = message[0]
         if op == STEP:
             self.steps += 1
-            StepWork(client, self.agenda, message)
+            StepWork(self, client, message)
         elif op == START:
             self._start(client, Start(*message))
         elif op == CLONE:
@@ -245,8 +251,7 @@ class Worker:
         template = self.templates.get(start.template)
         if start.seq in client.sequences:
             raise ProtocolError(f"sequence {start.seq} exists already")
-        if self.num_sequences >= self.settings.max_sequences:
-            raise RuntimeFailure(f"this worker has {self.num_sequences} sequences, which is the limit")
+        self.check_room(1)
         if len(start.prompt) > 4 * self.limits.max_prompt_tokens:
             raise RuntimeFailure(
                 f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
@@ -279,6 +284,7 @@ class Worker:
                 )
             if clone.child in client.sequences:
                 raise ProtocolError(f"sequence {clone.child} exists already")
+            self.check_room(1)
             (instance,) = parent.instance.fork_many(1)
             child = make_child(parent, clone.child, instance)
             child.outcome = parent.outcome

@@ -12,6 +12,7 @@ from aicirt.errors import (
     LateError,
     ProtocolError,
     RuntimeFailure,
+    SpaceError,
     TimeLimitError,
     UnknownSequenceError,
 )
@@ -26,8 +27,8 @@ from aicirt.worker.work import Work
 
 if TYPE_CHECKING:
     from aicirt.worker.client import Client
+    from aicirt.worker.loop import Worker
     from aicirt.worker.request import Request
-    from aicirt.worker.work import Agenda
 
 _MID = int(Export.MID)
 
@@ -39,25 +40,25 @@ class StepWork:
     """Collects the results of a step and sends them when all are there, or at the deadline."""
 
     __slots__ = (
-        "_agenda",
         "_client",
         "_due",
         "_grace",
         "_logs",
         "_results",
         "_waiting",
+        "_worker",
         "deadline",
         "number",
     )
 
-    def __init__(self, client: Client, agenda: Agenda, fields: list[Any]) -> None:
+    def __init__(self, worker: Worker, client: Client, fields: list[Any]) -> None:
         """Does the critical part at once and starts every mid_process.
 
         Raises ProtocolError, TypeError, ValueError or struct.error for what is no step.
         """
         request = StepRequest(*fields)
         self._client = client
-        self._agenda = agenda
+        self._worker = worker
         self.number = request.step
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
@@ -120,6 +121,11 @@ class StepWork:
                 verdicts.append([seq.id, SUSPEND, None])
                 suspended.append(seq)
             else:
+                try:
+                    self._worker.check_room(count - 1 + sum(len(children) for _, children in forks))
+                except SpaceError as error:
+                    verdicts.append([seq.id, ERROR, self._end(seq, error)])
+                    continue
                 children = [self._client.new_child() for _ in range(count - 1)]
                 seq.request.live += count - 1
                 verdicts.append([seq.id, FORK, children])
@@ -212,7 +218,7 @@ class StepWork:
                 self._ended(seq, None, error)
                 return
             seq.mid = Work(fiber, partial(_finished, seq), partial(_sliced, seq))
-            self._agenda.add(seq.mid)
+            self._worker.agenda.add(seq.mid)
         self._waiting[seq.id] = seq
         seq.waits_in = self
 
