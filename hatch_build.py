@@ -10,8 +10,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-#: the folders of controllers/sdk that a build of a controller reads
-SDK_PARTS = ("include", "src", "zig")
+#: what a build of a controller reads in controllers/sdk
+SDK_PARTS = ("include", "src", "zig", "rust/src", "rust/Cargo.toml")
 
 
 class ControllerBuildHook(BuildHookInterface[Any]):
@@ -40,7 +40,7 @@ class ControllerBuildHook(BuildHookInterface[Any]):
             library = driver.build_library(driver.Sdk(sdk), driver.Toolchain())
             build_data["force_include"].update(
                 {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
-                | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS if (sdk / part).is_dir()}
+                | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS}
                 | {str(library): f"pyaici/_sdk/lib/{library.name}"}
             )
 

@@ -77,10 +77,15 @@ def test_wheel_holds_packages_controllers_and_sdk(
     built = {name for name in names if name.endswith(".wasm")}
     assert built == {f"pyaici/_wasm/{folder.name}.wasm" for folder in controller_folders(checkout)}
     assert len([name for name in names if re.fullmatch(r"pyaici/_sdk/lib/[0-9a-f]{64}\.a", name)]) == 1
-    for part in ("include", "src", "zig"):
-        for source in (checkout / "controllers" / "sdk" / part).rglob("*"):
+    sdk = checkout / "controllers" / "sdk"
+    for part in ("include", "src", "zig", "rust/src"):
+        for source in (sdk / part).rglob("*"):
             if source.is_file():
-                assert f"pyaici/_sdk/{source.relative_to(checkout / 'controllers' / 'sdk')}" in names
+                assert f"pyaici/_sdk/{source.relative_to(sdk)}" in names
+    assert {name for name in names if name.startswith("pyaici/_sdk/rust/")} == {
+        "pyaici/_sdk/rust/Cargo.toml",
+        *(f"pyaici/_sdk/rust/src/{source.name}" for source in (sdk / "rust" / "src").iterdir()),
+    }
     assert {name.split("/")[0] for name in names} == {"aicirt", "pyaici", "aici-0.1.0.dist-info"}
 
 
@@ -121,7 +126,7 @@ def test_installed_wheel_works_outside_the_repository(
     assert all(
         re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(checkout)
     )
-    for language in ("cpp", "c", "zig"):
+    for language in ("cpp", "c", "zig", *(["rust"] if os.environ.get("AICI_LANGUAGES") else [])):
         name = f"my_{language}"
         run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)
         assert "accepted" in run("aici", "build", name, cwd=tmp_path, env=env)

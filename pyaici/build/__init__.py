@@ -1,4 +1,5 @@
-"""Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`.
+"""Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`, and
+crates of Rust with the cargo of this machine.
 
 ``build_controller`` builds one, ``build_all`` every folder of ``controllers/``. Both are incremental
 and safe to call from several processes. This package needs the standard library and `ziglang` only,
@@ -8,7 +9,7 @@ because building the wheel uses it in an environment that has nothing else.
 from __future__ import annotations
 
 from .controller import Built, build_controller
-from .errors import BuildError
+from .errors import BuildError, MissingToolchain
 from .library import build_library
 from .project import build_all, controller_folders, remove_stale
 from .sdk import Sdk, find_sdk
@@ -17,6 +18,7 @@ from .toolchain import Toolchain
 __all__ = [
     "BuildError",
     "Built",
+    "MissingToolchain",
     "Sdk",
     "Toolchain",
     "build_all",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import flags
+from .cargo import build_crate, is_crate
 from .errors import BuildError
 from .native import NativeBuild
 from .sdk import CXX_SUFFIXES, Sdk, find_sdk
@@ -38,26 +39,29 @@ def build_controller(
 ) -> Built:
     """Builds a controller from a folder, a file or a list of files into the Wasm file `out`.
 
-    Of a folder, every source directly in it is taken. C and C++ sources see ``aici.h``; where there is a C++
-    source the SDK's library is linked, and the linker drops what is not used. The library is an archive: an
-    exported function that the SDK defines is linked only if something in the controller's own sources refers
-    to its object file. Zig sources are ``main.zig`` (or the only file) and what it imports;
-    ``@import("aici")`` is the SDK's module.
+    A folder with a ``Cargo.toml`` is a crate of Rust, which cargo builds. Of other folders, every source
+    directly in them is taken. C and C++ sources see ``aici.h``; where there is a C++ source the SDK's library
+    is linked, and the linker drops what is not used. The library is an archive: an exported function that the
+    SDK defines is linked only if something in the controller's own sources refers to its object file. Zig
+    sources are ``main.zig`` (or the only file) and what it imports; ``@import("aici")`` is the SDK's module.
 
     Raises:
         BuildError: there is no source, or the compiler refuses it (its messages are in the error).
     """
     start = time.monotonic()
-    sources = _sources(source)
-    sdk = sdk or find_sdk()
-    tools = tools or Toolchain()
     out = Path(out)
-    if sources[0].suffix == ".zig":
-        changed = _place(_build_zig(sources, sdk, tools), out)
+    if isinstance(source, str | Path) and is_crate(Path(source)):
+        changed = _place(build_crate(Path(source)), out)
     else:
-        build = NativeBuild(sdk, tools, sources)
-        changed = _place((build.find() or build.make()).read_bytes(), out)
+        changed = _place(_build_sources(_sources(source), sdk or find_sdk(), tools or Toolchain()), out)
     return Built(out.stem, out, out.stat().st_size, time.monotonic() - start, changed)
+
+
+def _build_sources(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
+    if sources[0].suffix == ".zig":
+        return _build_zig(sources, sdk, tools)
+    build = NativeBuild(sdk, tools, sources)
+    return (build.find() or build.make()).read_bytes()
 
 
 def _sources(source: Path | str | Sequence[Path | str]) -> list[Path]:

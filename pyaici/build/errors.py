@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class BuildError(Exception):
     """A controller cannot be built; the message names the cause, with the compiler's own words."""
+
+
+class MissingToolchain(BuildError):
+    """What compiles this language is not on this machine; the message says how to get it."""

@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Sdk:
-    """The SDK's folder: headers in ``include``, C++ sources below ``src``, the module ``zig/aici.zig``."""
+    """The SDK's folder: headers in ``include``, C++ sources in ``src``, a folder for each other language."""
 
     root: Path
 
@@ -33,6 +33,11 @@ class Sdk:
     def zig_module(self) -> Path:
         """What a Zig controller gets by ``@import("aici")``."""
         return self.root / "zig" / "aici.zig"
+
+    @property
+    def rust_crate(self) -> Path:
+        """The crate `aici` that a controller in Rust depends on."""
+        return self.root / "rust"
 
     def cxx_sources(self) -> list[Path]:
         """The C++ sources that become the SDK's library, sorted."""

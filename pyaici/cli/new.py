@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ from pyaici.cli.command import add_command
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: folder of templates/ per language
-LANGUAGES = ("cpp", "c", "zig")
+LANGUAGES = ("cpp", "c", "zig", "rust")
+#: what builds outside `aici build` leave in the folder
+_BUILT = {"rust": ("/target/",)}
 
 _MORE = """
 Makes the folder NAME with a source that works, a README and settings for editors. C++ has the whole SDK
-(token masks, recognizers, regular expressions); C and Zig have the binary interface, aici.h.
+(token masks, recognizers, regular expressions), Rust a crate with token masks and recognizers; C and Zig
+have the binary interface, aici.h. What builds C, C++ and Zig comes with 'aici[sdk]'; Rust needs cargo.
 """
 _EXAMPLES = """\
   aici new my_ctrl
-  aici new my_ctrl --lang zig
+  aici new my_ctrl --lang rust
   aici build my_ctrl && aici run my_ctrl.wasm --prompt "Tell me a story"
 """
 
@@ -55,11 +59,16 @@ def create(folder: Path, language: str) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BuildError(f"{folder} exists already; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    for template in (*(TEMPLATES / language).iterdir(), TEMPLATES / "README.md"):
-        text = template.read_text().replace("NAME", folder.name)
-        (folder / template.name).write_text(text)
-    (folder / ".gitignore").write_text("*.wasm\n")
-    if language != "zig":
+    sdk = json.dumps(str(find_sdk().root))[1:-1]  # as TOML and JSON write a string
+    for part in (TEMPLATES / "README.md", TEMPLATES / language):
+        for template in part.rglob("*") if part.is_dir() else (part,):
+            if template.is_file():
+                made = folder / template.relative_to(part if part.is_dir() else TEMPLATES)
+                made.parent.mkdir(parents=True, exist_ok=True)
+                with open(made, "a") as file:  # a language adds its own to the README
+                    file.write(template.read_text().replace("NAME", folder.name).replace("AICI_SDK", sdk))
+    (folder / ".gitignore").write_text("\n".join(["*.wasm", *_BUILT.get(language, ())]) + "\n")
+    if language in ("c", "cpp"):
         flags = CXX if language == "cpp" else C
         # clangd reads this, so that editors find aici.h and know the target
         editor = [flag for flag in flags if flag not in TARGET]

@@ -10,6 +10,7 @@ import pytest
 from aicirt.wasm import Program
 from pyaici.build import build_controller
 from tests.controllers.host import Host
+from tests.languages import compiler_or_skip
 
 CONTROLLERS = Path(__file__).parents[2] / "controllers"
 GUESTS = Path(__file__).parent / "guests"
@@ -23,16 +24,16 @@ def host() -> Iterator[Host]:
 
 @pytest.fixture(scope="session")
 def program(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Program]:
-    """Builds and compiles a controller: a folder of controllers/, or a file of tests/controllers/guests/."""
+    """Builds and compiles a controller: of controllers/, or a file or folder of tests/controllers/guests/."""
     folder = tmp_path_factory.mktemp("wasm")
     programs: dict[str, Program] = {}
 
     def program(name: str) -> Program:
         if name not in programs:
-            source = GUESTS / f"{name}.cpp"
-            if not source.exists():
-                source = CONTROLLERS / name
-            built = build_controller(source, folder / f"{name}.wasm")
+            places = (GUESTS / f"{name}.cpp", GUESTS / name, CONTROLLERS / name)
+            source = next(place for place in places if place.exists())
+            with compiler_or_skip():
+                built = build_controller(source, folder / f"{name}.wasm")
             programs[name] = host.compile(built.path.read_bytes())
         return programs[name]
 

@@ -89,6 +89,6 @@ def resolves(dotted: str) -> bool:
 
 def test_the_resolver_can_say_no() -> None:
     assert resolves("pyaici.build")
-    assert resolves("pyaici.build.toolchain.Toolchain.lock")
+    assert resolves("pyaici.build.toolchain.Toolchain.run")
     assert not resolves("pyaici.build.toolchain.Toolchain.unlock")
     assert not resolves("pyaici.nowhere")

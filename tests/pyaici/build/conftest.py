@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import Sdk, Toolchain, find_sdk
-from pyaici.build.toolchain import cache_dir
+from pyaici.build.cache import cache_dir
 
 MINIMAL = """
 #include "aici.h"

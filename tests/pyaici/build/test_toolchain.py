@@ -13,7 +13,7 @@ import pytest
 
 import pyaici.build
 from pyaici.build import BuildError, Toolchain, build_controller
-from pyaici.build.toolchain import cache_dir
+from pyaici.build.cache import cache_dir
 
 from .conftest import CountingToolchain
 

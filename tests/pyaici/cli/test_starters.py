@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from aicirt.errors import ArgumentError
+from pyaici.build import build_controller
 from pyaici.cli.__main__ import main
 from pyaici.cli.new import LANGUAGES
 from pyaici.testing import Playground
+from tests.languages import compiler_or_skip
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,8 @@ def test_starter(
     monkeypatch.chdir(tmp_path)
     assert main(["new", "my_ctrl", "--lang", language]) == 0
     assert "aici build my_ctrl && aici run my_ctrl.wasm" in capsys.readouterr().out
+    with compiler_or_skip():
+        build_controller("my_ctrl", "first.wasm")
     assert main(["build", "my_ctrl"]) == 0
     assert re.fullmatch(r"my_ctrl\.wasm: accepted, ABI version 1, \d+\.\d kB\n", capsys.readouterr().out)
     assert main(["check", "my_ctrl.wasm"]) == 0

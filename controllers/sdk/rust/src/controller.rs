@@ -1,0 +1,184 @@
+//! The controller interface, and what its functions answer.
+
+use std::rc::Rc;
+
+use crate::abi::{self, Bias};
+use crate::{SeqId, TokenId, TokenSet};
+
+/// A controller: one value lives for each sequence; a fork copies it with all the memory there is.
+///
+/// In each step the host calls `post_process` with the tokens that were appended, `pre_process`, and then,
+/// while the model computes, `mid_process`. The engine waits for the first two, so leave them out where you
+/// can (`export!` says how): a controller without them costs no time between tokens, and finds the tokens in
+/// `aici::step().tokens()`.
+pub trait AiciCtrl {
+    /// Called once, with the prompt. About 1000 ms.
+    fn init_prompt(&mut self, _prompt: &[TokenId]) {}
+
+    /// Called before `mid_process`; can fork or suspend. About 1 ms.
+    fn pre_process(&mut self) -> PreResult {
+        PreResult::Continue
+    }
+
+    /// Says what is to come. About 20 ms, while the model computes.
+    fn mid_process(&mut self, fork_group: &[SeqId]) -> MidResult;
+
+    /// Called after tokens were appended. About 1 ms.
+    fn post_process(&mut self, _tokens: &[TokenId]) -> PostResult {
+        PostResult::Continue
+    }
+}
+
+/// What `pre_process` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PreResult {
+    Stop,
+    Continue,
+    /// Skips this round: the sequence gets no token.
+    Suspend,
+    /// Goes on as this many sequences: 0 is `Stop`, 1 is `Continue`. All see the same fork group in
+    /// `mid_process`.
+    Fork {
+        num_forks: u32,
+    },
+}
+
+/// What `post_process` answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostResult {
+    Stop,
+    Continue,
+}
+
+/// What `mid_process` answers.
+#[derive(Clone, Debug)]
+pub enum MidResult {
+    Stop,
+    /// One token is sampled.
+    Sample(Sample),
+    /// The last `backtrack` tokens are removed, then `ff_tokens` are appended; nothing is sampled.
+    Splice {
+        backtrack: u32,
+        ff_tokens: Vec<TokenId>,
+    },
+}
+
+/// How a token is sampled.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub row: Row,
+    /// For this token; `None`: the request's own, `Some(aici::GREEDY)`: the most likely token.
+    pub temperature: Option<f32>,
+    /// Asks for this many of the most likely tokens: the next step's `top()`.
+    pub top_k: u32,
+}
+
+/// What a sampled token may be.
+#[derive(Clone, Debug)]
+pub enum Row {
+    All,
+    Tokens(Rc<TokenSet>),
+    Token(TokenId),
+    /// Adds each bias to the logit of its token, and `others`, 0 or -inf, to all others.
+    Biases {
+        biases: Vec<Bias>,
+        others: f32,
+    },
+    /// A bias for every token of the vocabulary.
+    Dense(Vec<f32>),
+    /// The row of this sequence's last sample; cheaper for the host than the same set again.
+    Same,
+}
+
+impl From<TokenSet> for Row {
+    fn from(set: TokenSet) -> Self {
+        Row::Tokens(Rc::new(set))
+    }
+}
+
+impl From<&Rc<TokenSet>> for Row {
+    fn from(set: &Rc<TokenSet>) -> Self {
+        Row::Tokens(Rc::clone(set))
+    }
+}
+
+impl MidResult {
+    /// Samples under `row`: a `TokenSet`, an `&Rc<TokenSet>` that is kept, or a `Row`.
+    pub fn sample(row: impl Into<Row>) -> Self {
+        MidResult::Sample(Sample { row: row.into(), temperature: None, top_k: 0 })
+    }
+
+    /// Samples any token.
+    pub fn sample_any() -> Self {
+        Self::sample(Row::All)
+    }
+
+    /// "Samples" this token.
+    pub fn force(token: TokenId) -> Self {
+        Self::sample(Row::Token(token))
+    }
+
+    /// Appends tokens.
+    pub fn append(tokens: Vec<TokenId>) -> Self {
+        MidResult::Splice { backtrack: 0, ff_tokens: tokens }
+    }
+}
+
+impl PreResult {
+    pub(crate) fn raw(self) -> abi::PreResult {
+        let (verb, num_forks) = match self {
+            PreResult::Stop => (abi::STOP, 0),
+            PreResult::Continue => (abi::CONTINUE, 1),
+            PreResult::Suspend => (abi::SUSPEND, 0),
+            PreResult::Fork { num_forks } => (abi::FORK, num_forks),
+        };
+        abi::PreResult { verb, num_forks, ..abi::PreResult::STOP }
+    }
+}
+
+impl PostResult {
+    pub(crate) fn raw(self) -> abi::PostResult {
+        let verb = match self {
+            PostResult::Stop => abi::STOP,
+            PostResult::Continue => abi::CONTINUE,
+        };
+        abi::PostResult { verb, ..abi::PostResult::STOP }
+    }
+}
+
+impl MidResult {
+    /// The struct for the host. It holds addresses of what `self` owns.
+    pub(crate) fn raw(&self) -> abi::MidResult {
+        let mut raw = abi::MidResult::STOP;
+        match self {
+            MidResult::Stop => {}
+            MidResult::Splice { backtrack, ff_tokens } => {
+                raw.verb = abi::SPLICE;
+                raw.backtrack = *backtrack;
+                (raw.ff_tokens, raw.num_ff_tokens) = place(ff_tokens);
+            }
+            MidResult::Sample(sample) => {
+                raw.verb = abi::SAMPLE;
+                raw.temperature = sample.temperature.unwrap_or(0.0);
+                raw.top_k = sample.top_k;
+                (raw.row_kind, (raw.row, raw.row_len)) = match &sample.row {
+                    Row::All => (abi::ROW_ALL, (0, 0)),
+                    Row::Tokens(set) => (abi::ROW_BITMASK, place(set.words())),
+                    Row::Token(token) => (abi::ROW_TOKEN, (*token, 0)),
+                    Row::Biases { biases, others } => {
+                        raw.row_default = *others;
+                        (abi::ROW_SPARSE, place(biases))
+                    }
+                    Row::Dense(biases) => (abi::ROW_DENSE, place(biases)),
+                    Row::Same => (abi::ROW_SAME, (0, 0)),
+                };
+            }
+        }
+        raw
+    }
+}
+
+/// Address and length of a slice.
+fn place<T>(items: &[T]) -> (u32, u32) {
+    (items.as_ptr() as usize as u32, items.len() as u32)
+}

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Fetches the compilers of Rust and AssemblyScript for the tests of controllers in these languages, without root,
+# and prints the folders that PATH needs in front. What this machine has already is not fetched.
+#
+#   PATH="$(scripts/languages.sh)$PATH"
+#
+# Ends with status 1 if one cannot be had; says which, and why. They are kept in ~/.cache/aici/languages.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+home=${XDG_CACHE_HOME:-$HOME/.cache}/aici/languages
+wasm=wasm32-unknown-unknown
+mkdir -p "$home"
+exec 9>"$home/.lock"
+flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
+temporary=$(mktemp -d "$home/.new-XXXXXX")
+trap 'rm -rf "$temporary"' EXIT
+
+say() { printf 'languages: %s\n' "$*" >&2; }
+
+# ---- Rust: cargo, rustc, and the standard library for Wasm ---------------------------------------------------------
+
+has_rust() {
+    local libraries
+    command -v cargo >/dev/null || return 1
+    libraries=$(rustc --print target-libdir --target $wasm 2>/dev/null) || return 1
+    compgen -G "$libraries/libstd-*.rlib" >/dev/null
+}
+
+# apt's own words, with lists and archives in a folder of ours
+apt_here() {
+    local folder=$temporary/apt
+    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
+    "$1" -qq -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Debug::NoLocking=1 \
+        -o "APT::Sandbox::User=$(id -un)" "${@:2}"
+}
+
+# Debian has a new Rust, with the source of its library, beside its old one: the packages are unpacked, not installed.
+fetch_rust() {
+    local root=$home/rust packages linker
+    [ -d "$root" ] && return
+    command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && command -v cc >/dev/null || return 1
+    say "fetching Rust from Debian's packages (150 MB) and compiling its library for Wasm: a minute, once"
+    mkdir "$temporary/rust" "$temporary/packages"
+    apt_here apt-get update >/dev/null 2>&1 || return 1
+    linker=$(apt_here apt-cache depends rust-web-llvm 2>/dev/null | sed -n 's/.*Depends: llvm-\([0-9]*\)$/lld-\1/p')
+    [ -n "$linker" ] || return 1
+    # the packages, and what they need that this machine does not have
+    packages=$(apt_here apt-get install --simulate --no-install-recommends rustc-web cargo-web rust-web-src "$linker" |
+        sed -n 's/^Inst \([^ ]*\).*/\1/p') || return 1
+    # shellcheck disable=SC2086 # a list of names
+    (cd "$temporary/packages" && apt_here apt-get download $packages >/dev/null 2>&1) || return 1
+    for package in "$temporary"/packages/*.deb; do
+        dpkg-deb --fsys-tarfile "$package" | tar -x -C "$temporary/rust" --exclude=./usr/share \
+            --no-wildcards-match-slash --exclude='./usr/src/*/compiler' --exclude='./usr/src/*/src' || return 1
+    done
+    ln -s "$linker" "$temporary/rust/usr/bin/rust-lld" # as rustc calls it
+    wrap_rust "$root"
+    compile_library "$root" || return 1
+    mv "$temporary/rust" "$root"
+}
+
+# The libraries lie beside the programs, where the loader does not look. cargo asks PATH for rustc.
+wrap_rust() {
+    local name
+    mkdir "$temporary/rust/bin"
+    for name in cargo rustc rustdoc; do
+        cat >"$temporary/rust/bin/$name" <<EOF
+#!/bin/sh
+root=\$(dirname "\$(dirname "\$(readlink -f "\$0")")")
+export LD_LIBRARY_PATH="\$(echo "\$root"/usr/lib/*-linux-gnu)" PATH="\$root/usr/bin:\$PATH"
+exec "\$root/usr/bin/$name" "\$@"
+EOF
+        chmod +x "$temporary/rust/bin/$name"
+    done
+}
+
+# The standard library as rustup would bring it: objects for every link, bitcode for those with lto.
+compile_library() {
+    local library crate=$temporary/crate
+    library=$(echo "$temporary"/rust/usr/src/*/library)
+    mkdir -p "$crate/src" "$temporary/rust/usr/lib/rustlib/$wasm/lib"
+    printf '[package]\nname = "nothing"\nedition = "2021"\n' >"$crate/Cargo.toml"
+    : >"$crate/src/lib.rs"
+    (cd "$crate" && RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Cembed-bitcode=yes CARGO_TARGET_DIR=$crate/target \
+        CARGO_HOME=$crate/home "$temporary/rust/bin/cargo" build --quiet --release --offline --target $wasm \
+        --config 'unstable.build-std = ["std", "panic_abort"]' \
+        --config 'source.crates-io.replace-with = "library"' \
+        --config "source.library.directory = \"$library/vendor\"") || return 1
+    rm "$crate/target/$wasm/release/deps/"libnothing-*
+    mv "$crate/target/$wasm/release/deps/"*.rlib "$temporary/rust/usr/lib/rustlib/$wasm/lib/"
+    rm -r "$temporary"/rust/usr/src "$temporary"/rust/usr/lib/rustlib/src
+}
+
+# ---- what there is, and what is fetched ------------------------------------------------------------------------------
+
+status=0
+if has_rust; then
+    :
+elif fetch_rust; then
+    printf '%s:' "$home/rust/bin"
+else
+    say "no Rust for Wasm could be had; its tests are skipped. With rustup: rustup target add $wasm"
+    status=1
+fi
+exit $status
