@@ -18,6 +18,8 @@ class WorkerConfig:
     limits: Limits = field(default_factory=Limits)
     request: RequestLimits = field(default_factory=RequestLimits)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    #: where compiled modules are
+    code: str = ""
 
     @classmethod
     def with_overrides(cls, overrides: Mapping[str, float]) -> WorkerConfig:
@@ -26,7 +28,7 @@ class WorkerConfig:
         Raises ValueError for an unknown name, and for what is no amount of that limit.
         """
         default = cls()
-        parts: dict[str, Any] = {part.name: getattr(default, part.name) for part in fields(cls)}
+        parts: dict[str, Any] = {name: getattr(default, name) for name in ("limits", "request", "worker")}
         for name, value in overrides.items():
             for group, part in parts.items():
                 kinds = {limit.name: type(getattr(part, limit.name)) for limit in fields(part)}
@@ -47,7 +49,10 @@ class WorkerConfig:
         """The other way round."""
         data = json.loads(text)
         return cls(
-            Limits(**data["limits"]), RequestLimits(**data["request"]), WorkerSettings(**data["worker"])
+            Limits(**data.pop("limits")),
+            RequestLimits(**data.pop("request")),
+            WorkerSettings(**data.pop("worker")),
+            **data,
         )
 
 

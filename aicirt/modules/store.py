@@ -46,7 +46,8 @@ class ModuleStore:
         """
         root = directory or default_directory()
         # also looks at the directories above: nobody else may put another in their place
-        self._compiled = private_directory(root / "compiled")
+        #: the folder of compiled modules
+        self.code = private_directory(root / "compiled")
         self._modules = modules or root / "modules"
         self._modules.mkdir(parents=True, exist_ok=True)
         self._limits = limits or Limits()
@@ -94,7 +95,7 @@ class ModuleStore:
 
     def _begin(self, wasm: bytes) -> tuple[Path, Path]:
         """A private copy of the module, and the name for its artifact."""
-        fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self._compiled)
+        fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self.code)
         with os.fdopen(fd, "wb") as file:
             file.write(wasm)
         return Path(name), Path(name).with_suffix(".compiled")
@@ -153,17 +154,17 @@ class ModuleStore:
             raise ModuleError(f"module {module_id} still has the tags {', '.join(tags)}")
         if not self._wasm_path(module_id).exists():
             raise UnknownModuleError(f"no module {module_id}")
-        self._discard(self._wasm_path(module_id), *self._compiled.glob(f"{module_id}-*"))
+        self._discard(self._wasm_path(module_id), *self.code.glob(f"{module_id}-*"))
 
     def artifact_path(self, module_id: str) -> Path:
         """Where `Program.from_file` finds the code of a module that `add` or `get` returned."""
-        return self._compiled / f"{module_id}-{self._key}.compiled"
+        return self.code / f"{module_id}-{self._key}.compiled"
 
     def _wasm_path(self, module_id: str) -> Path:
         return self._modules / f"{module_id}.wasm"
 
     def _info_path(self, module_id: str) -> Path:
-        return self._compiled / f"{module_id}-{self._key}.json"
+        return self.code / f"{module_id}-{self._key}.json"
 
     def _described(self, module_id: str) -> ModuleInfo | None:
         path = self._info_path(module_id)

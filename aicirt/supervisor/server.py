@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 from aicirt.config import WorkerConfig
@@ -36,7 +37,7 @@ class Supervisor:
         #: the process that this daemon belonged to has ended
         self.orphaned = False
         self._path = socket_path
-        self._config = config
+        self._config = replace(config, code=str(store.code))
         self._num_workers = num_workers
         self._stopping = asyncio.Event()
         self._sessions: set[asyncio.Task[None]] = set()

@@ -91,6 +91,7 @@ class Controls:
             "steps": worker.steps,
             "snapshot_bytes": worker.templates.nbytes,
             "built": self._num_built,
+            "landlock": worker.landlock,
         }
 
     def _vocabulary(self, _: int, args: dict[str, Any], fds: list[int]) -> None:

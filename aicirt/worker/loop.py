@@ -77,6 +77,8 @@ class Worker:
         self.templates = Templates(settings)
         self.running = True
         self.steps = 0
+        #: version of Landlock under which this process runs; 0 = none
+        self.landlock = 0
         self._bell = bell
         self._placement = Placement()
         self._ticker = ticker
