@@ -1,158 +1,46 @@
 // constraint.hpp - follows a recognizer along a sequence and says what may come next.
 //
+//   Constraint<Regex> number(regex::compile_or_fail("[0-9]+"));    // in the constructor
+//   number.append(step().tokens());                                // in mid_process
+//   return number.next();
+//
 // For controllers that do more than one thing; if the constraint is all there is, RecognizerController
 // (recognizer_controller.hpp) is the whole controller.
+//
+// What a controller must know that also splices, takes back or forces tokens of its own:
+//
+// - A constraint knows what it is told. Every token that belongs to its text goes to `append`, in order: those
+//   that were sampled, those that it has forced itself, and those of the controller's own splices. Tokens that are
+//   not of its text, such as a label before it, do not.
+// - What it forces comes as the controller's own splices do: `step().sampled()` is false for both. So a controller
+//   that splices text which is not the constraint's has to remember that it did.
+// - Own tokens are checked like any others: the sequence fails if the constraint does not allow them. They need
+//   not be those that it has announced, or would have chosen: what it then says fits what came.
+// - `next` changes nothing. Its answer may be thrown away for another; asked again, it answers the same. So a
+//   label may be put between two forced pieces, and what the engine cut off from a splice is announced again.
+// - There is no way back. A controller may take back tokens that it has not appended; for others it makes a new
+//   constraint, and appends to that what is left of the text. (RecognizerController fails when tokens are taken
+//   back.)
+// - A mask that `next` returns lies in the constraint: it must not be asked again, appended to or destroyed before
+//   `mid_process` has returned and the host has read the mask (controller.hpp, MidResult).
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "aici/answer_cache.hpp"
-#include "aici/bias.hpp"
 #include "aici/controller.hpp"
+#include "aici/cursor.hpp"
 #include "aici/forced_text.hpp"
 #include "aici/functional.hpp"
-#include "aici/recognizer.hpp"
-#include "aici/signature.hpp"
 #include "aici/spelling.hpp"
 
 namespace aici {
 
 namespace detail {
-
-/// A recognizer together with where it is. Both kinds of recognizer, one interface.
-template <class R>
-class Cursor;
-
-template <FunctionalRecognizer F>
-class Cursor<F> {
- public:
-  using State = typename F::State;
-  explicit Cursor(F f) : f_(std::move(f)), state_(f_.initial()) {}
-
-  bool append(std::string_view text) {
-    for (char byte : text)
-      if (State next = state_; try_append(f_, state_, static_cast<std::uint8_t>(byte), &next))
-        state_ = next;
-      else
-        return false;
-    return true;
-  }
-  /// True if earlier keys are void.
-  bool compact() {
-    if constexpr (HasCompact<F>)
-      return f_.compact(&state_);
-    else
-      return false;
-  }
-  const char* failure() const {
-    if constexpr (HasFailure<F>)
-      return f_.failure();
-    else
-      return nullptr;
-  }
-  /// Goes to where most bytes lead, if any byte is allowed.
-  bool follow_most() {
-    if constexpr (std::equality_comparable<State>)
-      return detail::favourite(f_, state_, &state_);
-    else
-      return false;
-  }
-  void back_to_start() { state_ = f_.initial(); }
-  bool special_allowed(SpecialToken which) { return f_.special_allowed(state_, which); }
-  void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
-  /// 0 = the state has no key.
-  std::uint64_t key() const {
-    if constexpr (std::convertible_to<State, std::uint32_t>)
-      return static_cast<std::uint64_t>(static_cast<std::uint32_t>(state_)) + 1;
-    else
-      return 0;
-  }
-  ForcedText forced_text() {
-    ForcedText text;
-    State at = state_;
-    std::uint8_t byte = 0;
-    while (text.bytes.size() < ForcedText::kMost && aici::forced_byte(f_, at, &byte)) {
-      text.bytes.push_back(static_cast<char>(byte));
-      at = f_.append(at, byte);
-    }
-    if (!text.bytes.empty())
-      for (unsigned b = 0; b < 256; b++)
-        if (State next = at; try_append(f_, at, static_cast<std::uint8_t>(b), &next))
-          text.next.add(static_cast<std::uint8_t>(b));
-    return text;
-  }
-  F& recognizer() { return f_; }
-
- private:
-  F f_;
-  State state_;
-};
-
-template <ByteStack R>
-  requires(!FunctionalRecognizer<R>)
-class Cursor<R> {
- public:
-  explicit Cursor(R r) : r_(std::move(r)) {}
-
-  bool append(std::string_view text) {
-    for (char byte : text)
-      if (!r_.try_push_byte(static_cast<std::uint8_t>(byte))) return false;
-    r_.collapse();
-    return true;
-  }
-  bool compact() { return false; }
-  const char* failure() const { return nullptr; }
-  bool special_allowed(SpecialToken which) { return r_.special_allowed(which); }
-  void compute_bias(TokenSet& out) { aici::compute_bias(r_, out); }
-  std::uint64_t key() {
-    if constexpr (StackStateKey<R>)
-      return r_.state_key();
-    else
-      return 0;
-  }
-  ForcedText forced_text() {
-    ForcedText text;
-    std::uint8_t byte = 0;
-    while (text.bytes.size() < ForcedText::kMost && forced_byte(&byte)) {
-      text.bytes.push_back(static_cast<char>(byte));
-      r_.push_byte(byte);
-    }
-    if (text.bytes.empty()) return text;
-    for (unsigned b = 0; b < 256; b++)
-      if (r_.byte_allowed(static_cast<std::uint8_t>(b))) text.next.add(static_cast<std::uint8_t>(b));
-    r_.pop_bytes(static_cast<std::uint32_t>(text.bytes.size()));
-    r_.trie_finished();
-    return text;
-  }
-  R& recognizer() { return r_; }
-
- private:
-  bool forced_byte(std::uint8_t* byte) {
-    if constexpr (StackForcedByte<R>) {
-      return r_.forced_byte(byte);
-    } else {
-      if (r_.special_allowed(SpecialToken::eos)) return false;
-      int found = -1;
-      for (int b = 0; b < 256; b++) {
-        if (!r_.byte_allowed(static_cast<std::uint8_t>(b))) continue;
-        if (found >= 0) return false;
-        found = b;
-      }
-      *byte = static_cast<std::uint8_t>(found);
-      return found >= 0;
-    }
-  }
-
-  R r_;
-};
 
 /// Does the host have the model's own tokenizer?
 bool tokenizer_is_exact();
