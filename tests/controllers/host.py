@@ -204,6 +204,7 @@ class Guest:
         """post_process and pre_process, where they exist."""
         answer, has = Answer(), self.instance.program.has
         num_tokens = len(self.sources[TOKENS])
+        gc.disable()  # as workers do: a collection in a host function may take longer than the guest has
         try:
             if has[Export.POST] and num_tokens:
                 answer.post = struct.unpack("<2I", self.read(self.instance.call(Export.POST), 8))[1]
@@ -211,6 +212,8 @@ class Guest:
                 answer.pre = struct.unpack("<3I", self.read(self.instance.call(Export.PRE), 12))[1:]
         except GuestExit:
             answer.post = STOP
+        finally:
+            gc.enable()
         return answer
 
     def mid(self) -> Mid:
