@@ -15,8 +15,8 @@ from aicirt.errors import AiciError
 from aicirt.limit import describe
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.supervisor.pool import default_worker_count
 from aicirt.supervisor.server import Supervisor
-from aicirt.supervisor.workers import default_worker_count
 from aicirt.wasm.limits import Limits
 
 _EPILOG = """\

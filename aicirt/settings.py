@@ -66,6 +66,10 @@ class WorkerSettings:
 
 #: how often a waiter looks whether its peer lives; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
+#: pause before the second attempt to replace a process that has died; it doubles with each that fails
+RESPAWN_SECONDS = 0.1
+#: the longest pause. A process that has lived for longer than this is replaced at once when it dies
+RESPAWN_MAX_SECONDS = 10.0
 #: a worker that has nothing to do wakes this often
 IDLE_WAIT_SECONDS = 0.5
 #: how long the supervisor waits for a worker to read what it is told, whole seconds

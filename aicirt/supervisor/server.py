@@ -16,10 +16,10 @@ from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure
 from aicirt.ipc import names
 from aicirt.modules.store import ModuleStore
+from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
 from aicirt.supervisor.vocabularies import Vocabularies
-from aicirt.supervisor.workers import WorkerPool
 
 _log = logging.getLogger("aicirt.supervisor")
 
@@ -55,7 +55,7 @@ class Supervisor:
         listening = self._listen()  # raises before anything is started
         names.sweep_orphans()
         self.pool = WorkerPool(self._num_workers, self._config)
-        self.pool.on_replaced(lambda dead, _: self.templates.forget(dead))
+        self.pool.on_death(self.templates.forget)
         owner_fd = None
         try:
             server = await asyncio.start_unix_server(self._accept, sock=listening)

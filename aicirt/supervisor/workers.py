@@ -1,4 +1,4 @@
-"""Worker processes as the supervisor sees them: started, called, watched, replaced."""
+"""A worker process as the supervisor sees it: started, called, watched."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import posix_ipc
+
 from aicirt.child import child_environment
 from aicirt.config import WorkerConfig
 from aicirt.descriptor import Descriptor
-from aicirt.errors import ProtocolError, WorkerDiedError, error_from_wire
+from aicirt.errors import ProtocolError, RuntimeFailure, WorkerDiedError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
-from aicirt.settings import SEND_SECONDS
+from aicirt.settings import SEND_SECONDS, START_SECONDS
 
 _log = logging.getLogger("aicirt.supervisor")
+#: index of the process that runs `aici_init`, which may take a second: it has no sequences
+BUILDER = -1
 
 
 class WorkerProcess:
@@ -32,7 +36,10 @@ class WorkerProcess:
     def __init__(
         self, index: int, generation: int, config: WorkerConfig, on_death: Callable[[WorkerProcess], None]
     ):
+        """Raises RuntimeFailure if there is no room for another process."""
         self.index = index
+        #: for messages
+        self.name = "the builder" if index == BUILDER else f"worker {index}"
         self.generation = generation
         #: live sequences, as counted by the worker's last answer and what was placed since
         self.load = 0
@@ -41,8 +48,23 @@ class WorkerProcess:
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as undo:
+            try:
+                self._start(config, undo)
+            except (OSError, posix_ipc.Error) as error:
+                raise RuntimeFailure(f"{self.name} cannot be started: {error}") from error
+            undo.pop_all()
+        self._loop.add_reader(self._socket.socket.fileno(), self._receive)
+        self._loop.add_reader(self._pidfd, self._died)
+        #: loop time
+        self.started = self._loop.time()
+        self.alive = True
+
+    def _start(self, config: WorkerConfig, undo: contextlib.ExitStack) -> None:
         self.bell = Doorbell.create()
+        undo.callback(self.bell.close)
         ours, theirs = socket.socketpair()
+        undo.callback(ours.close)
         with theirs:
             self._process = subprocess.Popen(
                 [
@@ -54,14 +76,13 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 env=child_environment(),
             )
+        undo.callback(self._process.wait)
+        undo.callback(self._process.kill)
         self.pid = self._process.pid
         # a worker that reads nothing must not stop the supervisor for longer
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self._socket = FrameSocket(ours)
         self._pidfd = os.pidfd_open(self.pid)
-        self._loop.add_reader(ours.fileno(), self._receive)
-        self._loop.add_reader(self._pidfd, self._died)
-        self.alive = True
 
     async def call(
         self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
@@ -75,7 +96,7 @@ class WorkerProcess:
     ) -> tuple[Any, list[Descriptor]]:
         """As `call`, with the files that ride along with the answer."""
         if not self.alive:
-            raise WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended")
+            raise WorkerDiedError(f"{self.name} (pid {self.pid}) has ended")
         number = next(self._numbers)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[number] = future
@@ -88,18 +109,20 @@ class WorkerProcess:
             raise
         except OSError as error:
             self.kill()  # it is gone, or has read nothing for so long that its socket is full
-            raise WorkerDiedError(f"worker {self.index} (pid {self.pid}) does not answer: {error}") from error
+            raise WorkerDiedError(f"{self.name} (pid {self.pid}) does not answer: {error}") from error
         finally:
             self._waiting.pop(number, None)
 
     async def watch(self) -> None:
         """Pings for ever; kills the process when it is silent for too long."""
+        patience = max(self._silence, START_SECONDS)
         while self.alive:
             try:
-                stats = await self.call("ping", {}, timeout=self._silence)
+                stats = await self.call("ping", {}, timeout=patience)
                 self.load = stats["sequences"]
+                patience = self._silence
             except TimeoutError:
-                _log.error("worker %d (pid %d) is silent: killing it", self.index, self.pid)
+                _log.error("%s (pid %d) is silent: killing it", self.name, self.pid)
                 self.kill()
             except WorkerDiedError:
                 return
@@ -112,9 +135,14 @@ class WorkerProcess:
 
     async def stop(self) -> None:
         """Asks it to end, then makes it end."""
-        self._on_death = lambda _: None
+        self._on_death = _ignore
         with contextlib.suppress(WorkerDiedError, TimeoutError):
             await self.call("stop", {}, timeout=2)
+        self.end()
+
+    def end(self) -> None:
+        """Makes it end now."""
+        self._on_death = _ignore
         if self.alive:
             self.kill()
         self._process.wait()
@@ -133,7 +161,7 @@ class WorkerProcess:
                     else:
                         future.set_exception(error_from_wire(error))
         except (ProtocolError, TypeError, ValueError, OSError) as error:
-            _log.error("worker %d (pid %d) sent nonsense (%s): killing it", self.index, self.pid, error)
+            _log.error("%s (pid %d) sent nonsense (%s): killing it", self.name, self.pid, error)
             self.kill()
         if self._socket.closed:
             self._loop.remove_reader(self._socket.socket.fileno())
@@ -148,83 +176,12 @@ class WorkerProcess:
         os.close(self._pidfd)
         self._socket.close()
         self.bell.close()
-        error = WorkerDiedError(f"worker {self.index} (pid {self.pid}) ended with status {status}")
+        error = WorkerDiedError(f"{self.name} (pid {self.pid}) ended with status {status}")
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error)
         self._on_death(self)
 
 
-#: index of the process that runs `aici_init`, which may take a second: it has no sequences
-BUILDER = -1
-
-
-class WorkerPool:
-    """A fixed number of places, each with a living worker, and a builder; the dead are replaced."""
-
-    def __init__(self, count: int, config: WorkerConfig) -> None:
-        self._config = config
-        self._generation = 0
-        self._watchers: set[asyncio.Task[None]] = set()
-        self._on_replaced: list[Callable[[WorkerProcess, WorkerProcess], None]] = []
-        self.restarts = 0
-        self.workers = [self._spawn(index) for index in range(count)]
-        self.builder = self._spawn(BUILDER)
-
-    @property
-    def all(self) -> list[WorkerProcess]:
-        """The workers and the builder."""
-        return [*self.workers, self.builder]
-
-    def on_replaced(self, callback: Callable[[WorkerProcess, WorkerProcess], None]) -> None:
-        """`callback(dead, successor)` is called after a replacement has been started."""
-        self._on_replaced.append(callback)
-
-    def place(self) -> WorkerProcess:
-        """The worker that has least to do, which has one sequence more to do from now on."""
-        worker = min(self.workers, key=lambda w: w.load)
-        worker.load += 1
-        return worker
-
-    def find(self, index: int, generation: int) -> WorkerProcess:
-        """Raises WorkerDiedError if that very process is gone."""
-        if 0 <= index < len(self.workers) and self.workers[index].generation == generation:
-            return self.workers[index]
-        raise WorkerDiedError(f"worker {index} of generation {generation} has ended")
-
-    async def stop(self) -> None:
-        """Ends all workers."""
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*(worker.stop() for worker in self.all))
-
-    def _spawn(self, index: int) -> WorkerProcess:
-        self._generation += 1
-        worker = WorkerProcess(index, self._generation, self._config, self._replace)
-        watcher = asyncio.get_running_loop().create_task(worker.watch())
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
-        return worker
-
-    def _replace(self, dead: WorkerProcess) -> None:
-        name = "the builder" if dead.index == BUILDER else f"worker {dead.index}"
-        _log.error("%s (pid %d) died; starting another", name, dead.pid)
-        self.restarts += 1
-        successor = self._spawn(dead.index)
-        if dead.index == BUILDER:
-            self.builder = successor
-        else:
-            self.workers[dead.index] = successor
-        for callback in self._on_replaced:
-            callback(dead, successor)
-
-
-def default_worker_count() -> int:
-    """One per core that this process may use (affinity, CPU quota) less one for the engine, 1 to 8."""
-    cores = float(len(os.sched_getaffinity(0)))
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, int(quota) / int(period))
-    return max(1, min(8, int(cores) - 1))
+def _ignore(_: WorkerProcess) -> None:
+    """It was told to end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -204,3 +205,27 @@ def test_a_second_daemon_on_a_socket_leaves_the_first_alone(runtime: Runtime, tm
         assert done.returncode == 1 and words in done.stderr
     with Runtime(path) as second:
         assert second.health()["pid"] == runtime.health()["pid"]
+
+
+def test_a_supervisor_without_room_for_processes_goes_on_and_recovers(guest_wasm: Path) -> None:
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(guest_wasm).id
+        player = Player(runtime)
+        player.step(runtime.instantiate(module, "ok"))
+        health = runtime.health()
+        limits = resource.prlimit(health["pid"], resource.RLIMIT_NOFILE)
+        resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, (3, limits[1]))
+        os.kill(health["workers"][0]["pid"], signal.SIGKILL)
+        assert gone(health["workers"][0]["pid"])
+        for _ in range(3):
+            with pytest.raises(WorkerDiedError, match="no worker is running: worker 0 cannot be started"):
+                runtime.instantiate(module, "ok")
+            time.sleep(0.2)
+        resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, limits)
+        deadline = time.monotonic() + 60
+        while "error" in runtime.health()["workers"][0]:
+            assert time.monotonic() < deadline, runtime.health()
+            time.sleep(0.05)
+        assert runtime.health()["pid"] == health["pid"]
+        assert player.mid(runtime.instantiate(module, "ok")).verb == Verb.SAMPLE

@@ -1,0 +1,150 @@
+"""The processes of a daemon: started, chosen for new sequences, replaced when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+
+from aicirt.config import WorkerConfig
+from aicirt.errors import RuntimeFailure, WorkerDiedError
+from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS
+from aicirt.supervisor.workers import BUILDER, WorkerProcess
+
+_log = logging.getLogger("aicirt.supervisor")
+
+
+class WorkerPool:
+    """A fixed number of places, each with a worker, and a builder; the dead are replaced.
+
+    The first time at once. Who dies again soon, or cannot be started, is started again after a pause that
+    doubles each time; meanwhile the dead one keeps the place, and whoever calls it gets WorkerDiedError.
+    """
+
+    def __init__(self, count: int, config: WorkerConfig) -> None:
+        """Raises RuntimeFailure if there is no room for so many processes."""
+        self._config = config
+        self._generation = 0
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._on_death: list[Callable[[WorkerProcess], None]] = []
+        self._loop = asyncio.get_running_loop()
+        #: by index: deaths and failures to start since a worker there last lived for long
+        self._failures: Counter[int] = Counter()
+        #: by index: the next attempts to start one
+        self._attempts: dict[int, asyncio.TimerHandle] = {}
+        #: what happened last
+        self._problem = ""
+        self.restarts = 0
+        self._places: dict[int, WorkerProcess] = {}
+        try:
+            for index in (*range(count), BUILDER):
+                self._spawn(index)
+        except RuntimeFailure:
+            for worker in self.all:
+                worker.end()
+            raise
+
+    @property
+    def workers(self) -> list[WorkerProcess]:
+        """By index; those that have died and could not be replaced yet are among them."""
+        return [worker for index, worker in self._places.items() if index != BUILDER]
+
+    @property
+    def builder(self) -> WorkerProcess:
+        """The process that runs `aici_init`."""
+        return self._places[BUILDER]
+
+    @property
+    def all(self) -> list[WorkerProcess]:
+        """The workers and the builder."""
+        return list(self._places.values())
+
+    async def ready(self) -> None:
+        """Returns when all of them answer. Raises WorkerDiedError."""
+        await asyncio.gather(*(worker.call("ping", {}) for worker in self.all))
+
+    def on_death(self, callback: Callable[[WorkerProcess], None]) -> None:
+        """`callback(dead)` is called when a process has died, before another is started."""
+        self._on_death.append(callback)
+
+    def place(self) -> WorkerProcess:
+        """The worker that has least to do, which has one sequence more to do from now on.
+
+        Raises WorkerDiedError if none is running.
+        """
+        living = [worker for worker in self.workers if worker.alive]
+        if not living:
+            due = min(attempt.when() for attempt in self._attempts.values())
+            raise WorkerDiedError(
+                f"no worker is running: {self._problem}; the next attempt to start one is in "
+                f"{max(0.0, due - self._loop.time()):.1f} s"
+            )
+        worker = min(living, key=lambda w: w.load)
+        worker.load += 1
+        return worker
+
+    def find(self, index: int, generation: int) -> WorkerProcess:
+        """Raises WorkerDiedError if that very process is gone."""
+        worker = self._places.get(index)
+        if worker is None or worker.generation != generation or not worker.alive:
+            raise WorkerDiedError(f"worker {index} of generation {generation} has ended")
+        return worker
+
+    async def stop(self) -> None:
+        """Ends all workers."""
+        for attempt in self._attempts.values():
+            attempt.cancel()
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*(worker.stop() for worker in self.all))
+
+    def _spawn(self, index: int) -> None:
+        self._generation += 1
+        worker = WorkerProcess(index, self._generation, self._config, self._died)
+        self._places[index] = worker
+        watcher = self._loop.create_task(worker.watch())
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+
+    def _died(self, dead: WorkerProcess) -> None:
+        _log.error("%s (pid %d) died", dead.name, dead.pid)
+        for callback in self._on_death:
+            callback(dead)
+        if self._loop.time() - dead.started > RESPAWN_MAX_SECONDS:
+            self._failures[dead.index] = 0
+        self._failed(dead.index, f"{dead.name} died")
+
+    def _failed(self, index: int, problem: str) -> None:
+        """There is no process at this place: starts one, now or later."""
+        self._problem = problem
+        self._failures[index] += 1
+        earlier = self._failures[index] - 1
+        if not earlier:
+            self._try(index)
+            return
+        pause = min(RESPAWN_SECONDS * 2 ** min(earlier - 1, 30), RESPAWN_MAX_SECONDS)
+        _log.warning("%s; the next attempt to start one is in %.1f s", problem, pause)
+        self._attempts[index] = self._loop.call_later(pause, self._try, index)
+
+    def _try(self, index: int) -> None:
+        self._attempts.pop(index, None)
+        try:
+            self._spawn(index)
+        except RuntimeFailure as error:
+            self._failed(index, error.message)
+        else:
+            self.restarts += 1
+
+
+def default_worker_count() -> int:
+    """One per core that this process may use (affinity, CPU quota) less one for the engine, 1 to 8."""
+    cores = float(len(os.sched_getaffinity(0)))
+    with contextlib.suppress(OSError, ValueError):
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            quota, period = file.read().split()
+        if quota != "max":
+            cores = min(cores, int(quota) / int(period))
+    return max(1, min(8, int(cores) - 1))
