@@ -29,8 +29,8 @@ def bind_to(parent: int) -> None:
 
 
 def close_in(code: Path) -> int:
-    """Leaves what a worker needs: to read compiled modules below `code`, Python's own files and libraries, and
-    to use shared memory. Returns the version of Landlock, 0 where there is none.
+    """Leaves what a worker needs: to read compiled modules below `code`, Python's own files and libraries,
+    and to use shared memory. Returns the version of Landlock, 0 where there is none.
 
     Before threads are made. Raises OSError.
     """

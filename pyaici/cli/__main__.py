@@ -10,7 +10,7 @@ from typing import Any
 
 from aicirt.errors import AiciError
 from pyaici.build import BuildError
-from pyaici.cli import build, check, listing, new, run, runtime
+from pyaici.cli import build, check, doctor, listing, new, run, runtime
 
 _DESCRIPTION = (
     "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"aici {_version()}")
     commands: Any = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (new, build, check, run, listing, runtime):
+    for module in (new, build, check, run, listing, runtime, doctor):
         module.add(commands)
     return top
 

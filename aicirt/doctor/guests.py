@@ -1,0 +1,63 @@
+"""Checks that need a guest, in a process of its own: what asks should not have wasmtime's signal handlers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import lru_cache
+
+from aicirt.child import child_environment
+from aicirt.doctor.finding import Finding, State
+
+_SECONDS = 60
+#: the ticker, when it is made, sees itself interrupt a guest
+_PROGRAM = """
+import wasmtime
+from aicirt.wasm.engine import Engine
+from aicirt.wasm.ticker import Ticker
+
+engine = Engine()
+ticker = Ticker(engine)
+module = wasmtime.Module(engine.wasmtime, '(module (func (export "trap") unreachable))')
+store = wasmtime.Store(engine.wasmtime)
+store.set_epoch_deadline(1 << 40)
+trap = wasmtime.Instance(store, module, []).exports(store)["trap"]
+try:
+    trap(store)
+except wasmtime.Trap:
+    print("guests")
+print("changes", type(engine.changes).__name__)
+ticker.close()
+"""
+
+
+@lru_cache(1)
+def _ask() -> tuple[dict[str, str], str]:
+    """What the child said, and its last words."""
+    command = [sys.executable, "-P", "-c", _PROGRAM]
+    child = subprocess.run(
+        command, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
+    )
+    said = dict(line.partition(" ")[::2] for line in child.stdout.splitlines())
+    words = child.stderr.strip().splitlines()[-1:] or [f"it ended with status {child.returncode}"]
+    return said, words[0]
+
+
+def run_guests() -> Finding:
+    """Compiling, running, trapping, and the clock of time limits."""
+    said, words = _ask()
+    if "guests" not in said or "changes" not in said:
+        cure = "reinstall wasmtime; ulimit -u if no thread can be made"
+        return Finding("guests", State.MISSING, words, "no controller can run", cure)
+    return Finding("guests", State.OK, "run, trap, and are interrupted")
+
+
+def changed_pages() -> Finding:
+    """PAGEMAP_SCAN, with which forks find what to copy."""
+    said, words = _ask()
+    if said.get("changes") == "PageScanner":
+        return Finding("PAGEMAP_SCAN", State.OK, "there")
+    if "changes" not in said:
+        return Finding("PAGEMAP_SCAN", State.MISSING, words, "forks do not work", "mount /proc")
+    cost = "forks look at every page of a guest's memory: some 50 us more for 16 MB"
+    return Finding("PAGEMAP_SCAN", State.NOTE, "not there", cost, "Linux 6.7 or newer")

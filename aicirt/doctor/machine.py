@@ -1,0 +1,206 @@
+"""All checks of the runtime's needs, each of which can be asked alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from aicirt.cpu_quota import cgroup_quota, default_worker_count, usable_cpus
+from aicirt.doctor import guests
+from aicirt.doctor.finding import Finding, State
+from aicirt.errors import RuntimeFailure
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.layout import Layout
+from aicirt.modules.private import private_directory
+from aicirt.modules.store import default_directory
+from aicirt.worker import landlock
+
+#: vocabulary and rows of a usual engine, for which shared memory must do
+_SEGMENT = Layout(131_072, num_rows=256, num_dense=4)
+_MEMORY_FILES = 1024
+_MAPPINGS = 65_530
+
+
+def examine() -> list[Finding]:
+    """Every check, in the order of importance. None raises."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        system,
+        python,
+        guests.run_guests,
+        shared_memory,
+        semaphores,
+        memory_files,
+        processors,
+        stack,
+        open_files,
+        mappings,
+        overcommit,
+        guests.changed_pages,
+        confinement,
+        store,
+    )
+    found = []
+    for check in checks:
+        try:
+            found.append(check())
+        except Exception as error:  # a check that fails says that something is amiss, not what
+            name = check.__name__.replace("_", " ")
+            found.append(Finding(name, State.NOTE, f"could not be looked at: {error!r}"))
+    return found
+
+
+def system() -> Finding:
+    """Linux with pidfds, on a processor that wasmtime compiles for."""
+    name = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    if platform.system() != "Linux":
+        return Finding("system", State.MISSING, name, "nothing works", "use Linux, or a VM with it")
+    try:
+        fd = os.pidfd_open(os.getpid())
+        try:
+            signal.pidfd_send_signal(fd, 0)
+        finally:
+            os.close(fd)
+    except OSError:
+        cost = "aicirt cannot watch its workers"
+        return Finding("system", State.MISSING, name, cost, "use Linux 5.3 or newer")
+    if platform.machine() not in ("x86_64", "AMD64"):
+        cost = "no process looks for messages before it sleeps: some 50 us more a step"
+        return Finding("system", State.NOTE, name, cost, "nothing: only x86 keeps the order of stores")
+    return Finding("system", State.OK, name)
+
+
+def python() -> Finding:
+    """Which one; too old ones cannot install this package."""
+    return Finding("Python", State.OK, f"{platform.python_version()} ({sys.executable})")
+
+
+def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
+    """Room for the segment of one engine with one worker, twice."""
+    name, need = "shared memory", _SEGMENT.total
+    cure = "mount a tmpfs there; a container: --shm-size=1g"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Finding(name, State.MISSING, f"{folder} cannot be written", "nothing works", cure)
+    usage = shutil.disk_usage(folder)
+    found = f"{usage.free / 1e6:.0f} MB free of {usage.total / 1e6:.0f} in {folder}"
+    wants = f"an engine needs {need / 1e6:.0f} MB with each worker at 131 072 tokens"
+    if usage.free < need:
+        return Finding(name, State.MISSING, found, wants, cure)
+    if usage.free < need * 2 * default_worker_count():
+        return Finding(name, State.NOTE, found, f"{wants}: there is no room for two engines", cure)
+    return Finding(name, State.OK, found)
+
+
+def semaphores() -> Finding:
+    """Named semaphores, with which processes wake each other."""
+    try:
+        bell = Doorbell.create()
+        bell.ring()
+        rung = bell.wait(0)
+        bell.close()
+    except OSError as error:
+        return Finding("semaphores", State.MISSING, str(error), "nothing works", "make /dev/shm writable")
+    if not rung:
+        return Finding("semaphores", State.MISSING, "do not wake anybody", "nothing works")
+    return Finding("semaphores", State.OK, "work")
+
+
+def memory_files() -> Finding:
+    """Sealed memory files: snapshots and vocabularies."""
+    from aicirt.wasm.memfd import check_sealed, sealed
+
+    try:
+        fd = sealed("aici-doctor", 4096, [])
+        try:
+            check_sealed(fd, 4096)
+        finally:
+            os.close(fd)
+    except (OSError, RuntimeFailure) as error:
+        cure = "allow memfd_create (a container's seccomp profile)"
+        return Finding("memory files", State.MISSING, str(error), "nothing works", cure)
+    return Finding("memory files", State.OK, "memfd with seals")
+
+
+def processors() -> Finding:
+    """One for the engine and one for a worker."""
+    allowed, quota, usable = len(os.sched_getaffinity(0)), cgroup_quota(), usable_cpus()
+    found = f"{allowed} allowed" + (f", a quota of {quota:g}" if quota < allowed else "")
+    found += f": {default_worker_count()} workers"
+    if usable < 2:
+        cost = "engine and worker take turns on one processor: masks are not computed beside the model"
+        return Finding("processors", State.NOTE, found, cost, "allow two (taskset, --cpus, cpu.max)")
+    return Finding("processors", State.OK, found)
+
+
+def stack(soft: int | None = None) -> Finding:
+    """For guests and what they call."""
+    from aicirt.wasm.limits import STACK_MARGIN, WASM_STACK
+
+    soft = resource.getrlimit(resource.RLIMIT_STACK)[0] if soft is None else soft
+    found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"
+    if soft != resource.RLIM_INFINITY and soft < WASM_STACK + STACK_MARGIN:
+        return Finding("stack", State.MISSING, found, "workers do not start", "ulimit -s 8192")
+    return Finding("stack", State.OK, found)
+
+
+def open_files(soft: int | None = None) -> Finding:
+    """Each memoised controller is an open file."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if soft is None else soft
+    if soft < _MEMORY_FILES:
+        cost = "fewer controllers can be memoised (256 by default), and fewer clients served"
+        return Finding("open files", State.NOTE, str(soft), cost, f"ulimit -n {_MEMORY_FILES}")
+    return Finding("open files", State.OK, str(soft))
+
+
+def mappings(root: Path = Path("/")) -> Finding:
+    """Each sequence has about ten."""
+    most = int((root / "proc/sys/vm/max_map_count").read_text())
+    if most < _MAPPINGS:
+        cost = f"room for about {most // 10} sequences in a worker"
+        return Finding("memory mappings", State.NOTE, str(most), cost, f"sysctl vm.max_map_count={_MAPPINGS}")
+    return Finding("memory mappings", State.OK, str(most))
+
+
+def overcommit(root: Path = Path("/")) -> Finding:
+    """Each sequence reserves 4 GiB of addresses and uses some 100 KiB."""
+    mode = int((root / "proc/sys/vm/overcommit_memory").read_text())
+    hard = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if hard != resource.RLIM_INFINITY:
+        cost = f"room for about {max(0, (hard >> 32) - 1)} sequences in a worker"
+        return Finding("address space", State.NOTE, f"{hard >> 30} GiB", cost, "ulimit -v unlimited")
+    return Finding("address space", State.OK, f"unlimited, overcommit mode {mode}")
+
+
+def confinement() -> Finding:
+    """Landlock, under which workers can open nothing of the user's."""
+    version = landlock.version()
+    if version == 0:
+        cost = "a guest that breaks out of WebAssembly can read what the user can read"
+        cure = "a kernel with Landlock (5.13), booted with lsm=landlock,..."
+        return Finding("Landlock", State.NOTE, "not there", cost, cure)
+    if version < 6:
+        weak = "reach TCP and signal other processes" if version < 4 else "signal other processes"
+        cost = f"a guest that breaks out can {weak}"
+        return Finding("Landlock", State.NOTE, f"version {version}", cost, "Linux 6.12 has version 6")
+    return Finding("Landlock", State.OK, f"version {version}")
+
+
+def store(folder: Path | None = None) -> Finding:
+    """Where compiled modules are kept."""
+    folder = folder or default_directory()
+    try:
+        private_directory(folder / "compiled")
+        free = shutil.disk_usage(folder).free
+    except (OSError, RuntimeFailure) as error:
+        cure = "choose another folder: aici runtime --store FOLDER"
+        return Finding("module store", State.MISSING, str(error), "nothing can be uploaded", cure)
+    if not os.access(folder, os.W_OK):
+        return Finding("module store", State.NOTE, f"{folder} is read-only", "only known modules can be used")
+    if free < 100 << 20:
+        return Finding("module store", State.NOTE, f"{free >> 20} MB free in {folder}", "uploads may fail")
+    return Finding("module store", State.OK, f"{folder}, {free / 1e9:.0f} GB free")

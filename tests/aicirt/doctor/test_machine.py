@@ -1,0 +1,110 @@
+"""Each check on a machine that has the thing, and on one that lacks it."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from aicirt.doctor import State, examine, guests, machine
+from aicirt.worker import landlock
+
+
+def put(root: Path, name: str, text: str) -> Path:
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_text(text)
+    return root
+
+
+def test_the_machine_that_runs_the_tests_has_all_that_is_needed() -> None:
+    findings = examine()
+    assert [finding for finding in findings if finding.state == State.MISSING] == []
+    assert len({finding.name for finding in findings}) == len(findings) >= 14
+    assert all(finding.found for finding in findings)
+    assert all(finding.cost for finding in findings if finding.state != State.OK)
+
+
+def test_a_check_that_breaks_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mappings() -> machine.Finding:
+        raise RuntimeError("out of luck")
+
+    monkeypatch.setattr(machine, "mappings", mappings)
+    (broken,) = [finding for finding in examine() if "out of luck" in finding.found]
+    assert (broken.name, broken.state) == ("mappings", State.NOTE)
+
+
+def test_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.shared_memory(tmp_path).state == State.OK
+    missing = machine.shared_memory(tmp_path / "none")
+    assert missing.state == State.MISSING and "--shm-size" in missing.cure
+    usage = machine.shutil.disk_usage(tmp_path)
+    for free, state in ((1 << 20, State.MISSING), (10 << 20, State.NOTE)):
+        monkeypatch.setattr(machine.shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
+        found = machine.shared_memory(tmp_path)
+        assert found.state == state and "MB" in found.cost
+
+
+@pytest.mark.parametrize(
+    ("soft", "state"), [(64 << 10, State.MISSING), (8 << 20, State.OK), (resource.RLIM_INFINITY, State.OK)]
+)
+def test_stack(soft: int, state: State) -> None:
+    assert machine.stack(soft).state == state
+
+
+@pytest.mark.parametrize(("soft", "state"), [(256, State.NOTE), (1024, State.OK)])
+def test_open_files(soft: int, state: State) -> None:
+    assert machine.open_files(soft).state == state
+
+
+@pytest.mark.parametrize(("most", "state"), [(1000, State.NOTE), (65530, State.OK)])
+def test_mappings(tmp_path: Path, most: int, state: State) -> None:
+    assert machine.mappings(put(tmp_path, "proc/sys/vm/max_map_count", f"{most}\n")).state == state
+
+
+def test_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = put(tmp_path, "proc/sys/vm/overcommit_memory", "2\n")
+    assert "mode 2" in machine.overcommit(root).found
+    monkeypatch.setattr(machine.resource, "getrlimit", lambda _: (64 << 30, 64 << 30))
+    assert machine.overcommit(root).cost == "room for about 15 sequences in a worker"
+
+
+def test_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 1.5)
+    assert machine.processors().state == State.NOTE
+
+
+@pytest.mark.parametrize(
+    ("version", "words"), [(0, "can read"), (3, "reach TCP"), (5, "signal"), (6, ""), (9, "")]
+)
+def test_confinement(monkeypatch: pytest.MonkeyPatch, version: int, words: str) -> None:
+    monkeypatch.setattr(landlock, "version", lambda: version)
+    found = machine.confinement()
+    assert (found.state == State.OK) == (not words) and words in found.cost
+
+
+def test_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.store(tmp_path / "store").state == State.OK
+    usage = machine.shutil.disk_usage(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(machine.shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+        assert machine.store(tmp_path / "store").state == State.NOTE
+    (tmp_path / "store" / "compiled").chmod(0o777)
+    found = machine.store(tmp_path / "store")
+    assert found.state == State.MISSING and "open to other users" in found.found
+
+
+def test_what_guests_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(text: str) -> None:
+        monkeypatch.setattr(guests, "_PROGRAM", text)
+        guests._ask.cache_clear()
+
+    program("print('guests'); print('changes PagemapReader')")
+    assert (guests.run_guests().state, guests.changed_pages().state) == (State.OK, State.NOTE)
+    program("raise SystemExit('no thread can be made')")
+    assert guests.run_guests().state == State.MISSING
+    assert guests.run_guests().found == "no thread can be made"
+    assert guests.changed_pages().state == State.MISSING
+    program("import os; os.kill(os.getpid(), 9)")
+    assert guests.run_guests().found == "it ended with status -9"
+    guests._ask.cache_clear()
