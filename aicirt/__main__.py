@@ -7,11 +7,12 @@ import asyncio
 import logging
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
+from aicirt.command import ended_by, run_command
 from aicirt.config import WorkerConfig
-from aicirt.errors import AiciError
 from aicirt.limit import describe
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import RequestLimits, WorkerSettings
@@ -122,18 +123,18 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = ModuleStore(args.store, limits=config.limits)
 
-    async def serve() -> None:
+    async def serve() -> signal.Signals | None:
         supervisor = Supervisor(args.socket, store, config, args.workers)
         await supervisor.run(args.ready_fd, args.owner_pid)
-        if supervisor.orphaned and args.folder is not None:
-            shutil.rmtree(args.folder, ignore_errors=True)  # an owner that lives does it, and wants the log
+        if args.folder is not None:
+            shutil.rmtree(args.folder, ignore_errors=True)  # after an error the owner wants the log
+        return supervisor.ended_by
 
-    try:
-        asyncio.run(serve())
-    except AiciError as error:
-        print(f"aicirt: {error}", file=sys.stderr)
-        return 1
-    return 0
+    def work() -> int:
+        number = asyncio.run(serve())
+        return 0 if number is None else ended_by(prog, number)
+
+    return run_command(prog, work)
 
 
 if __name__ == "__main__":

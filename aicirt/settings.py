@@ -74,6 +74,8 @@ RESPAWN_MAX_SECONDS = 10.0
 IDLE_WAIT_SECONDS = 0.5
 #: how long the supervisor waits for a worker to read what it is told, whole seconds
 SEND_SECONDS = 1
+#: how long a worker may take to end when it is asked to; then it is killed
+STOP_SECONDS = 0.5
 #: how long starting the daemon may take (a cold machine imports wasmtime in seconds)
 START_SECONDS = 60.0
 #: a call on the control socket; uploads have their own, longer limit in the compile child

@@ -9,9 +9,8 @@ Everything is in `pyaici.engines.hf`; this file only starts it.
 
 from __future__ import annotations
 
-import sys
-
+from aicirt.command import leave
 from pyaici.engines.hf.program import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from aicirt.child import child_environment
 from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
+from aicirt.ipc import names
 from aicirt.settings import START_SECONDS
 
 
@@ -30,39 +31,42 @@ class Daemon:
         store: Path | None = None,
     ) -> None:
         """Raises RuntimeFailure with the daemon's own words if it does not start."""
+        self._process: subprocess.Popen[bytes] | None = None
         self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
-        self.socket_path = self._folder / "aicirt.sock"
-        self._log = self._folder / "aicirt.log"
-        read_fd, write_fd = os.pipe()
-        command = [sys.executable, "-P", "-m", "aicirt", "--socket", str(self.socket_path)]
-        command += ["--ready-fd", str(write_fd), "--owner-pid", str(os.getpid()), "--log-level", "warning"]
-        command += ["--folder", str(self._folder)]
-        if workers is not None:
-            command += ["--workers", str(workers)]
-        if store is not None:
-            command += ["--store", str(store)]
-        for name, value in (limits or {}).items():
-            command += ["--limit", f"{name}={value}"]
         try:
-            with self._log.open("wb") as log:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[write_fd],
-                    env=child_environment(),
-                    start_new_session=True,  # Ctrl-C in the terminal is for the engine, which then closes us
-                )
-            os.close(write_fd)
+            self.socket_path = self._folder / "aicirt.sock"
+            self._log = self._folder / "aicirt.log"
+            options = ["--socket", str(self.socket_path), "--folder", str(self._folder)]
+            if workers is not None:
+                options += ["--workers", str(workers)]
+            if store is not None:
+                options += ["--store", str(store)]
+            for name, value in (limits or {}).items():
+                options += ["--limit", f"{name}={value}"]
+            self._start(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, options: list[str]) -> None:
+        command = [sys.executable, "-P", "-m", "aicirt", "--log-level", "warning", *options]
+        read_fd, write_fd = os.pipe()
+        try:
+            try:
+                with self._log.open("wb") as log:
+                    self._process = subprocess.Popen(
+                        [*command, "--ready-fd", str(write_fd), "--owner-pid", str(os.getpid())],
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[write_fd],
+                        env=child_environment(),
+                        start_new_session=True,  # Ctrl-C in the terminal is for the engine, which closes us
+                    )
+            finally:
+                os.close(write_fd)
             self.pid = self._process.pid
             self._wait_ready(read_fd)
-        except BaseException:
-            with contextlib.suppress(OSError, AttributeError):
-                self._process.kill()
-                self._process.wait()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
         finally:
             os.close(read_fd)
 
@@ -80,15 +84,19 @@ class Daemon:
     ) -> None:
         self.close()
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float = 2.0) -> None:
         """Asks it to end, and makes it end when it does not."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(timeout)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            if process.returncode < 0:
+                names.sweep_orphans()  # killed: it did not tidy up
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_ready(self, fd: int) -> None:
@@ -98,5 +106,6 @@ class Daemon:
                 f"aicirt was not ready after {START_SECONDS:.0f} s; its log:\n{self.log()}"
             )
         if os.read(fd, 64) != b"ready\n":
+            assert self._process is not None
             status = self._process.wait()
             raise RuntimeFailure(f"aicirt did not start (status {status}); its log:\n{self.log()}")

@@ -11,6 +11,7 @@ import socket
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure
@@ -34,8 +35,8 @@ class Supervisor:
         self.templates = Templates(store, config.worker, lambda: self.pool.builder)
         self.vocabularies = Vocabularies()
         self.num_clients = 0
-        #: the process that this daemon belonged to has ended
-        self.orphaned = False
+        #: what told it to stop
+        self.ended_by: signal.Signals | None = None
         self._path = socket_path
         self._config = replace(config, code=str(store.code))
         self._num_workers = num_workers
@@ -51,26 +52,34 @@ class Supervisor:
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._on_signal, number)
         listening = self._listen()  # raises before anything is started
         names.sweep_orphans()
         self.pool = WorkerPool(self._num_workers, self._config)
         self.pool.on_death(self.templates.forget)
         owner_fd = None
+        ready = loop.create_task(self.pool.ready())
+        stopping = loop.create_task(self._stopping.wait())
         try:
             server = await asyncio.start_unix_server(self._accept, sock=listening)
             if owner_pid is not None:
                 owner_fd = self._watch_owner(owner_pid)
-            await asyncio.gather(*(worker.call("ping", {}) for worker in self.pool.all))
-            _log.info("listening on %s with %d workers", self._path, self._num_workers)
-            if ready_fd is not None:
-                os.write(ready_fd, b"ready\n")
-                os.close(ready_fd)
-            await self._stopping.wait()
+            # starting takes time, and it may be told to stop before it is over
+            tasks: list[asyncio.Task[Any]] = [ready, stopping]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+                _log.info("listening on %s with %d workers", self._path, self._num_workers)
+                if ready_fd is not None:
+                    os.write(ready_fd, b"ready\n")
+                    os.close(ready_fd)
+            await stopping
             server.close()
             for session in self._sessions:
                 session.cancel()
         finally:
+            for task in (ready, stopping):
+                task.cancel()
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
             await self.pool.stop()
@@ -82,18 +91,18 @@ class Supervisor:
         """Ends `run`."""
         self._stopping.set()
 
+    def _on_signal(self, number: signal.Signals) -> None:
+        self.ended_by = number
+        self.stop()
+
     def _watch_owner(self, pid: int) -> int | None:
         try:
             fd = os.pidfd_open(pid)
         except ProcessLookupError:
-            self._owner_died()
+            self.stop()
             return None
-        asyncio.get_running_loop().add_reader(fd, self._owner_died)
+        asyncio.get_running_loop().add_reader(fd, self.stop)
         return fd
-
-    def _owner_died(self) -> None:
-        self.orphaned = True
-        self.stop()
 
     def _listen(self) -> socket.socket:
         if not self._path.parent.is_dir():

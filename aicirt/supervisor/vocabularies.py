@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import fcntl
 import os
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,15 +70,16 @@ class Vocabularies:
     async def _build(self, fingerprint: str, spec: dict[str, Any]) -> RegisteredVocabulary:
         tokenizer = spec["tokenizer_data"]
         try:
-            image = await asyncio.to_thread(
-                build_image,
-                spec["tokens"],
-                special=spec["special"],
-                eos=spec["eos"],
-                bos=spec.get("bos"),
-                pad=spec.get("pad"),
-                unk=spec.get("unk"),
-                vocab_size=spec["vocab_size"],
+            image = await _in_thread(
+                lambda: build_image(
+                    spec["tokens"],
+                    special=spec["special"],
+                    eos=spec["eos"],
+                    bos=spec.get("bos"),
+                    pad=spec.get("pad"),
+                    unk=spec.get("unk"),
+                    vocab_size=spec["vocab_size"],
+                )
             )
         except (KeyError, TypeError, ValueError) as error:
             raise VocabularyError(f"the vocabulary cannot be used: {error!r}") from error
@@ -103,3 +107,18 @@ def sealed_file(name: str, data: bytes) -> int:
         at += os.pwrite(fd, view[at : at + (1 << 26)], at)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
     return fd
+
+
+async def _in_thread(function: Callable[[], bytes]) -> bytes:
+    """Runs it in a thread; unlike with `asyncio.to_thread` the process can end before it has ended."""
+    done: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wrap_future(done)

@@ -23,7 +23,7 @@ from aicirt.errors import ProtocolError, RuntimeFailure, WorkerDiedError, error_
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
-from aicirt.settings import SEND_SECONDS, START_SECONDS
+from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
 
 _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences
@@ -75,6 +75,7 @@ class WorkerProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=child_environment(),
+                start_new_session=True,  # Ctrl-C in the terminal is for the supervisor
             )
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)
@@ -137,7 +138,7 @@ class WorkerProcess:
         """Asks it to end, then makes it end."""
         self._on_death = _ignore
         with contextlib.suppress(WorkerDiedError, TimeoutError):
-            await self.call("stop", {}, timeout=2)
+            await self.call("stop", {}, timeout=STOP_SECONDS)
         self.end()
 
     def end(self) -> None:

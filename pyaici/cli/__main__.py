@@ -6,8 +6,9 @@ import argparse
 import importlib.metadata
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
+from aicirt.command import leave, run_command
 from aicirt.errors import AiciError
 from pyaici.build import BuildError
 from pyaici.cli import build, check, doctor, listing, new, run, runtime
@@ -49,26 +50,33 @@ def _version() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns the exit status: 0, 1 (error), 2 (wrong command line) or 130 (Ctrl-C)."""
+    """Runs one command; returns the exit status: 0, 1 (error), 130 (Ctrl-C) or 143 (SIGTERM).
+
+    A wrong command line ends the program, with status 2.
+    """
     top = parser()
     arguments, rest = top.parse_known_args(argv)
     if rest and not getattr(arguments, "takes_rest", False):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     arguments.rest = rest
-    try:
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
-    except (AiciError, BuildError) as error:
-        print(f"aici: error: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:
-        # the reader (head, less) has gone; Python would complain again when it flushes at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
+
+    def work() -> int:
+        try:
+            status: int = arguments.run(arguments)
+            sys.stdout.flush()
+            return status
+        except BrokenPipeError:
+            # the reader (head, less) has gone; Python would complain again when it flushes at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+
+    return run_command("aici", work, (AiciError, BuildError))
+
+
+def script() -> NoReturn:
+    """The program `aici`."""
+    leave(main())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    script()

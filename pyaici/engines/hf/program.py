@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aicirt.command import run_command
 from aicirt.errors import AiciError, ArgumentError, VocabularyError
 from pyaici.bundled import find_controller
 from pyaici.engines.hf.load import check_folder, check_packages, load_model
@@ -38,10 +38,11 @@ DEFAULT_PROMPT = "Describe Albert Einstein in JSON: his name, his year of birth,
 def run(arguments: argparse.Namespace) -> int:
     """Runs `arguments.controller`: a bundled controller's name, a file, or None or "none" for no control.
 
-    With neither controller, argument nor prompt a demonstration runs. The exit status is 0, 1 if a
-    sequence ended with an error, or 130 after Ctrl-C.
+    With neither controller, argument nor prompt a demonstration runs. The exit status is 0, or 1 if a
+    sequence ended with an error.
 
-    Raises AiciError, OSError or ValueError for what the arguments ask in vain.
+    Raises AiciError, OSError or ValueError for what the arguments ask in vain; KeyboardInterrupt when it has
+    shown what there was by then.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # with other work on the cores OpenMP's threads spin
     if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
@@ -112,18 +113,14 @@ def _generate(engine: HfEngine, request: Request) -> int:
 
     number = engine.add(request)
     start = time.perf_counter()
-    interrupted = False
-    with Terminal() as terminal:
-        try:
+    terminal = Terminal()
+    try:
+        with terminal:
             engine.run(on_event=terminal.show)
-        except KeyboardInterrupt:
-            interrupted = True
-            engine.close()
-            for event in engine.drain():
-                terminal.show(event)
+    except KeyboardInterrupt:
+        terminal.summary(engine.stats, time.perf_counter() - start)
+        raise
     terminal.summary(engine.stats, time.perf_counter() - start)
-    if interrupted:
-        return 130
     return int(any(result.error is not None for result in engine.results(number)))
 
 
@@ -137,10 +134,5 @@ def main(argv: list[str] | None = None) -> int:
         "--controller", metavar="NAME_OR_WASM", help="a bundled controller, a .wasm file, or none (default)"
     )
     add_options(parser)
-    try:
-        return run(parser.parse_args(argv))
-    except (AiciError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    arguments = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))

@@ -58,6 +58,8 @@ class Terminal:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._transcripts.cancel()
         self._console.print(self._everything())
 
     def show(self, event: Event) -> None:

@@ -119,3 +119,9 @@ class Transcripts:
             transcript.reason = event.reason
             transcript.error = "" if event.error is None else str(event.error)
             transcript.suspended = False
+
+    def cancel(self) -> None:
+        """The run ends here: what has not ended by itself is cancelled."""
+        for transcript in self.by_seq.values():
+            transcript.reason = transcript.reason or FinishReason.CANCELLED
+            transcript.suspended = False

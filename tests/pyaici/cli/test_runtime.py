@@ -14,6 +14,7 @@ import pytest
 
 from pyaici.cli.__main__ import main
 from pyaici.runtime import Runtime
+from tests.processes import family, left_behind
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -47,8 +48,38 @@ def test_a_daemon_in_the_foreground(
         finally:
             daemon.send_signal(signal.SIGTERM)
             _, log = daemon.communicate(timeout=30)
-    assert daemon.returncode == 0, log
+    assert daemon.returncode == 143, log
     assert not socket.exists()
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("moment", ["ready", "starting"])
+def test_a_signal_ends_it_and_leaves_nothing(
+    tmp_path: Path, moment: str, number: signal.Signals, status: int
+) -> None:
+    """Sent to the whole group, as a terminal does with Ctrl-C."""
+    socket = tmp_path / "aicirt.sock"
+    command = [sys.executable, "-m", "pyaici.cli", "runtime", "--workers", "2"]
+    command += ["--socket", str(socket), "--store", str(tmp_path / "store")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as daemon:
+        try:
+            assert daemon.stderr is not None
+            if moment == "ready":
+                assert "listening on" in daemon.stderr.readline()
+            members = family(daemon.pid)
+            while len(members) < 4 and daemon.poll() is None:  # two workers and a builder have been started
+                members = family(daemon.pid)
+        finally:
+            os.killpg(daemon.pid, number)
+            _, said = daemon.communicate(timeout=60)
+    why = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
+    assert said.splitlines()[-1:] == [f"aici runtime: {why}"]
+    assert "Traceback" not in said and "ERROR" not in said, said
+    assert daemon.returncode == status
+    assert left_behind(members) == [] and not socket.exists()
 
 
 def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,133 @@
+"""How commands end: statuses, lines, signals."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aicirt.command import run_command
+from aicirt.errors import AiciError, ArgumentError
+
+ROOT = Path(__file__).resolve().parents[2]
+SIGNALS = [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: ended by SIGTERM\n")]
+
+
+@pytest.fixture
+def start() -> Callable[..., subprocess.Popen[str]]:
+    """Starts a program that runs `work` as a command and says `ready` when it may be told to end."""
+
+    def start(work: str, *, ignores: bool = False) -> subprocess.Popen[str]:
+        code = (
+            "import time, sys, atexit\nfrom aicirt.command import leave, run_command\n"
+            f"def ready(): print('ready', flush=True)\ndef work():\n{work}\n"
+            "atexit.register(print, 'taken apart')\n"
+            "status = run_command('it', work)\nprint('status', status)\nleave(status)\n"
+        )
+        shell = 'trap "" INT; exec "$@"' if ignores else 'exec "$@"'
+        process = subprocess.Popen(
+            ["bash", "-c", shell, "-", sys.executable, "-c", code],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        return process
+
+    return start
+
+
+def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("it", lambda: 0) == 0
+    assert run_command("it", lambda: 3) == 3
+    assert capsys.readouterr().err == ""
+
+    def fail() -> int:
+        raise AiciError("no luck")
+
+    assert run_command("it", fail) == 1
+    assert capsys.readouterr().err == "it: error: no luck\n"
+
+    def refuse() -> int:
+        raise ArgumentError("no number", log="".join(f"line {i}\n" for i in range(30)))
+
+    assert run_command("it", refuse) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [*(f"  | line {i}" for i in range(10, 30)), "it: error: no number"]
+
+    def break_down() -> int:
+        raise ValueError("a defect")
+
+    with pytest.raises(ValueError, match="a defect"):
+        run_command("it", break_down)
+    assert run_command("it", break_down, (ValueError,)) == 1
+
+
+def test_handlers_are_put_back() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    before = [signal.getsignal(number) for number in numbers]
+    during: list[object] = []
+    run_command("it", lambda: during.extend(map(signal.getsignal, numbers)) or 0)
+    assert [signal.getsignal(number) for number in numbers] == before
+    assert during[:2] != before[:2]
+
+
+def test_other_threads_have_no_signals() -> None:
+    statuses: list[int] = []
+    thread = threading.Thread(target=lambda: statuses.append(run_command("it", lambda: 7)))
+    thread.start()
+    thread.join()
+    assert statuses == [7]
+
+
+@pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
+def test_a_signal_ends_it_in_order(
+    start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
+) -> None:
+    with start(
+        "    try:\n        ready()\n        time.sleep(100)\n    finally:\n        print('tidied up')"
+    ) as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (status, line)
+    # the interpreter is not taken apart, but what was printed is there
+    assert out == f"tidied up\nstatus {status}\n"
+
+
+@pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
+def test_a_signal_that_gets_lost_ends_it_too(
+    start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
+) -> None:
+    """As KeyboardInterrupt does when it is raised in a callback, or where everything is caught."""
+    with start(
+        "    ready()\n    for _ in range(1000):\n"
+        "        try:\n            time.sleep(0.1)\n        except BaseException:\n            pass"
+    ) as process:
+        sent = time.monotonic()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert time.monotonic() - sent < 50
+    assert (process.returncode, err) == (status, line)
+
+
+def test_an_ignored_interrupt_stays_ignored(start: Callable[..., subprocess.Popen[str]]) -> None:
+    """As in a background job of a shell."""
+    with start("    ready()\n    time.sleep(1)\n    return 5", ignores=True) as process:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 5
+
+
+def test_without_a_signal_the_interpreter_ends_as_usual(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    with start("    ready()\n    return 0") as process:
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "status 0\ntaken apart\n")

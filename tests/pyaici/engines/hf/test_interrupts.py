@@ -1,0 +1,110 @@
+"""Ctrl-C and SIGTERM while the default model is loaded or writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.models import default_model_path
+from tests.processes import family, left_behind
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[4]
+GUEST = ROOT / "tests" / "guests" / "guest.c"
+SIGNALS = [
+    (signal.SIGINT, 130, "run_hf.py: interrupted\n"),
+    (signal.SIGTERM, 143, "run_hf.py: ended by SIGTERM\n"),
+]
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """A run that would take minutes."""
+    default_model_path()
+    guest = build_controller(GUEST, tmp_path / "guest.wasm").path
+    program = [sys.executable, str(ROOT / "harness" / "run_hf.py"), "--controller", str(guest)]
+    return [*program, "--arg", "token 500", "--prompt", "Count.", "--max-tokens", "4000"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    mine = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path), "TERM": "xterm"}
+    return {k: v for k, v in os.environ.items() if k != "AICI_SOCKET"} | mine
+
+
+@pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
+def test_what_there_is_is_shown_and_nothing_is_left(
+    tmp_path: Path,
+    command: list[str],
+    environment: dict[str, str],
+    number: signal.Signals,
+    status: int,
+    line: str,
+) -> None:
+    screen, slave = os.openpty()
+    process = subprocess.Popen(command, env=environment, stdout=slave, stderr=subprocess.PIPE, text=True)
+    os.close(slave)
+    out = ""
+    try:
+        while "\x1b[32m" not in out:  # sampled text is green
+            ready, _, _ = select.select([screen], [], [], 120)
+            assert ready, "nothing was generated"
+            out += os.read(screen, 65536).decode()
+        members = family(process.pid)
+        assert len(members) > 2, "aicirt and a worker"
+        process.send_signal(number)
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(screen, 65536).decode():
+                out += part
+        assert process.wait(60) == status
+    finally:
+        process.kill()
+        os.close(screen)
+    assert process.stderr is not None
+    with process.stderr as err:
+        assert err.read() == line
+    assert re.search(r"\d+ tokens sampled", out) and "(ended: cancelled)" in out
+    assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor is there again"
+    assert left_behind(members) == []
+    assert not list(tmp_path.glob("aici-*")), "the runtime's folder is gone"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.7, 1.5])
+@pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
+def test_loading_can_be_interrupted(
+    tmp_path: Path,
+    command: list[str],
+    environment: dict[str, str],
+    seconds: float,
+    number: signal.Signals,
+    status: int,
+    line: str,
+) -> None:
+    """While aicirt starts, or libraries are imported, or wherever it is by then."""
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while not list(tmp_path.glob("aici-*")):
+                assert process.poll() is None
+                time.sleep(0.01)
+            time.sleep(seconds)
+            members = family(process.pid)
+        finally:
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == status and said.endswith(line)
+    assert "Traceback" not in said or "Exception ignored" in said
+    assert left_behind(members) == []
+    assert not list(tmp_path.glob("aici-*"))
