@@ -44,6 +44,17 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
+def rest(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it prints until its end, to stdout and to stderr.
+
+    Unlike `communicate` it takes what `start` has read ahead.
+    """
+    assert process.stdout is not None and process.stderr is not None
+    out, err = process.stdout.read(), process.stderr.read()
+    process.wait(60)
+    return out, err
+
+
 def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("it", lambda: 0) == 0
     assert run_command("it", lambda: 3) == 3
@@ -95,7 +106,7 @@ def test_a_signal_ends_it_in_order(
         "    try:\n        ready()\n        time.sleep(100)\n    finally:\n        print('tidied up')"
     ) as process:
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = rest(process)
     assert (process.returncode, err) == (status, line)
     # the interpreter is not taken apart, but what was printed is there
     assert out == f"tidied up\nstatus {status}\n"
@@ -112,7 +123,7 @@ def test_a_signal_that_gets_lost_ends_it_too(
     ) as process:
         sent = time.monotonic()
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = rest(process)
         assert time.monotonic() - sent < 50
     assert (process.returncode, err) == (status, line)
 
@@ -121,7 +132,7 @@ def test_an_ignored_interrupt_stays_ignored(start: Callable[..., subprocess.Pope
     """As in a background job of a shell."""
     with start("    ready()\n    time.sleep(1)\n    return 5", ignores=True) as process:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        rest(process)
     assert process.returncode == 5
 
 
@@ -129,5 +140,5 @@ def test_without_a_signal_the_interpreter_ends_as_usual(
     start: Callable[..., subprocess.Popen[str]],
 ) -> None:
     with start("    ready()\n    return 0") as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = rest(process)
     assert (process.returncode, out) == (0, "status 0\ntaken apart\n")
