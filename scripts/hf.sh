@@ -6,7 +6,7 @@
 #   scripts/hf.sh --model PATH                any local Transformers model
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup.sh hf,sdk
+source scripts/setup.sh hf,sdk
 
 # with more threads than free cores OpenMP spins, and a step of the model takes ten times as long
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh [EXTRAS]      EXTRAS of the package, default hf,sdk,dev
 #
+# scripts/hf.sh sources it, so that a signal to that one need not be passed on.
 # Quick when nothing changed. Variables:
 #   AICI_PYTHON   the Python to use, default: the first of python3.11 3.12 3.13 3 that is new enough
 #   AICI_TORCH    what pip shall install for torch, with options if you like; default torch==2.13.0, which is
@@ -16,6 +17,25 @@ torch=${AICI_TORCH:-torch==2.13.0}
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
+
+# Runs a command that takes long, in such a way that a signal ends it even if only this script gets it.
+long() {
+    local status=0
+    "$@" <&0 &
+    child=$!
+    trap 'stop 130 interrupted' INT
+    trap 'stop 143 "ended by SIGTERM"' TERM
+    wait "$child" || status=$?
+    trap - INT TERM
+    return "$status"
+}
+
+stop() {
+    kill "$child" 2>/dev/null || true
+    wait "$child" || true
+    say "$2"
+    exit "$1"
+}
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
@@ -41,7 +61,7 @@ make_environment() {
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$python has no venv module; on Debian and Ubuntu: apt install $(basename "$python")-venv"
     say "making .venv with $("$python" --version)"
-    "$python" -m venv --clear .venv
+    long "$python" -m venv --clear .venv
 }
 
 # What is installed depends on these; a commit that changes only settings of tools, or code, installs nothing.
@@ -66,7 +86,7 @@ install() {
     fi
     case ",$all," in *,hf,*) read -ra what <<<"$torch" ;; esac
     say "installing aici[$all] ${what[*]}: some minutes, once"
-    .venv/bin/python -m pip install -qq --disable-pip-version-check "${what[@]}" --editable ".[$all]"
+    long .venv/bin/python -m pip install -qq --disable-pip-version-check "${what[@]}" --editable ".[$all]"
     echo "$now $all" >"$stamp"
 }
 
@@ -75,4 +95,5 @@ exec 9>.setup.lock
 flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
 make_environment
 install
-case ",$extras," in *,sdk,* | *,dev,*) .venv/bin/python -m pyaici.build --quiet >&2 ;; esac
+case ",$extras," in *,sdk,* | *,dev,*) long .venv/bin/python -m pyaici.build --quiet >&2 ;; esac
+exec 9>&- # for scripts that source this one

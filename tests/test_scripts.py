@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from tests.processes import family, left_behind
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -133,6 +138,58 @@ def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> Non
     assert len(asked(recorded)) == 1
 
 
+@pytest.mark.parametrize(
+    ("number", "to_group", "status"),
+    [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGTERM, False, 143)],
+)
+@pytest.mark.parametrize("step", ["pip", "pyaici.build"])
+def test_a_signal_ends_the_set_up(
+    checkout: Path,
+    tools: Path,
+    recorded: Path,
+    step: str,
+    number: signal.Signals,
+    to_group: bool,
+    status: int,
+) -> None:
+    """Ctrl-C in a terminal goes to the whole group, `kill` to the script alone."""
+    (tools / "sleep").symlink_to(shutil.which("sleep") or "")
+    python = checkout / ".venv" / "bin" / "python"
+    python.write_text(python.read_text() + f'if [ "$2" = {step} ]; then exec sleep 300; fi\n')
+    script = subprocess.Popen(
+        [checkout / "scripts" / "hf.sh"],
+        env={"PATH": str(tools)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any(b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in family(script.pid)):
+        assert time.monotonic() < deadline and script.poll() is None
+        time.sleep(0.02)
+    members = family(script.pid)
+    (os.killpg if to_group else os.kill)(script.pid, number)
+    _, said = script.communicate(timeout=60)
+    assert script.returncode == status
+    assert said.splitlines()[-1] == f"setup: {'interrupted' if status == 130 else 'ended by SIGTERM'}"
+    assert left_behind(members) == []
+    # what was not finished is done the next time
+    program(python, f'[ "$1" = -c ] || echo "$@" >>"{recorded}"; [ "$1" != --version ] || echo Python 3.11.7')
+    recorded.write_text("")
+    assert run(checkout / "scripts" / "hf.sh", path=tools).returncode == 0
+    assert f"-m {step}" in "".join(asked(recorded))
+
+
+def test_the_lock_is_not_kept(checkout: Path, tools: Path, recorded: Path) -> None:
+    """While a model writes, another script can set up."""
+    python = checkout / ".venv" / "bin" / "python"
+    program(python, f'[ "$1" != harness/run_hf.py ] || ls -l /proc/$$/fd >>"{recorded}"')
+    (tools / "ls").symlink_to(shutil.which("ls") or "")
+    assert run(checkout / "scripts" / "hf.sh", path=tools).returncode == 0
+    assert "/proc/" in recorded.read_text() or "0 ->" in recorded.read_text()
+    assert ".setup.lock" not in recorded.read_text()
+
+
 def test_setup_installs_again_what_changed(checkout: Path, tools: Path, recorded: Path) -> None:
     setup = checkout / "scripts" / "setup.sh"
     assert run(setup, "sdk", path=tools).returncode == 0
@@ -212,3 +269,62 @@ def test_devcontainer_runs_the_same_set_up() -> None:
 def test_scripts_are_executable() -> None:
     for path in [*(ROOT / "scripts").glob("*.sh"), ROOT / ".ci" / "run"]:
         assert path.stat().st_mode & stat.S_IXUSR, path
+
+
+@pytest.fixture
+def languages(checkout: Path, tools: Path) -> Path:
+    """`scripts/languages.sh`, where nothing can be fetched."""
+    for name in ("mktemp", "mkdir", "rm"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    template = Path("pyaici") / "cli" / "templates" / "assemblyscript" / "package.json"
+    (checkout / template).parent.mkdir(parents=True)
+    shutil.copy(ROOT / template, checkout / template)
+    return checkout / "scripts" / "languages.sh"
+
+
+def test_compilers_that_are_there_are_not_fetched(languages: Path, tools: Path, tmp_path: Path) -> None:
+    libraries = tmp_path / "lib"
+    libraries.mkdir()
+    program(tools / "cargo", "exit 9")
+    program(
+        tools / "rustc",
+        f'[ "$*" = "--print target-libdir --target wasm32-unknown-unknown" ] && echo {libraries}',
+    )
+    program(tools / "asc", "exit 9")
+    missing = run(languages, path=tools, HOME=str(tmp_path))
+    assert (missing.returncode, missing.stdout) == (1, ""), "a target without its library is no target"
+    assert "rustup target add wasm32-unknown-unknown" in missing.stderr
+    (libraries / "libstd-0123.rlib").touch()
+    found = run(languages, path=tools, HOME=str(tmp_path))
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_compilers_that_cannot_be_had_are_named(languages: Path, tools: Path, tmp_path: Path) -> None:
+    done = run(languages, path=tools, HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no Rust for Wasm could be had" in done.stderr
+    assert "no AssemblyScript could be had" in done.stderr
+    assert [path.name for path in (tmp_path / ".cache" / "aici" / "languages").iterdir()] == [".lock"]
+
+
+def test_fetched_compilers_are_kept(languages: Path, tools: Path, tmp_path: Path) -> None:
+    program(tools / "npm", f'echo "$@" >>"{tmp_path}/npm"; mkdir -p "${{@: -2:1}}"')
+    for name in ("mv", "tail"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    for _ in range(2):
+        done = run(languages, path=tools, HOME=str(tmp_path))
+        assert done.stdout == f"{tmp_path}/.cache/aici/languages/assemblyscript/node_modules/.bin:"
+        assert done.returncode == 1, "there is still no Rust"
+    (command,) = (tmp_path / "npm").read_text().splitlines()
+    assert re.search(r"install .*--prefix \S+/assemblyscript assemblyscript@\d+\.\d+\.\d+$", command)
+
+
+@pytest.mark.parametrize(("status", "says"), [(0, "all"), (1, "")])
+def test_tests_may_not_skip_a_language_whose_compiler_was_fetched(
+    checkout: Path, tools: Path, recorded: Path, status: int, says: str
+) -> None:
+    program(checkout / "scripts" / "languages.sh", f"printf /fetched/bin:; exit {status}")
+    python = checkout / ".venv" / "bin" / "python"
+    program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_LANGUAGES $PATH" >>"{recorded}"')
+    assert run(checkout / "scripts" / "test.sh", path=tools).returncode == 0
+    assert re.match(f"{says} /fetched/bin:.*/.venv/bin:", asked(recorded)[-1])
