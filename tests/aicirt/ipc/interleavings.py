@@ -1,0 +1,184 @@
+"""Runs real code of two processes in every order in which its accesses to shared memory can happen.
+
+Each process is a thread of which one runs at a time. Before every access to shared memory, and at every
+operation of a semaphore, another may come first. All orders with up to a number of preemptions are tried, one
+run for each: what goes wrong with few switches is found, and the list of choices says how. An access is seen
+by all at once: x86 delays stores at most until the next operation of a semaphore; one follows every message.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import posix_ipc
+
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.ring import HEADER_BYTES, Ring
+
+
+class StuckError(AssertionError):
+    """Nobody can go on, and not everybody has ended: a wake-up was lost."""
+
+
+class _Abandoned(BaseException):
+    """Ends a thread whose run is over."""
+
+
+class Run:
+    """One execution; `choices` says who goes on where there is a choice: 0 = whoever ran last."""
+
+    def __init__(self, choices: Sequence[int], preemptions: int) -> None:
+        self._given = list(choices)
+        self._preemptions = preemptions
+        #: (choice, number of alternatives) at each point
+        self.made: list[tuple[int, int]] = []
+        self._turns: list[threading.Semaphore] = []
+        self._ready: list[Callable[[], bool] | None] = []
+        self._main = threading.Semaphore(0)
+        self._current = -1
+        self._over = False
+        self._failure: BaseException | None = None
+
+    def execute(self, programs: Sequence[Callable[[], None]]) -> None:
+        """Raises what a program raises, or StuckError."""
+        self._turns = [threading.Semaphore(0) for _ in programs]
+        self._ready = [_always] * len(programs)
+        threads = [
+            threading.Thread(target=self._program, args=(number, program), daemon=True)
+            for number, program in enumerate(programs)
+        ]
+        for thread in threads:
+            thread.start()
+        while self._failure is None and any(ready is not None for ready in self._ready):
+            runnable = [n for n, ready in enumerate(self._ready) if ready is not None and ready()]
+            if not runnable:
+                self._failure = StuckError(f"nobody can go on after {self.made}")
+                break
+            self._current = self._choose(runnable)
+            self._turns[self._current].release()
+            self._main.acquire()
+        self._over = True
+        for turn, thread in zip(self._turns, threads, strict=True):
+            turn.release()
+            thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def access(self, until: Callable[[], bool] | None = None) -> None:
+        """A point where others may come first; with `until`, where the caller waits for it."""
+        me = self._current
+        self._ready[me] = until or _always
+        self._main.release()
+        self._turns[me].acquire()
+        if self._over:
+            raise _Abandoned
+
+    def _program(self, number: int, program: Callable[[], None]) -> None:
+        self._turns[number].acquire()
+        try:
+            if not self._over:
+                program()
+        except _Abandoned:
+            return
+        except BaseException as error:
+            self._failure = error
+        self._ready[number] = None
+        self._main.release()
+
+    def _choose(self, runnable: list[int]) -> int:
+        last = self._current
+        if last in runnable:  # first, so that choice 0 is no preemption
+            runnable.remove(last)
+            runnable.insert(0, last)
+            used = sum(1 for choice, kind in self.made if choice and kind < 0)
+            if used >= self._preemptions:
+                return last
+        options = len(runnable)
+        if options == 1:
+            return runnable[0]
+        choice = self._given[len(self.made)] if len(self.made) < len(self._given) else 0
+        # a negative number marks a point where any choice but the first is a preemption
+        self.made.append((choice, -options if runnable[0] == last else options))
+        return runnable[choice]
+
+
+def _always() -> bool:
+    return True
+
+
+def explore(make: Callable[[Run], Sequence[Callable[[], None]]], preemptions: int = 2) -> int:
+    """Every run of the programs that `make` returns, made anew for each; returns how many there were."""
+    choices: list[int] = []
+    for count in range(1, 1_000_000):
+        run = Run(choices, preemptions)
+        run.execute(make(run))
+        made = run.made
+        while made and made[-1][0] + 1 == abs(made[-1][1]):
+            made.pop()
+        if not made:
+            return count
+        choices = [choice for choice, _ in made]
+        choices[-1] += 1
+    raise AssertionError("too many orders")
+
+
+class SharedArray:
+    """Memory whose every access is a point of its own."""
+
+    def __init__(self, run: Run, memory: Any) -> None:
+        self._run = run
+        self._memory = memory
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    def __getitem__(self, place: Any) -> Any:
+        self._run.access()
+        return self._memory[place]
+
+    def __setitem__(self, place: Any, value: Any) -> None:
+        self._run.access()
+        self._memory[place] = value
+
+
+class SharedSemaphore:
+    """As posix_ipc's, without its timeouts: who waits in vain waits for ever, and is found out."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._value = 0
+
+    @property
+    def value(self) -> int:
+        self._run.access()
+        return self._value
+
+    def release(self) -> None:
+        self._run.access()
+        self._value += 1
+
+    def acquire(self, timeout: float | None = None) -> None:
+        if timeout == 0:
+            self._run.access()
+            if self._value == 0:
+                raise posix_ipc.BusyError
+        else:
+            self._run.access(lambda: self._value > 0)
+        self._value -= 1
+
+
+def shared_ring(run: Run, capacity: int) -> tuple[Ring, Ring]:
+    """The writer's and the reader's view of one ring."""
+    memory = bytearray(HEADER_BYTES + capacity)
+    ends = Ring(memoryview(memory)), Ring(memoryview(memory))
+    for ring in ends:
+        ring._positions = SharedArray(run, ring._positions)  # type: ignore[assignment]
+        ring._data = SharedArray(run, ring._data)  # type: ignore[assignment]
+    return ends
+
+
+def shared_bell(run: Run) -> Doorbell:
+    """One for both sides."""
+    return Doorbell(SharedSemaphore(run), "shared", owner=False)  # type: ignore[arg-type]

@@ -1,0 +1,205 @@
+"""No order of events loses a message, a wake-up or a row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from aicirt.errors import ProtocolError
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.layout import Layout
+from aicirt.ipc.ring import Ring
+from aicirt.ipc.rows import RowPool
+from tests.aicirt.ipc.interleavings import Run, SharedArray, StuckError, explore, shared_bell, shared_ring
+
+
+def receive(ring: Ring, bell: Doorbell) -> bytes:
+    """As `WorkerLink.expect` and the worker's loop do: look, sleep, look again."""
+    while (message := ring.read()) is None:
+        bell.wait(1)
+    return message
+
+
+def send(ring: Ring, bell: Doorbell, message: bytes) -> None:
+    """As `WorkerLink.send` does; a full ring is tried again when its reader has answered."""
+    assert ring.try_write(message)
+    bell.ring()
+
+
+def test_messages_in_one_direction() -> None:
+    texts = [b"one", b"two two two two two", b"3"]
+
+    def make(run: Run) -> list[Callable[[], None]]:
+        (writer, reader), bell = shared_ring(run, 64), shared_bell(run)
+        return [
+            lambda: [send(writer, bell, text) for text in texts] and None,
+            lambda: _same([receive(reader, bell) for _ in texts], texts),
+        ]
+
+    assert explore(make, preemptions=3) > 2000
+
+
+def _same(found: object, expected: object) -> None:
+    assert found == expected
+
+
+def test_a_message_in_frames_through_a_ring_that_is_too_small() -> None:
+    """The writer waits for room; it looks for it, since a reader rings for messages only."""
+    text = bytes(range(50))
+
+    def make(run: Run) -> list[Callable[[], None]]:
+        (writer, reader), bell = shared_ring(run, 32), shared_bell(run)
+
+        def write() -> None:
+            for payload, more in writer.frames(text):
+                while not writer.try_write(payload, more):
+                    bell.ring()
+                    run.access(lambda: writer._positions._memory[0] == writer._positions._memory[8])  # type: ignore[attr-defined]
+            bell.ring()
+
+        return [write, lambda: _same(receive(reader, bell), text)]
+
+    assert explore(make, preemptions=3) > 2000
+
+
+def test_questions_and_answers() -> None:
+    """Two rings, two bells, and a worker that serves until there is nothing left before it sleeps."""
+
+    def make(run: Run) -> list[Callable[[], None]]:
+        (ask, hear_asked), (answer, hear_answer) = shared_ring(run, 64), shared_ring(run, 64)
+        to_worker, to_client = shared_bell(run), shared_bell(run)
+
+        def client() -> None:
+            for number in range(2):
+                send(ask, to_worker, b"question %d" % number)
+                to_worker.ring()  # as `wake` does, with nothing to read
+                assert receive(hear_answer, to_client) == b"answer to question %d" % number
+
+        def worker() -> None:
+            served = 0
+            while served < 2:
+                to_worker.wait(1)
+                while (message := hear_asked.read()) is not None:
+                    send(answer, to_client, b"answer to " + message)
+                    served += 1
+
+        return [client, worker]
+
+    assert explore(make, preemptions=3) > 2000
+
+
+def test_rows_are_not_written_while_they_are_read() -> None:
+    """With the least number of rows: the worker takes back what came with the message before it takes one."""
+    layout = Layout(64, num_rows=2, num_dense=0, ring_bytes=1 << 12)
+
+    def make(run: Run) -> list[Callable[[], None]]:
+        pool = RowPool(memoryview(bytearray(layout.total)), layout, dense=False)
+        rows = SharedArray(run, [b""] * 2)
+        (ask, hear_asked), (answer, hear_answer) = shared_ring(run, 64), shared_ring(run, 64)
+        to_worker, to_client = shared_bell(run), shared_bell(run)
+
+        def client() -> None:
+            held = b""
+            for number in range(3):
+                send(ask, to_worker, held or b"none")
+                if held:
+                    pass  # given back: not looked at again
+                held = receive(hear_answer, to_client)
+                stamp = b"mask %d" % number
+                assert [rows[held[0]], rows[held[0]]] == [stamp, stamp]
+
+        def worker() -> None:
+            for number in range(3):
+                message = receive(hear_asked, to_worker)
+                if message != b"none":
+                    pool.give_back(message[0], message[1])
+                row, generation, _ = pool.take()
+                rows[row] = b"mask %d" % number
+                send(answer, to_client, bytes([row, generation]))
+
+        return [client, worker]
+
+    assert explore(make) > 300
+
+
+# -- the explorer itself finds what is wrong ------------------------------------------------------
+
+
+def test_a_lost_wake_up_is_found() -> None:
+    """A reader that forgets rings after it has looked sleeps through a message."""
+
+    def make(run: Run) -> list[Callable[[], None]]:
+        (writer, reader), bell = shared_ring(run, 64), shared_bell(run)
+
+        def read() -> None:
+            while reader.read() is None:
+                while bell._semaphore.value:
+                    bell._semaphore.acquire(0)
+                bell._semaphore.acquire(1)
+
+        return [lambda: send(writer, bell, b"x"), read]
+
+    with pytest.raises(StuckError, match="nobody can go on"):
+        explore(make)
+
+
+def test_a_position_that_is_published_too_early_is_found() -> None:
+    def make(run: Run) -> list[Callable[[], None]]:
+        (writer, reader), bell = shared_ring(run, 64), shared_bell(run)
+
+        def write() -> None:
+            writer._positions[0] = 8
+            writer._data[0:8] = b"\4\0\0\0text"
+            bell.ring()
+
+        return [write, lambda: _same(receive(reader, bell), b"text")]
+
+    with pytest.raises((AssertionError, ProtocolError)):
+        explore(make)
+
+
+def test_a_row_that_is_written_too_early_is_found() -> None:
+    def make(run: Run) -> list[Callable[[], None]]:
+        row, (writer, reader), bell = SharedArray(run, [b"old"]), shared_ring(run, 64), shared_bell(run)
+
+        def worker() -> None:
+            row[0] = b"first"
+            send(writer, bell, b"first")
+            row[0] = b"second"
+
+        def client() -> None:
+            text = receive(reader, bell)
+            assert row[0] == text
+
+        return [worker, client]
+
+    with pytest.raises(AssertionError):
+        explore(make)
+
+
+def test_every_order_is_tried_once() -> None:
+    """Two programs of two steps each: 6 orders, and with no preemption 2."""
+    seen: list[str] = []
+
+    def make(run: Run) -> list[Callable[[], None]]:
+        seen.append("")
+
+        def program(name: str) -> Callable[[], None]:
+            def steps() -> None:
+                for _ in range(2):
+                    run.access()
+                    seen[-1] += name
+
+            return steps
+
+        return [program("a"), program("b")]
+
+    before = threading.active_count()
+    explore(make, preemptions=9)
+    assert set(seen) == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
+    seen.clear()
+    explore(make, preemptions=0)
+    assert sorted(set(seen)) == ["aabb", "bbaa"]
+    assert threading.active_count() == before
