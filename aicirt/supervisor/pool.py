@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable
 
@@ -137,14 +135,3 @@ class WorkerPool:
             self._failed(index, error.message)
         else:
             self.restarts += 1
-
-
-def default_worker_count() -> int:
-    """One per core that this process may use (affinity, CPU quota) less one for the engine, 1 to 8."""
-    cores = float(len(os.sched_getaffinity(0)))
-    with contextlib.suppress(OSError, ValueError):
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            quota, period = file.read().split()
-        if quota != "max":
-            cores = min(cores, int(quota) / int(period))
-    return max(1, min(8, int(cores) - 1))
