@@ -11,7 +11,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: what a build of a controller reads in controllers/sdk
-SDK_PARTS = ("include", "src", "zig", "rust/src", "rust/Cargo.toml")
+SDK_PARTS = ("include", "src", "zig", "rust/src", "rust/Cargo.toml", "assemblyscript")
 
 
 class ControllerBuildHook(BuildHookInterface[Any]):

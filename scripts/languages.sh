@@ -92,6 +92,21 @@ compile_library() {
     rm -r "$temporary"/rust/usr/src "$temporary"/rust/usr/lib/rustlib/src
 }
 
+# ---- AssemblyScript: asc, which runs on Node.js ----------------------------------------------------------------------
+
+fetch_assemblyscript() {
+    local root=$home/assemblyscript version
+    version=$(sed -n 's/.*"assemblyscript": "\(.*\)".*/\1/p' pyaici/cli/templates/assemblyscript/package.json)
+    [ "$(cat "$root/version" 2>/dev/null)" = "$version" ] && return
+    command -v npm >/dev/null || return 1
+    say "fetching AssemblyScript $version from npm"
+    npm install --silent --no-audit --no-fund --prefix "$temporary/assemblyscript" "assemblyscript@$version" >&2 ||
+        return 1
+    echo "$version" >"$temporary/assemblyscript/version"
+    rm -rf "$root"
+    mv "$temporary/assemblyscript" "$root"
+}
+
 # ---- what there is, and what is fetched ------------------------------------------------------------------------------
 
 status=0
@@ -101,6 +116,14 @@ elif fetch_rust; then
     printf '%s:' "$home/rust/bin"
 else
     say "no Rust for Wasm could be had; its tests are skipped. With rustup: rustup target add $wasm"
+    status=1
+fi
+if command -v asc >/dev/null; then
+    :
+elif fetch_assemblyscript; then
+    printf '%s:' "$home/assemblyscript/node_modules/.bin"
+else
+    say "no AssemblyScript could be had; its tests are skipped. It needs npm, which comes with Node.js"
     status=1
 fi
 exit $status

@@ -78,7 +78,7 @@ def test_wheel_holds_packages_controllers_and_sdk(
     assert built == {f"pyaici/_wasm/{folder.name}.wasm" for folder in controller_folders(checkout)}
     assert len([name for name in names if re.fullmatch(r"pyaici/_sdk/lib/[0-9a-f]{64}\.a", name)]) == 1
     sdk = checkout / "controllers" / "sdk"
-    for part in ("include", "src", "zig", "rust/src"):
+    for part in ("include", "src", "zig", "rust/src", "assemblyscript"):
         for source in (sdk / part).rglob("*"):
             if source.is_file():
                 assert f"pyaici/_sdk/{source.relative_to(sdk)}" in names
@@ -126,7 +126,8 @@ def test_installed_wheel_works_outside_the_repository(
     assert all(
         re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(checkout)
     )
-    for language in ("cpp", "c", "zig", *(["rust"] if os.environ.get("AICI_LANGUAGES") else [])):
+    others = ["rust", "assemblyscript"] if os.environ.get("AICI_LANGUAGES") else []
+    for language in ("cpp", "c", "zig", *others):
         name = f"my_{language}"
         run("aici", "new", name, "--lang", language, cwd=tmp_path, env=env)
         assert "accepted" in run("aici", "build", name, cwd=tmp_path, env=env)

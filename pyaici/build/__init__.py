@@ -1,5 +1,5 @@
-"""Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`, and
-crates of Rust with the cargo of this machine.
+"""Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`;
+Rust and AssemblyScript with the cargo and the asc of this machine.
 
 ``build_controller`` builds one, ``build_all`` every folder of ``controllers/``. Both are incremental
 and safe to call from several processes. This package needs the standard library and `ziglang` only,

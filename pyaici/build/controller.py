@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import flags
+from .assemblyscript import build_assemblyscript, is_assemblyscript
 from .cargo import build_crate, is_crate
 from .errors import BuildError
 from .native import NativeBuild
@@ -39,21 +40,26 @@ def build_controller(
 ) -> Built:
     """Builds a controller from a folder, a file or a list of files into the Wasm file `out`.
 
-    A folder with a ``Cargo.toml`` is a crate of Rust, which cargo builds. Of other folders, every source
-    directly in them is taken. C and C++ sources see ``aici.h``; where there is a C++ source the SDK's library
-    is linked, and the linker drops what is not used. The library is an archive: an exported function that the
-    SDK defines is linked only if something in the controller's own sources refers to its object file. Zig
-    sources are ``main.zig`` (or the only file) and what it imports; ``@import("aici")`` is the SDK's module.
+    A folder with a ``Cargo.toml`` is a crate of Rust, which cargo builds; one with an ``asconfig.json`` is a
+    project in AssemblyScript, which asc builds. Of other folders, every source directly in them is taken.
+    C and C++ sources see ``aici.h``; where there is a C++ source the SDK's library is linked, and the linker
+    drops what is not used. The library is an archive: an exported function that the SDK defines is linked
+    only if something in the controller's own sources refers to its object file. Zig sources are ``main.zig``
+    (or the only file) and what it imports; ``@import("aici")`` is the SDK's module.
 
     Raises:
         BuildError: there is no source, or the compiler refuses it (its messages are in the error).
     """
     start = time.monotonic()
     out = Path(out)
+    sdk = sdk or find_sdk()
     if isinstance(source, str | Path) and is_crate(Path(source)):
-        changed = _place(build_crate(Path(source)), out)
+        module = build_crate(Path(source))
+    elif isinstance(source, str | Path) and is_assemblyscript(Path(source)):
+        module = build_assemblyscript(Path(source), sdk)
     else:
-        changed = _place(_build_sources(_sources(source), sdk or find_sdk(), tools or Toolchain()), out)
+        module = _build_sources(_sources(source), sdk, tools or Toolchain())
+    changed = _place(module, out)
     return Built(out.stem, out, out.stat().st_size, time.monotonic() - start, changed)
 
 

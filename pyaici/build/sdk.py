@@ -39,6 +39,11 @@ class Sdk:
         """The crate `aici` that a controller in Rust depends on."""
         return self.root / "rust"
 
+    @property
+    def assemblyscript(self) -> Path:
+        """The folder of ``aici.ts``, a library of asc."""
+        return self.root / "assemblyscript"
+
     def cxx_sources(self) -> list[Path]:
         """The C++ sources that become the SDK's library, sorted."""
         return sorted(p for p in (self.root / "src").rglob("*") if p.suffix in CXX_SUFFIXES)

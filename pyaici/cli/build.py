@@ -14,6 +14,9 @@ _MORE = """
 DIR holds the sources of one controller: C or C++20 (every .c and .cpp file), or Zig (main.zig). Nothing else
 is needed: the compiler comes with the package ziglang (pip install 'aici[sdk]') and the SDK with this one.
 The first build on a machine takes about 20 s more for C, 40 s for C++, to build their libraries.
+
+If DIR is a crate of Rust (Cargo.toml) it is built by cargo, if it is a project in AssemblyScript
+(asconfig.json) by asc, which must be on this machine.
 """
 _EXAMPLES = """\
   aici build my_ctrl                      my_ctrl.wasm in this folder

@@ -14,14 +14,15 @@ from pyaici.cli.command import add_command
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: folder of templates/ per language
-LANGUAGES = ("cpp", "c", "zig", "rust")
+LANGUAGES = ("cpp", "c", "zig", "rust", "assemblyscript")
 #: what builds outside `aici build` leave in the folder
-_BUILT = {"rust": ("/target/",)}
+_BUILT = {"rust": ("/target/",), "assemblyscript": ("/node_modules/",)}
 
 _MORE = """
 Makes the folder NAME with a source that works, a README and settings for editors. C++ has the whole SDK
-(token masks, recognizers, regular expressions), Rust a crate with token masks and recognizers; C and Zig
-have the binary interface, aici.h. What builds C, C++ and Zig comes with 'aici[sdk]'; Rust needs cargo.
+(token masks, recognizers, regular expressions), Rust a crate with token masks and recognizers; the others
+have the binary interface, aici.h. What builds C, C++ and Zig comes with 'aici[sdk]'; Rust needs cargo,
+AssemblyScript needs Node.js.
 """
 _EXAMPLES = """\
   aici new my_ctrl

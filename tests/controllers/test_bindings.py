@@ -60,11 +60,26 @@ def rust() -> Binding:
     return Binding(numbers(constants), structs, re.findall(r"pub fn (\w+)\(", imports))
 
 
+def assemblyscript() -> Binding:
+    text = re.sub(r"//.*", "", (find_sdk().assemblyscript / "aici_abi.ts").read_text())
+    structs = {
+        name: re.findall(r"(\w+): ([uf]32);", body)
+        for name, body in re.findall(r"@unmanaged\s+export class (\w+) \{(.*?)\n\}", text, re.DOTALL)
+    }
+    # the language has no arrays in structs: `arg` has room for them
+    structs["StepArg"] += [("tokens", "[INLINE_TOKENS]u32"), ("group", "[INLINE_GROUP]u32")]
+    return Binding(
+        numbers(re.findall(r"export const (\w+): u32 = (0x[0-9a-f]+|\d+);", text)),
+        structs,
+        re.findall(r'@external\("aici", "(\w+)"\)', text),
+    )
+
+
 def numbers(found: list[tuple[str, str]]) -> dict[str, int]:
     return {name: int(value, 0) for name, value in found}
 
 
-@pytest.mark.parametrize("language", [zig, rust], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("language", [zig, rust, assemblyscript], ids=lambda read: read.__name__)
 def test_binding(language: Callable[[], Binding]) -> None:
     theirs, ours = c_header(), language()
     assert ours == theirs
@@ -76,4 +91,5 @@ def test_binding(language: Callable[[], Binding]) -> None:
 def test_greedy() -> None:
     """The one constant that is no whole number."""
     assert "#define AICI_GREEDY (-1.0f)" in (find_sdk().include / "aici.h").read_text()
+    assert "export const GREEDY: f32 = -1.0;" in (find_sdk().assemblyscript / "aici_abi.ts").read_text()
     assert "pub const GREEDY: f32 = -1.0;" in (find_sdk().rust_crate / "src" / "abi.rs").read_text()

@@ -1,0 +1,223 @@
+// What controllers in AssemblyScript are written with: aici.h, and what C has as macros, casts and printf.
+//
+// A controller begins with
+//
+//     import { ... } from "aici";
+//     export { aici_abi_v1, aici_arg } from "aici";
+//
+// and exports functions with the full names: `export function aici_mid_process(): MidResult` and so on. The
+// compiler's options are in the asconfig.json that `aici new` writes.
+import {
+  ANY_VERSION, INLINE_GROUP, INLINE_TOKENS, MidResult, NO_TOKENS, PostResult, PreResult, ROW_ALL, ROW_BITMASK,
+  ROW_TOKEN, SAMPLE, SET, SPLICE, STOP, StepArg, TOKENIZED, TOKENS, VALUE, host_fail, read, tokenize, var_get,
+  var_write, vocabulary,
+} from "aici_abi";
+
+export * from "aici_abi";
+
+/** The marker of the ABI version. */
+export function aici_abi_v1(): void {}
+
+const STEP_ARG_SIZE: u32 = offsetof<StepArg>() + 4 * (INLINE_TOKENS + INLINE_GROUP);
+
+/** The argument of the present step, which the host fills in. */
+export const arg: StepArg = changetype<StepArg>(memory.data(168));
+arg.size = STEP_ARG_SIZE;
+
+export function aici_arg(): StepArg {
+  return arg;
+}
+
+/** Results to fill in and return. */
+export const pre: PreResult = changetype<PreResult>(memory.data(12));
+pre.size = offsetof<PreResult>();
+export const post: PostResult = changetype<PostResult>(memory.data(8));
+post.size = offsetof<PostResult>();
+export const mid: MidResult = changetype<MidResult>(memory.data(44));
+mid.size = offsetof<MidResult>();
+
+/** What `mid` points to lives until the next step. */
+let kept: StaticArray<u32> = [];
+
+function answer(verb: u32, kind: u32, row: u32, length: u32): MidResult {
+  memory.fill(changetype<usize>(mid) + 4, 0, offsetof<MidResult>() - 4);
+  mid.verb = verb;
+  mid.row_kind = kind;
+  mid.row = row;
+  mid.row_len = length;
+  return mid;
+}
+
+/** The end. */
+export function ended(): MidResult {
+  return answer(STOP, 0, 0, 0);
+}
+
+/** Samples one of these tokens. */
+export function sample(allowed: TokenSet): MidResult {
+  kept = allowed.words;
+  return answer(SAMPLE, ROW_BITMASK, address(kept), kept.length);
+}
+
+/** Samples any token. */
+export function sampleAny(): MidResult {
+  return answer(SAMPLE, ROW_ALL, 0, 0);
+}
+
+/** "Samples" this token. */
+export function force(token: u32): MidResult {
+  return answer(SAMPLE, ROW_TOKEN, token, 0);
+}
+
+/** Takes back `backtrack` tokens, then appends `tokens`; samples nothing. */
+export function splice(backtrack: u32, tokens: StaticArray<u32>): MidResult {
+  kept = tokens;
+  answer(SPLICE, 0, 0, 0);
+  mid.backtrack = backtrack;
+  mid.ff_tokens = address(kept);
+  mid.num_ff_tokens = kept.length;
+  return mid;
+}
+
+/** The address of an array, for the fields of a result. It must be reachable until the host has read it. */
+export function address(words: StaticArray<u32>): u32 {
+  return <u32>changetype<usize>(words);
+}
+
+/** `length` bytes of one of the host's lists, such as ARG. */
+export function readBytes(source: u32, length: u32): Uint8Array {
+  const bytes = new Uint8Array(length);
+  read(source, 0, bytes.dataStart, length);
+  return bytes;
+}
+
+/** `count` words of one of the host's lists, such as PROMPT. */
+export function readWords(source: u32, count: u32): StaticArray<u32> {
+  const words = new StaticArray<u32>(count);
+  read(source, 0, changetype<usize>(words), 4 * count);
+  return words;
+}
+
+/** The tokens appended since the last step: one that was sampled, or those that a splice appended. */
+export function tokens(): StaticArray<u32> {
+  return readWords(TOKENS, arg.num_tokens);
+}
+
+/** The tokens of a text, as the model's tokenizer splits it; fails if the vocabulary cannot spell it. */
+export function tokensOf(text: string): StaticArray<u32> {
+  const bytes = String.UTF8.encode(text);
+  const count = tokenize(changetype<usize>(bytes), bytes.byteLength);
+  if (count == NO_TOKENS) fail("the vocabulary cannot spell: " + text);
+  return readWords(TOKENIZED, count);
+}
+
+/** The address of a section of the vocabulary image, such as `vocabulary().text_mask`. */
+export function section(offset: u32): usize {
+  return changetype<usize>(vocabulary()) + offset;
+}
+
+/** The bytes that a token stands for; of a special token the name that is shown. */
+export function tokenBytes(token: u32): Uint8Array {
+  const place = section(vocabulary().token_offsets) + 4 * token;
+  const start = load<u32>(place);
+  const bytes = new Uint8Array(load<u32>(place, 4) - start);
+  memory.copy(bytes.dataStart, section(vocabulary().token_bytes) + start, bytes.length);
+  return bytes;
+}
+
+/** A set of tokens as the host takes it: bit t & 31 of word t >> 5. Keep sets and use them again. */
+export class TokenSet {
+  words: StaticArray<u32> = new StaticArray<u32>(vocabulary().mask_words);
+
+  allow(token: u32): void {
+    this.words[token >> 5] |= 1 << (token & 31);
+  }
+  forbid(token: u32): void {
+    this.words[token >> 5] &= ~(1 << (token & 31));
+  }
+  allows(token: u32): bool {
+    return ((this.words[token >> 5] >> (token & 31)) & 1) != 0;
+  }
+  /** Allows every token that is text. */
+  allowText(): void {
+    const text = section(vocabulary().text_mask);
+    for (let i = 0; i < this.words.length; i++) this.words[i] |= load<u32>(text + 4 * i);
+  }
+  /** Allows the end. */
+  allowEos(): void {
+    const eos = section(vocabulary().eos);
+    for (let i: u32 = 0; i < vocabulary().num_eos; i++) this.allow(load<u32>(eos + 4 * i));
+  }
+  /** How many tokens it holds. */
+  get count(): u32 {
+    let count: u32 = 0;
+    for (let i = 0; i < this.words.length; i++) count += popcnt(this.words[i]);
+    return count;
+  }
+}
+
+/** The value of a variable that all forks of the request share; null if there is none. */
+export function getVariable(name: string): string | null {
+  const bytes = String.UTF8.encode(name);
+  const length = memory.data(4);
+  if (var_get(changetype<usize>(bytes), bytes.byteLength, length) == 0) return null;
+  const value = readBytes(VALUE, load<u32>(length));
+  return String.UTF8.decodeUnsafe(value.dataStart, value.length);
+}
+
+/** Sets a variable, or appends to it (`op`), if its version is `when`. Returns the new version, or 0. */
+export function writeVariable(name: string, value: string, op: u32 = SET, when: u32 = ANY_VERSION): u32 {
+  const key = String.UTF8.encode(name);
+  const bytes = String.UTF8.encode(value);
+  return var_write(
+    changetype<usize>(key), key.byteLength, changetype<usize>(bytes), bytes.byteLength, op, when,
+  );
+}
+
+/** Ends the sequence with an error that carries this message. An exception does the same. */
+export function fail(message: string): void {
+  const bytes = String.UTF8.encode(message);
+  host_fail(changetype<usize>(bytes), bytes.byteLength);
+  unreachable();
+}
+
+@external("wasi_snapshot_preview1", "fd_write")
+declare function fd_write(fd: u32, pieces: usize, count: u32, written: usize): u32;
+
+/** Writes a line to the log that the user sees. */
+export function log(line: string): void {
+  write(line);
+}
+
+function write(line: string): void {
+  const bytes = String.UTF8.encode(line + "\n");
+  const piece = memory.data(12); // address and length; behind them, what was written
+  store<u32>(piece, <u32>changetype<usize>(bytes));
+  store<u32>(piece, bytes.byteLength, 4);
+  fd_write(1, piece, 1, piece + 8);
+}
+
+// What the language's own library asks its host for; asconfig.json puts these in their place.
+
+/** Where an exception or a failed assertion ends up. */
+export function aici_abort(message: string | null, file: string | null, line: u32, column: u32): void {
+  const what = message === null ? "aborted" : message;
+  fail(what + " (" + (file === null ? "" : file) + ":" + line.toString() + ":" + column.toString() + ")");
+}
+
+@external("wasi_snapshot_preview1", "random_get")
+declare function random_get(place: usize, length: u32): u32;
+
+/** Where Math.random() begins: numbers that follow from the request's seed. */
+export function aici_seed(): f64 {
+  const place = memory.data(8);
+  random_get(place, 8);
+  return reinterpret<f64>(load<u64>(place));
+}
+
+/** console.log and the like. */
+export namespace aici_console {
+  export function log(line: string = ""): void {
+    write(line);
+  }
+}
