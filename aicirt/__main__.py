@@ -13,10 +13,10 @@ from pathlib import Path
 
 from aicirt.command import ended_by, run_command
 from aicirt.config import WorkerConfig
+from aicirt.cpu_quota import default_worker_count
 from aicirt.limit import describe
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import RequestLimits, WorkerSettings
-from aicirt.supervisor.pool import default_worker_count
 from aicirt.supervisor.server import Supervisor
 from aicirt.wasm.limits import Limits
 
