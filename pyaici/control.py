@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -100,5 +101,8 @@ class Control:
                 return None
 
     def close(self) -> None:
-        """Closes the connection; the supervisor then frees what this client had."""
+        """Closes the connection, also where forks of this process have it; the supervisor then frees what
+        this client had."""
+        with contextlib.suppress(OSError):  # it is broken already
+            self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -107,6 +107,7 @@ class Runtime:
         #: those that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
         self._closed = False
+        self._pid = os.getpid()
 
     # -- controllers ------------------------------------------------------------------------
 
@@ -302,7 +303,7 @@ class Runtime:
 
     def close(self) -> None:
         """Ends all sequences, and the aicirt if this runtime started it."""
-        if self._closed:
+        if self._closed or os.getpid() != self._pid:  # a fork of this process has nothing to close
             return
         self._closed = True
         self._live.clear()

@@ -19,13 +19,14 @@ _NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P
 
 
 def process_start_time(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if there is no such process."""
+    """Start time of a process in clock ticks since boot; None if there is none, or it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # the command name may contain spaces and parentheses: fields follow the last ')'
-    return int(stat.rpartition(")")[2].split()[19])
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
 
 
 def fresh_name() -> str:

@@ -124,7 +124,7 @@ class Supervisor:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
-        _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in (os.getuid(), 0):
             _log.warning("refused a connection of user %d", uid)
             writer.close()
@@ -136,6 +136,6 @@ class Supervisor:
             task.add_done_callback(self._sessions.discard)
         self.num_clients += 1
         try:
-            await Session(self._clients, self, reader, writer).run()
+            await Session(self._clients, pid, self, reader, writer).run()
         finally:
             self.num_clients -= 1

@@ -28,14 +28,23 @@ class Session:
     """Serves the calls of one client in order of arrival, each as its own task."""
 
     def __init__(
-        self, number: int, supervisor: Supervisor, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        number: int,
+        pid: int,
+        supervisor: Supervisor,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
+        """`pid`: the process that has connected; 0 if it lives where we cannot see it."""
         self.number = number
         self.owner = "local"
+        #: what it calls itself, when it has said hello
         self.pid = 0
+        self._peer_pid = pid
         self._supervisor = supervisor
         self._reader = reader
         self._writer = writer
+        self._pidfd = -1
         #: (worker index, generation) of every attached worker
         self._attached: set[tuple[int, int]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -53,8 +62,9 @@ class Session:
         }
 
     async def run(self) -> None:
-        """Until the client goes."""
+        """Until the client goes: it closes the connection, or its process ends."""
         try:
+            self._watch_peer()
             while (message := await read_message(self._reader)) is not None:
                 number, name, args, _ = message
                 task = asyncio.get_running_loop().create_task(self._serve(number, name, args))
@@ -86,7 +96,29 @@ class Session:
             self._writer.write(frame(reply))
             await self._writer.drain()
 
+    def _watch_peer(self) -> None:
+        """Ends the connection with the process: children that it has forked may hold it open."""
+        try:
+            self._pidfd = os.pidfd_open(self._peer_pid)
+        except ProcessLookupError:
+            self._writer.transport.abort()
+        except OSError as error:
+            _log.warning("client %d is not watched, only its connection: %s", self.number, error)
+        else:
+            asyncio.get_running_loop().add_reader(self._pidfd, self._peer_died)
+
+    def _unwatch_peer(self) -> None:
+        if self._pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _peer_died(self) -> None:
+        self._unwatch_peer()
+        self._writer.transport.abort()
+
     async def _close(self) -> None:
+        self._unwatch_peer()
         for task in self._tasks:
             task.cancel()
         for index, generation in self._attached:

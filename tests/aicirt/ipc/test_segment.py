@@ -100,3 +100,15 @@ def test_a_row_is_out_until_it_is_given_back_once() -> None:
     assert again == row and newer == generation + 2
     with pytest.raises(ProtocolError, match="no mask row"):
         pool.give_back(99, 1)
+
+
+def test_what_a_zombie_has_left_is_swept() -> None:
+    """Its parent may take long to notice that it has ended."""
+    pid = os.fork()
+    if pid == 0:
+        segment = Segment.create(LAYOUT)
+        os._exit(0 if segment else 1)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert shm_names(pid)
+    assert any(f"-{pid}-" in name for name in names.sweep_orphans())
+    os.waitpid(pid, 0)
