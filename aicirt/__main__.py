@@ -101,7 +101,10 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         help="sets a limit; they are listed below",
     )
     parser.add_argument(
-        "--log-level", default="info", help="debug, info, warning or error (default: %(default)s)"
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="default: %(default)s",
     )
     parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
     # of a daemon that belongs to one process: ends with it, and then removes this folder
@@ -121,9 +124,9 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         parser.error(str(error))
     if args.socket == default_socket():
         args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    store = ModuleStore(args.store, limits=config.limits)
 
     async def serve() -> signal.Signals | None:
+        store = ModuleStore(args.store, limits=config.limits)
         supervisor = Supervisor(args.socket, store, config, args.workers)
         await supervisor.run(args.ready_fd, args.owner_pid)
         if args.folder is not None:

@@ -12,6 +12,24 @@ from pyaici.build.controller import SOURCE_SUFFIXES
 FOLDER = Path(__file__).resolve().parent / "_wasm"
 
 
+#: what each of them does, in its source's own words, and an argument to try it with if it takes one
+DESCRIPTIONS = {
+    "beam": ("beam search, as a controller", "4 24"),
+    "choice": ("the model writes one of several texts", '["red", "green", "blue"]'),
+    "regex": (
+        "the output matches a regular expression from its first to its last character",
+        "[A-Z][a-z]+ is [0-9]+ years old",
+    ),
+    "showcase": (
+        "every verb of the controller interface in one run, with a word on each in the log",
+        None,
+    ),
+    "uppercase": ("the model writes without small letters (a to z)", None),
+    "yesno": ('the model answers "Yes" or "No" and stops', None),
+    "yesno_zig": ('yesno in Zig: the model answers "Yes" or "No" and stops', None),
+}
+
+
 def bundled_controllers() -> dict[str, Path]:
     """Name and file of each, sorted by name; empty in a source tree that has not been built."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.wasm"))}
@@ -52,7 +70,7 @@ def _mode(path: Path) -> int:
 
 def _build(source: Path) -> str:
     made = Path(f"{source.resolve().stem if source.is_file() else source.resolve().name}.wasm")
-    return f"; {made} is here" if made.is_file() else f"; aici build {source} makes {made}"
+    return f": did you mean {made}?" if made.is_file() else f"; aici build {source} makes {made}"
 
 
 def _alike(path: Path, bundled: dict[str, Path]) -> list[str]:

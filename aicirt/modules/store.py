@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from aicirt.errors import ModuleError, ProtocolError, UnknownModuleError
+from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, move_whole, private_directory, write_whole
@@ -42,14 +42,17 @@ class ModuleStore:
     ) -> None:
         """`modules`: where the .wasm files are, if they are shared with other machines or users.
 
-        Raises `RuntimeFailure` if the directory is not private.
+        Raises `RuntimeFailure` if the directory is not private, or cannot be made.
         """
         root = directory or default_directory()
-        # also looks at the directories above: nobody else may put another in their place
-        #: the folder of compiled modules
-        self.code = private_directory(root / "compiled")
         self._modules = modules or root / "modules"
-        self._modules.mkdir(parents=True, exist_ok=True)
+        try:
+            # also looks at the directories above: nobody else may put another in their place
+            #: the folder of compiled modules
+            self.code = private_directory(root / "compiled")
+            self._modules.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RuntimeFailure(f"modules cannot be kept in {root}: {error}") from error
         self._limits = limits or Limits()
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"

@@ -109,6 +109,8 @@ class Supervisor:
             raise RuntimeFailure(f"the folder {self._path.parent} of the socket does not exist")
         if self._path.exists():
             with socket.socket(socket.AF_UNIX) as probe:
+            if not self._path.is_socket():
+                raise RuntimeFailure(f"{self._path} is there already, and is no socket")
                 if probe.connect_ex(str(self._path)) == 0:
                     raise RuntimeFailure(f"another aicirt is listening on {self._path}")
             self._path.unlink()

@@ -12,6 +12,7 @@ from aicirt.command import leave, run_command
 from aicirt.errors import AiciError
 from pyaici.build import BuildError
 from pyaici.cli import build, check, doctor, listing, new, run, runtime
+from pyaici.cli.command import refuse_rest
 
 _DESCRIPTION = (
     "Write, build, check and run AICI controllers: WebAssembly programs that steer a language model."
@@ -29,17 +30,17 @@ a controller of your own, in four steps:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = argparse.ArgumentParser(
+    whole = argparse.ArgumentParser(
         prog="aici",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"aici {_version()}")
-    commands: Any = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    whole.add_argument("--version", action="version", version=f"aici {_version()}")
+    commands: Any = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for module in (new, build, check, run, listing, runtime, doctor):
         module.add(commands)
-    return top
+    return whole
 
 
 def _version() -> str:
@@ -54,10 +55,14 @@ def main(argv: list[str] | None = None) -> int:
 
     A wrong command line ends the program, with status 2.
     """
-    top = parser()
-    arguments, rest = top.parse_known_args(argv)
+    whole = parser()
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv:
+        whole.print_help(sys.stderr)
+        return 2
+    arguments, rest = whole.parse_known_args(argv)
     if rest and not getattr(arguments, "takes_rest", False):
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
+        refuse_rest(arguments.parser, rest)
     arguments.rest = rest
 
     def work() -> int:

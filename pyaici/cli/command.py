@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 
 def add_command(
@@ -24,5 +25,16 @@ def add_command(
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    added.set_defaults(run=run)
+    added.set_defaults(run=run, parser=added)
     return added
+
+
+def refuse_rest(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
+    """Ends the program as argparse does, with what was probably meant by arguments that nobody knows."""
+    known = [option for action in parser._actions for option in action.option_strings]
+    words = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    meant = [found[0] for word in words if (found := difflib.get_close_matches(word, known, n=1))]
+    if not words and "--prompt" in known:
+        meant = ["--prompt"]
+    hint = f"; did you mean {' and '.join(meant)}?" if meant else ""
+    parser.error(f"unrecognized arguments: {' '.join(rest)}{hint}")

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import UnknownModuleError
+from aicirt.errors import ArgumentError, UnknownModuleError
 from pyaici import bundled
-from pyaici.bundled import bundled_controllers, find_controller
+from pyaici.build import build_controller
+from pyaici.build.project import controller_folders
+from pyaici.bundled import DESCRIPTIONS, bundled_controllers, find_controller
+from pyaici.testing import Playground
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -75,9 +80,30 @@ def test_sources_are_to_be_built(here: Path) -> None:
     assert refusal("one.cpp") == "one.cpp is a source, not a controller; aici build one.cpp makes one.wasm"
     assert refusal(".") == ". is a folder, not a controller; aici build . makes work.wasm"
     (here / "mine.wasm").touch()
-    assert refusal("mine/") == "mine is a folder, not a controller; mine.wasm is here"
+    assert refusal("mine/") == "mine is a folder, not a controller: did you mean mine.wasm?"
 
 
 def test_a_tree_that_is_not_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path / "nowhere")
     assert "(bundled: none, this source tree is not built: python -m pyaici.build)" in refusal("regex")
+
+
+def test_every_controller_is_described_in_its_own_words() -> None:
+    folders = controller_folders(ROOT)
+    assert [folder.name for folder in folders] == sorted(DESCRIPTIONS)
+    for folder in folders:
+        heads = [" ".join(source.read_text().split()[:40]) for source in folder.iterdir() if source.is_file()]
+        summary, _ = DESCRIPTIONS[folder.name]
+        assert any(f"{summary}." in head for head in heads), folder.name
+
+
+def test_the_arguments_to_try_are_accepted_and_needed(tmp_path: Path) -> None:
+    with Playground() as playground:
+        runtime = playground.runtime
+        for name, (_, example) in DESCRIPTIONS.items():
+            wasm = build_controller(ROOT / "controllers" / name, tmp_path / f"{name}.wasm").path
+            module = runtime.upload(wasm).id
+            runtime.prepare(module, example or "")
+            if example:
+                with pytest.raises(ArgumentError):
+                    runtime.prepare(module, "")

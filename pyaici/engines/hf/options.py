@@ -14,7 +14,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arg",
         metavar="TEXT",
-        help="the controller's argument; @FILE reads it from a file, less the line end at its end",
+        help="the controller's argument; @FILE reads it from a file, a newline at its end left out",
     )
     parser.add_argument(
         "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file in the same way"

@@ -167,8 +167,31 @@ def test_list_shows_bundled_and_uploaded(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["list", "--store", str(tmp_path / "store")]) == 0
     listed = capsys.readouterr().out
     assert re.search(rf"^  {info.id[:16]} .* mine-latest$", listed, re.MULTILINE)
+    assert "without a tag" not in listed
     for name in bundled_controllers():
         assert re.search(rf"^  {name} +\d", listed, re.MULTILINE)
+
+
+def test_list_counts_what_has_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = ModuleStore(tmp_path / "store")
+    main(["new", "mine", "--lang", "zig"])
+    main(["build", "mine"])
+    info = store.add(Path("mine.wasm").read_bytes())
+    capsys.readouterr()
+    assert main(["list", "--store", str(tmp_path / "store")]) == 0
+    listed = capsys.readouterr().out
+    assert "  1 without a tag; --all lists them" in listed and info.id[:16] not in listed
+    assert main(["list", "--all", "--store", str(tmp_path / "store")]) == 0
+    assert re.search(rf"^  {info.id[:16]} +\d+\.\d kB$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_list_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--store", "nowhere"]) == 1
+    assert capsys.readouterr().err == "aici: error: there is no folder nowhere\n"
+    assert not Path("nowhere").exists()
+    Path("file").touch()
+    assert main(["list", "--store", "file"]) == 1
+    assert "there is no folder file" in capsys.readouterr().err
 
 
 def test_help_teaches_by_examples() -> None:
@@ -176,7 +199,7 @@ def test_help_teaches_by_examples() -> None:
     assert top.returncode == 0
     assert "aici new my_ctrl" in top.stdout
     commands = re.findall(r"^    (\w+) ", top.stdout, re.MULTILINE)
-    assert commands == ["new", "build", "check", "run", "list", "runtime"]
+    assert commands == ["new", "build", "check", "run", "list", "runtime", "doctor"]
     for command in commands:
         assert f"examples:\n  aici {command}" in aici(command, "--help").stdout, command
 
@@ -205,9 +228,29 @@ def test_help_and_errors_of_run_need_no_engine() -> None:
 
 
 def test_wrong_command_lines() -> None:
-    assert aici().returncode == 2
     assert "invalid choice: 'bild'" in aici("bild").stderr
-    assert "unrecognized arguments" in aici("list", "--all").stderr
+    for arguments, line in [
+        (("list", "--every"), "aici list: error: unrecognized arguments: --every"),
+        (
+            ("run", "yesno", "--promt", "Is it?"),
+            "aici run: error: unrecognized arguments: --promt Is it?; did you mean --prompt?",
+        ),
+        (
+            ("run", "yesno", "Is it?"),
+            "aici run: error: unrecognized arguments: Is it?; did you mean --prompt?",
+        ),
+        (("build", "one", "two"), "aici build: error: unrecognized arguments: two"),
+    ]:
+        wrong = aici(*arguments)
+        assert wrong.returncode == 2
+        assert wrong.stderr.startswith(f"usage: aici {arguments[0]} ")
+        assert wrong.stderr.splitlines()[-1] == line
+
+
+def test_alone_it_shows_its_help() -> None:
+    alone = aici()
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert alone.stderr == aici("--help").stdout
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -82,6 +82,36 @@ def test_a_signal_ends_it_and_leaves_nothing(
     assert left_behind(members) == [] and not socket.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--socket", "file"], "file is there already, and is no socket"),
+        (["--socket", "folder"], "folder is there already, and is no socket"),
+        (["--socket", "nowhere/sock"], "the folder nowhere of the socket does not exist"),
+        (["--socket", "x" * 200], "cannot listen on"),
+        (["--store", "file"], "modules cannot be kept in file"),
+        (["--log-level", "loud"], "invalid choice: 'loud'"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["--limit", "mid_ms=fast"], "'mid_ms=fast' is not NAME=NUMBER"),
+        (["--limit", "max_forks=-1"], "max_forks is -1; it must be 0 or a positive number"),
+    ],
+)
+def test_wrong_options_are_explained_and_spoil_nothing(tmp_path: Path, options: list[str], says: str) -> None:
+    (tmp_path / "file").write_text("keep")
+    (tmp_path / "folder").mkdir()
+    command = [sys.executable, "-m", "pyaici.cli", "runtime", *options]
+    if "--socket" not in options:
+        command += ["--socket", "sock"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode in (1, 2)
+    assert says in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+    assert (tmp_path / "file").read_text() == "keep"
+    assert not (tmp_path / "sock").exists()
+
+
 def test_no_daemon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--socket", str(tmp_path / "none.sock")]) == 1
     assert "start one with 'aici runtime'" in capsys.readouterr().err
