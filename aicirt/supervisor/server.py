@@ -34,7 +34,8 @@ class Supervisor:
         self.store = store
         self.templates = Templates(store, config.worker, lambda: self.pool.builder)
         self.vocabularies = Vocabularies()
-        self.num_clients = 0
+        #: by number
+        self.clients: dict[int, Session] = {}
         #: what told it to stop
         self.ended_by: signal.Signals | None = None
         self._path = socket_path
@@ -108,9 +109,9 @@ class Supervisor:
         if not self._path.parent.is_dir():
             raise RuntimeFailure(f"the folder {self._path.parent} of the socket does not exist")
         if self._path.exists():
-            with socket.socket(socket.AF_UNIX) as probe:
             if not self._path.is_socket():
                 raise RuntimeFailure(f"{self._path} is there already, and is no socket")
+            with socket.socket(socket.AF_UNIX) as probe:
                 if probe.connect_ex(str(self._path)) == 0:
                     raise RuntimeFailure(f"another aicirt is listening on {self._path}")
             self._path.unlink()
@@ -136,8 +137,9 @@ class Supervisor:
         if task is not None:
             self._sessions.add(task)
             task.add_done_callback(self._sessions.discard)
-        self.num_clients += 1
+        number = self._clients
+        session = self.clients[number] = Session(number, pid, self, reader, writer)
         try:
-            await Session(self._clients, pid, self, reader, writer).run()
+            await session.run()
         finally:
-            self.num_clients -= 1
+            del self.clients[number]

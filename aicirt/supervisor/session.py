@@ -13,6 +13,7 @@ from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, WorkerDiedEr
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
+from aicirt.supervisor.usage import usage
 
 if TYPE_CHECKING:
     from aicirt.supervisor.server import Supervisor
@@ -218,22 +219,32 @@ class Session:
         )
 
     async def _health(self, _: dict[str, Any]) -> dict[str, Any]:
-        pool = self._supervisor.pool
+        pool, clients = self._supervisor.pool, self._supervisor.clients
 
         async def one(worker: WorkerProcess) -> dict[str, Any]:
             try:
                 stats = await worker.call("ping", {}, timeout=2)
+                if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):
+                    raise WorkerDiedError("it answers nonsense")
             except (WorkerDiedError, TimeoutError) as error:
-                stats = {"error": str(error)}
-            return {"index": worker.index, "generation": worker.generation, "pid": worker.pid, **stats}
+                stats = {"error": str(error), "clients": {}}
+            who = {"index": worker.index, "generation": worker.generation, "pid": worker.pid}
+            return {**who, **usage(worker.pid), **stats}
 
         builder, *workers = await asyncio.gather(*(one(process) for process in (pool.builder, *pool.workers)))
         return {
             "pid": os.getpid(),
+            **usage(os.getpid()),
             "builder": builder,
             "workers": workers,
             "restarts": pool.restarts,
-            "clients": self._supervisor.num_clients,
+            "clients": [
+                {
+                    "pid": session.pid,
+                    "sequences": sum(worker["clients"].get(number, 0) for worker in workers),
+                }
+                for number, session in clients.items()
+            ],
             "modules": len(self._supervisor.store.list()),
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicirt.errors import AiciError, ProtocolError
@@ -59,6 +59,8 @@ class Client:
         self.steps: list[StepWork] = []
         #: why nothing more is to be had from this client; the worker then drops it
         self.broken: AiciError | None = None
+        #: late steps, forks, and sequences that ended with an error, by its code
+        self.counters: Counter[str] = Counter()
         self._outbox: deque[tuple[bytes, bool]] = deque()
         self._max_outbox = max_outbox
         self._children = itertools.count(1)

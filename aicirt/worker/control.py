@@ -83,13 +83,15 @@ class Controls:
         except OSError:
             self._worker.running = False
 
-    def _ping(self, _: int, __: dict[str, Any], ___: list[int]) -> dict[str, int]:
+    def _ping(self, _: int, __: dict[str, Any], ___: list[int]) -> dict[str, Any]:
         worker = self._worker
         return {
             "sequences": worker.num_sequences,
-            "clients": len(worker.clients),
+            "clients": {number: len(client.sequences) for number, client in worker.clients.items()},
+            "counters": dict(worker.counters),
             "steps": worker.steps,
             "snapshot_bytes": worker.templates.nbytes,
+            "templates_given_up": worker.templates.given_up,
             "built": self._num_built,
             "landlock": worker.landlock,
         }
@@ -109,6 +111,7 @@ class Controls:
 
         def done(result: Template | AiciError) -> None:
             if isinstance(result, AiciError):
+                worker.past[result.code] += 1
                 self._reply(Reply(number, result.to_wire(), None))
                 return
             wire, fd = to_wire(result.snapshot)

@@ -6,6 +6,7 @@ import gc
 import logging
 import struct
 import time
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -77,6 +78,8 @@ class Worker:
         self.templates = Templates(settings)
         self.running = True
         self.steps = 0
+        #: counters of clients that are gone, and of what belongs to none
+        self.past: Counter[str] = Counter()
         #: version of Landlock under which this process runs; 0 = none
         self.landlock = 0
         self._bell = bell
@@ -121,7 +124,13 @@ class Worker:
         """A client has gone."""
         client = self.clients.pop(number, None)
         if client is not None:
+            self.past.update(client.counters)
             client.close()
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What has happened to sequences of all clients, those that are gone included."""
+        return sum((client.counters for client in self.clients.values()), self.past)
 
     def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
         """What the engine told, and what the runtime adds."""
@@ -224,8 +233,11 @@ class Worker:
         try:
             seq = self._make(client, start)
         except (AiciError, GuestExit, OSError, MemoryError) as error:
-            client.send(Started(STARTED, start.seq, _wire(error), ""))
+            problem = _cause(error)
+            client.counters[problem.code] += 1
+            client.send(Started(STARTED, start.seq, problem.to_wire(), ""))
             return
+        client.counters["starts"] += 1
 
         if not seq.instance.program.has[Export.INIT_PROMPT]:
             client.send(Started(STARTED, start.seq, None, ""))
@@ -242,6 +254,7 @@ class Worker:
             problem = _prompt_problem(value, error)
             wire = None
             if problem is not None:
+                client.counters[problem.code] += 1
                 wire = seq.fail(problem)
                 client.drop(seq)
             client.send(Started(STARTED, start.seq, wire, ""))
@@ -294,7 +307,7 @@ class Worker:
             parent.request.clones += 1
             client.sequences[clone.child] = child
         except (AiciError, OSError, MemoryError) as error:
-            client.send(Cloned(CLONED, clone.child, _wire(error)))
+            client.send(Cloned(CLONED, clone.child, _cause(error).to_wire()))
         else:
             client.send(Cloned(CLONED, clone.child, None))
 
@@ -322,9 +335,9 @@ def _prompt_read(seq: Sequence, value: int | None, error: Exception | None) -> N
         step.finish(seq, None, problem)
 
 
-def _wire(error: Exception) -> list[Any]:
+def _cause(error: Exception) -> AiciError:
     if isinstance(error, GuestExit):
-        error = RuntimeFailure(f"the controller ended before its first step ({error.reason})")
-    elif not isinstance(error, AiciError):
-        error = RuntimeFailure(f"this worker has no room for another sequence: {error}")
-    return error.to_wire()
+        return RuntimeFailure(f"the controller ended before its first step ({error.reason})")
+    if isinstance(error, AiciError):
+        return error
+    return RuntimeFailure(f"this worker has no room for another sequence: {error}")

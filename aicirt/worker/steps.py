@@ -191,6 +191,7 @@ class StepWork:
             child = make_child(parent, number, instance)
             self._client.sequences[number] = child
             made.append(child)
+        self._client.counters["forks"] += len(made)
         group = [parent.id, *children]
         for seq in (parent, *made):
             seq.set_group(group)
@@ -283,6 +284,7 @@ class StepWork:
         seq.late_steps += had_its_time
         allowed = seq.request.limits.max_late_steps
         if seq.late_steps <= allowed:
+            self._client.counters["late"] += 1
             self._results.append(Bare(seq.id, LATE))
             return
         error = LateError(
@@ -316,6 +318,8 @@ class StepWork:
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
         """Frees the sequence; its last output goes into the logs and into the error."""
+        if error is not None:
+            self._client.counters[error.code] += 1
         if seq.context.log.waiting:
             text = seq.context.log.take()
             self._logs.append([seq.id, text])

@@ -35,6 +35,8 @@ class Templates:
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._bytes = 0
+        #: how many had to go for others
+        self.given_up = 0
         self._numbers = itertools.count(1)
         self._templates: OrderedDict[int, Template] = OrderedDict()
 
@@ -59,6 +61,7 @@ class Templates:
         self._bytes += template.snapshot.nbytes
         while self._too_much():
             _, old = self._templates.popitem(last=False)
+            self.given_up += 1
             self._bytes -= old.snapshot.nbytes
         return template.number
 

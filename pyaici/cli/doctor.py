@@ -96,5 +96,6 @@ def _daemon(path: Path) -> Finding:
     except AiciError as error:
         cost = "what looks for it there finds nothing"
         return Finding("aicirt", State.NOTE, str(error), cost, f"aici runtime --socket {path}")
-    found = f"pid {health['pid']}, {len(health['workers'])} workers, {health['clients'] - 1} other clients"
+    others = len(health["clients"]) - 1
+    found = f"pid {health['pid']}, {len(health['workers'])} workers, {others} other clients"
     return Finding("aicirt", State.OK, found)

@@ -158,7 +158,7 @@ def test_a_client_that_dies_is_cleaned_up(runtime: Runtime, guest_wasm: Path) ->
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         health = runtime.health()
-        if health["clients"] == 1 and sum(worker["sequences"] for worker in health["workers"]) == 1:
+        if len(health["clients"]) == 1 and sum(worker["sequences"] for worker in health["workers"]) == 1:
             break
         time.sleep(0.02)
     else:

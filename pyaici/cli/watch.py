@@ -1,0 +1,122 @@
+"""`aici top`: what a daemon does, once a second."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pyaici.cli.command import add_command
+
+_MORE = """
+Shows the processes of a running aicirt, its clients, and what has happened to their sequences: forks, late
+steps, and errors by their code. Rates are of the time since the lines before. Ctrl-C ends it.
+"""
+_EXAMPLES = """\
+  aici top --socket /run/aici.sock        a screen once a second
+  aici top --once                         one screen, of the daemon at $AICI_SOCKET
+  aici top --once --json                  everything that the daemon tells, for programs
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    summary = "watch a running aicirt"
+    parser = add_command(commands, "top", run, summary, more=_MORE, examples=_EXAMPLES)
+    socket = os.environ.get("AICI_SOCKET") or None
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        default=socket,
+        required=socket is None,
+        help="of a running aicirt (default: $AICI_SOCKET)",
+    )
+    parser.add_argument("--once", action="store_true", help="one screen")
+    parser.add_argument("--json", action="store_true", help="lines of JSON instead of screens")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="default: %(default)s"
+    )
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 3600:
+        raise argparse.ArgumentTypeError("between 0.1 and 3600 seconds are possible")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Until Ctrl-C, or the daemon ends (which is an error)."""
+    from pyaici.control import Control
+
+    control = Control(Path(arguments.socket))
+    before: dict[str, Any] = {}
+    try:
+        while True:
+            health = {**control.call("health"), "time": time.monotonic()}
+            if arguments.json:
+                print(json.dumps({name: value for name, value in health.items() if name != "time"}))
+            else:
+                if sys.stdout.isatty() and not arguments.once:
+                    print("\x1b[2J\x1b[H", end="")
+                print("\n".join(screen(health, before)))
+            if arguments.once:
+                return 0
+            sys.stdout.flush()
+            before = health
+            time.sleep(arguments.interval)
+    finally:
+        control.close()
+
+
+def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Lines about two answers of the daemon to "health", `before` empty at first; both with their "time"."""
+    seconds = health["time"] - before["time"] if before else 0.0
+    older = {process["pid"]: process for process in _processes(before)} if before else {}
+    lines = [
+        f"aicirt {health['pid']}: {health['modules']} modules, {len(health['clients'])} clients, "
+        f"{health['restarts']} workers replaced",
+        "",
+        f"{'process':<12} {'pid':>8} {'cpu %':>6} {'MB':>6} {'sequences':>9} {'steps/s':>8}",
+    ]
+    for process in _processes(health):
+        old = older.get(process["pid"], {})
+        cpu = _rate(process, old, "cpu_s", seconds, 100)
+        steps = _rate(process, old, "steps", seconds, 1)
+        sequences = process.get("sequences", process.get("error", ""))
+        memory = f"{process['rss_kib'] / 1000:.0f}" if "rss_kib" in process else "-"
+        lines.append(
+            f"{process['name']:<12} {process['pid']:>8} {cpu:>6} {memory:>6} {sequences:>9} {steps:>8}"
+        )
+    lines += ["", f"{'client':<12} {'pid':>8} {'':>13} {'sequences':>9}"]
+    for number, client in enumerate(health["clients"]):
+        lines.append(f"{number:<12} {client['pid']:>8} {'':>13} {client['sequences']:>9}")
+    counters: Counter[str] = Counter()
+    for process in _processes(health):
+        counters.update(process.get("counters", {}))
+    if counters:
+        known = (f"{name} {count}" for name, count in sorted(counters.items()))
+        lines += ["", "so far: " + ", ".join(known)]
+    return lines
+
+
+def _processes(health: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each with a name to show."""
+    own = ("pid", "cpu_s", "rss_kib")
+    supervisor: dict[str, Any] = {name: health[name] for name in own if name in health}
+    return [
+        {"name": "supervisor", "sequences": "", **supervisor},
+        {**health["builder"], "name": "builder", "sequences": health["builder"].get("error", "")},
+        *({**worker, "name": f"worker {worker['index']}"} for worker in health["workers"]),
+    ]
+
+
+def _rate(now: dict[str, Any], old: dict[str, Any], name: str, seconds: float, factor: float) -> str:
+    if seconds <= 0 or name not in now or name not in old:
+        return "-"
+    return f"{factor * (now[name] - old[name]) / seconds:.0f}"
