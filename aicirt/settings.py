@@ -56,6 +56,8 @@ class WorkerSettings:
     snapshot_bytes: int = limit(256 << 20, "bytes", "the least recently used one is made again if need be")
     #: how many of them: each is a file descriptor
     max_templates: int = limit(256, "snapshots", "the least recently used one is made again if need be")
+    #: compiled controllers that stay loaded though no sequence and no template needs them
+    max_programs: int = limit(64, "controllers", "the least recently used one is loaded again if need be")
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB
     max_sequences: int = limit(4096, "sequences", "further ones do not start")
     #: messages waiting for a client that does not read; then it is dropped

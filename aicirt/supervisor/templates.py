@@ -79,7 +79,7 @@ class Templates:
         task = self._adopted.get(key)
         if task is None:
             task = self._adopted[key] = asyncio.get_running_loop().create_task(self._adopt(worker, built))
-            task.add_done_callback(lambda task: _drop_failed(self._adopted, key, task))
+            task.add_done_callback(lambda task: self._settle_adopted(key, task))
         return await asyncio.shield(task)
 
     def forget(self, worker: WorkerProcess, number: int | None = None) -> None:
@@ -154,6 +154,12 @@ class Templates:
             del self._built[key]
             for adopted in [k for k in self._adopted if k[1] == key]:
                 del self._adopted[adopted]
+
+    def _settle_adopted(self, key: tuple[int, bytes], task: asyncio.Task[int]) -> None:
+        """Keeps it as long as what was built is kept."""
+        _drop_failed(self._adopted, key, task)
+        if key[1] not in self._built:
+            self._adopted.pop(key, None)
 
 
 def _succeeded(task: asyncio.Task[Any]) -> bool:

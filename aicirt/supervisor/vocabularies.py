@@ -56,16 +56,17 @@ class Vocabularies:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._build(fingerprint, spec))
             self._by_fingerprint[fingerprint] = task
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if task.done() and task.exception() is not None:
-                self._by_fingerprint.pop(fingerprint, None)
-            raise
+            task.add_done_callback(lambda task: self._drop_failed(fingerprint, task))
+        return await asyncio.shield(task)
 
     def all(self) -> list[RegisteredVocabulary]:
         """Every ready one."""
         return list(self._by_id.values())
+
+    def _drop_failed(self, fingerprint: str, task: asyncio.Task[RegisteredVocabulary]) -> None:
+        """Also if nobody waits for it any more."""
+        if task.cancelled() or task.exception() is not None:
+            del self._by_fingerprint[fingerprint]
 
     async def _build(self, fingerprint: str, spec: dict[str, Any]) -> RegisteredVocabulary:
         tokenizer = spec["tokenizer_data"]

@@ -110,6 +110,10 @@ class Program:
             self.pre = 0
             self.module.close()
 
+    def __del__(self) -> None:
+        if getattr(self, "pre", 0):
+            self.close()
+
 
 def compile_module(engine: Engine, rewritten: bytes) -> wasmtime.Module:
     """Raises `ModuleError` with the compiler's words."""

@@ -16,6 +16,7 @@ from aicirt.wasm.host import GuestExit
 from aicirt.wasm.program import Program
 from aicirt.worker.building import build_template
 from aicirt.worker.client import Client
+from aicirt.worker.programs import Programs
 from aicirt.worker.sequence import check_arg_address
 from aicirt.worker.templates import Template
 from aicirt.worker.vocabulary import LoadedVocabulary
@@ -34,7 +35,7 @@ class Controls:
     def __init__(self, worker: Worker, socket: FrameSocket) -> None:
         self._worker = worker
         self._socket = socket
-        self._programs: dict[str, Program] = {}
+        self._programs = Programs(worker.linker, worker.settings.max_programs)
         self._num_built = 0
         #: each gets the call's number, its arguments, and descriptors of which it takes what it keeps
         self._calls: dict[str, Callable[[int, dict[str, Any], list[int]], Any]] = {
@@ -141,10 +142,7 @@ class Controls:
         return worker.templates.add(Template(snapshot, arg, address, vocabulary, log))
 
     def _program(self, args: dict[str, Any]) -> Program:
-        module = args["module"]
-        if module not in self._programs:
-            self._programs[module] = Program.from_file(self._worker.linker, args["path"])
-        return self._programs[module]
+        return self._programs.get(args["module"], args["path"])
 
     def _attach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         worker = self._worker

@@ -1,0 +1,64 @@
+"""Compiled controllers come and go with those who need them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wasmtime import wat2wasm
+
+from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Ticker, rewrite
+from aicirt.wasm.program import compile_module, serialize
+from aicirt.worker.programs import Programs
+
+WAT = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
+  (func (export "aici_arg") (result i32) (i32.const {}))
+  (func (export "aici_mid_process") (result i32) unreachable))"""
+
+
+@pytest.fixture
+def linker() -> Iterator[Linker]:
+    engine = Engine(Limits())
+    ticker = Ticker(engine)
+    linker = Linker(engine, [])
+    with ticker:
+        yield linker
+    linker.close()
+    ticker.close()
+    engine.close()
+
+
+def loaded(path: Path) -> bool:
+    """Whether this process has the compiled code mapped."""
+    gc.collect()
+    return str(path) in Path("/proc/self/maps").read_text()
+
+
+def test_only_so_many_stay_loaded(linker: Linker, tmp_path: Path) -> None:
+    paths = []
+    for number in range(4):
+        paths.append(tmp_path / f"{number}.compiled")
+        module = compile_module(linker.engine, rewrite(bytes(wat2wasm(WAT.format(16 * number)))))
+        paths[-1].write_bytes(serialize(module))
+        module.close()
+    programs = Programs(linker, 2)
+
+    def call(number: int) -> int:
+        guest = Instance(programs.get(str(number), str(paths[number])))
+        try:
+            return guest.call(Export.ARG)
+        finally:
+            guest.close()
+
+    assert [call(number) for number in (0, 1, 0, 2)] == [0, 16, 0, 32]
+    assert [loaded(path) for path in paths] == [True, False, True, False]
+    guest = Instance(programs.get("2", str(paths[2])))
+    assert [call(number) for number in (3, 1)] == [48, 16]
+    assert [loaded(path) for path in paths] == [False, True, True, True], "a guest still needs it"
+    assert guest.call(Export.ARG) == 32
+    guest.close()
+    del guest
+    assert [loaded(path) for path in paths] == [False, True, False, True]
+    assert call(2) == 32
