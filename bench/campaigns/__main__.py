@@ -31,14 +31,12 @@ def main(argv: list[str] | None = None) -> int:
     known = campaigns()
     parser = argparse.ArgumentParser(
         prog="python -m bench.campaigns",
-        description="Runs a campaign against the runtime; the last lines of the output are `name value unit`.",
+        description="Runs a campaign; the last lines of the output are `name value unit`.",
         epilog="campaigns:\n" + "\n".join(f"  {name:<12} {summary}" for name, summary in known.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("campaign", nargs="?", choices=list(known), metavar="NAME")
-    parser.add_argument(
-        "--seconds", type=float, help="about how long it may take (default: the full campaign)"
-    )
+    parser.add_argument("--seconds", type=float, help="about how long (default: the full campaign)")
     parser.add_argument("--seed", type=int, help="the same seed does the same again, as far as time allows")
     parser.add_argument("--out", type=Path, help="a folder for NAME.json: figures, seed and machine")
     arguments = parser.parse_args(argv)
