@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import flags
-from .assemblyscript import build_assemblyscript, is_assemblyscript
-from .cargo import build_crate, is_crate
+from . import assemblyscript, cargo, flags
 from .errors import BuildError
 from .native import NativeBuild
 from .sdk import CXX_SUFFIXES, Sdk, find_sdk
@@ -53,10 +51,10 @@ def build_controller(
     start = time.monotonic()
     out = Path(out)
     sdk = sdk or find_sdk()
-    if isinstance(source, str | Path) and is_crate(Path(source)):
-        module = build_crate(Path(source))
-    elif isinstance(source, str | Path) and is_assemblyscript(Path(source)):
-        module = build_assemblyscript(Path(source), sdk)
+    if isinstance(source, str | Path) and cargo.is_crate(Path(source)):
+        module = cargo.build_crate(Path(source))
+    elif isinstance(source, str | Path) and assemblyscript.is_assemblyscript(Path(source)):
+        module = assemblyscript.build_assemblyscript(Path(source), sdk)
     else:
         module = _build_sources(_sources(source), sdk, tools or Toolchain())
     changed = _place(module, out)
@@ -81,9 +79,13 @@ def _sources(source: Path | str | Sequence[Path | str]) -> list[Path]:
     if len(given) == 1 and given[0].is_dir():
         sources = sorted(p for p in given[0].iterdir() if p.suffix in SOURCE_SUFFIXES)
     if not sources:
-        raise BuildError(f"{given[0] if given else 'an empty list'} has no source file ({kinds})")
+        where = given[0] if given else "an empty list"
+        projects = f"no {cargo.MANIFEST} and no {assemblyscript.CONFIG}"
+        raise BuildError(f"{where} has no source file ({kinds}), {projects}")
     for path in sources:
         if path.suffix not in SOURCE_SUFFIXES:
+            if path.suffix in (".rs", ".ts", ".toml", ".json"):
+                kinds += "; in Rust and AssemblyScript, name the folder"
             raise BuildError(f"{path} is not a source file of a controller ({kinds})")
     languages = {p.suffix == ".zig" for p in sources}
     if len(languages) > 1:

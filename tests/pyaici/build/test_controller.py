@@ -221,14 +221,16 @@ def test_what_is_not_a_controller(tmp_path: Path, tools: CountingToolchain) -> N
     (tmp_path / "mixed").mkdir()
     (tmp_path / "mixed" / "a.zig").touch()
     (tmp_path / "mixed" / "b.c").touch()
+    (tmp_path / "lib.rs").touch()
     (tmp_path / "many").mkdir()
     (tmp_path / "many" / "a.zig").touch()
     (tmp_path / "many" / "b.zig").touch()
     out = tmp_path / "out.wasm"
     for source, words in [
         ("gone", "no such file"),
-        ("empty", r"no source file \(\.c, \.cpp"),
-        ("text.txt", "not a source file"),
+        ("empty", r"no source file \(\.c, \.cpp.*\), no Cargo\.toml and no asconfig\.json$"),
+        ("text.txt", r"not a source file of a controller \([^;]*\)$"),
+        ("lib.rs", "not a source file .*; in Rust and AssemblyScript, name the folder"),
         ("mixed", "mixes Zig"),
         ("many", r"none is called main\.zig"),
     ]:
