@@ -176,6 +176,12 @@ class SpaceError(RuntimeFailure):
     code = "space"
 
 
+class OwnerLimitError(RuntimeFailure):
+    """An owner has as much of something as one owner may have; others are not concerned."""
+
+    code = "owner_limit"
+
+
 class VocabularyError(AiciError):
     """The vocabulary or tokenizer cannot be used."""
 

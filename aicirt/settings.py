@@ -60,6 +60,11 @@ class WorkerSettings:
     max_programs: int = limit(64, "controllers", "the least recently used one is loaded again if need be")
     #: live sequences; each reserves 4 GiB of address space, of which there are 128 TiB
     max_sequences: int = limit(4096, "sequences", "further ones do not start")
+    #: those of them, and of the snapshots' bytes, that belong to one owner
+    owner_sequences: int = limit(3072, "sequences", "further ones do not start: owner_limit")
+    owner_snapshot_bytes: int = limit(192 << 20, "bytes", "the owner's least recently used one goes")
+    #: bytes of modules that one owner may upload while the daemon runs, known ones not counted
+    owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
     #: messages waiting for a client that does not read; then it is dropped
     max_outbox: int = limit(1024, "messages", "the client is dropped")
     #: a worker that does not answer a ping for this long is killed and replaced

@@ -25,8 +25,8 @@ from aicirt.settings import CALL_SECONDS
 class Control:
     """Blocking calls over the control socket, from any thread: a slow one does not stop those of others."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises RuntimeFailure if nobody listens there."""
+    def __init__(self, path: Path, owner: str | None = None) -> None:
+        """Raises RuntimeFailure if nobody listens there. `owner`: whose limits and tags count."""
         self._path = path
         self._sending = threading.Lock()
         #: guards what follows; told of whenever an answer has come or nobody reads any more
@@ -47,7 +47,9 @@ class Control:
                 "or leave the socket out to have one started"
             ) from error
         self._socket = FrameSocket(sock)
-        self.hello: dict[str, Any] = self.call("hello", protocol=PROTOCOL_VERSION, pid=os.getpid())
+        self.hello: dict[str, Any] = self.call(
+            "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner
+        )
 
     def call(self, name: str, **args: Any) -> Any:
         """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError."""

@@ -82,16 +82,18 @@ class Runtime:
         store: Path | None = None,
         num_rows: int = 256,
         num_dense: int = 4,
+        owner: str | None = None,
     ) -> None:
         """Joins the aicirt at `socket` (default: $AICI_SOCKET); without one starts its own.
 
         `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an own one.
-        `num_rows` bounds the live sequences per worker: two mask rows each.
+        `num_rows` bounds the live sequences per worker: two mask rows each. `owner`: who this client works
+        for, where several share a daemon: tags, snapshots and some limits are each owner's own.
         """
         path = socket or os.environ.get("AICI_SOCKET")
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
         try:
-            self._control = Control(Path(path) if path else self._require_daemon().socket_path)
+            self._control = Control(Path(path) if path else self._require_daemon().socket_path, owner)
         except BaseException:
             if self._daemon is not None:
                 self._daemon.close()

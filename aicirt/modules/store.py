@@ -90,6 +90,10 @@ class ModuleStore:
         finally:
             self._discard(pending, artifact)
 
+    def knows(self, wasm: bytes) -> bool:
+        """Whether this module has been added."""
+        return self._wasm_path(hashlib.sha256(wasm).hexdigest()).exists()
+
     def _check_size(self, wasm: bytes) -> str:
         if len(wasm) > self._limits.module_bytes:
             reason = f"the file has {len(wasm)} bytes, more than the limit of {self._limits.module_bytes}"

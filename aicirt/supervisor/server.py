@@ -20,6 +20,7 @@ from aicirt.modules.store import ModuleStore
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
+from aicirt.supervisor.uploads import Uploads
 from aicirt.supervisor.vocabularies import Vocabularies
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -34,6 +35,7 @@ class Supervisor:
         self.store = store
         self.templates = Templates(store, config.worker, lambda: self.pool.builder)
         self.vocabularies = Vocabularies()
+        self.uploads = Uploads(config.worker.owner_upload_bytes)
         #: by number
         self.clients: dict[int, Session] = {}
         #: what told it to stop

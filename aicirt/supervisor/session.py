@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicirt.supervisor")
 #: aici.h has a dozen
 _MAX_CAPABILITIES = 64
+#: of clients that do not say whose they are
+DEFAULT_OWNER = "local"
+_MAX_OWNER = 64
 
 
 class Session:
@@ -38,7 +41,8 @@ class Session:
     ) -> None:
         """`pid`: the process that has connected; 0 if it lives where we cannot see it."""
         self.number = number
-        self.owner = "local"
+        #: who has its tags, snapshots and limits; several clients may be one owner
+        self.owner = DEFAULT_OWNER
         #: what it calls itself, when it has said hello
         self.pid = 0
         self._peer_pid = pid
@@ -139,6 +143,10 @@ class Session:
                 f"the client speaks protocol {args['protocol']}, aicirt speaks {PROTOCOL_VERSION}: "
                 "install the same version of aici on both sides"
             )
+        owner = args.get("owner") or DEFAULT_OWNER
+        if not isinstance(owner, str) or len(owner) > _MAX_OWNER or not owner.isprintable():
+            raise ProtocolError(f"an owner is named by 1 to {_MAX_OWNER} printable characters, not {owner!r}")
+        self.owner = owner
         self.pid = int(args["pid"])
         return {
             "pid": os.getpid(),
@@ -172,11 +180,14 @@ class Session:
                 "bell": args["bell"],
                 "layout": args["layout"],
                 "vocabulary": vocabulary.id,
+                "owner": self.owner,
             },
         )
 
     async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
-        info = await self._supervisor.store.add_async(args["wasm"])
+        store, wasm = self._supervisor.store, args["wasm"]
+        with self._supervisor.uploads.counted(self.owner, 0 if store.knows(wasm) else len(wasm)):
+            info = await store.add_async(wasm)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
@@ -241,6 +252,7 @@ class Session:
             "clients": [
                 {
                     "pid": session.pid,
+                    "owner": session.owner,
                     "sequences": sum(worker["clients"].get(number, 0) for worker in workers),
                 }
                 for number, session in clients.items()

@@ -31,6 +31,7 @@ class Built:
     call: dict[str, Any]
     files: list[Descriptor]
     nbytes: int
+    owner: str
 
 
 class Templates:
@@ -67,7 +68,7 @@ class Templates:
         digest = _digest(module, arg, vocabulary.id, capabilities, owner)
         task = self._built.get(digest)
         if task is None:
-            coroutine = self._build(digest, module, arg, vocabulary, capabilities)
+            coroutine = self._build(digest, module, arg, vocabulary, capabilities, owner)
             task = self._built[digest] = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(lambda task: self._settle(digest, task))
         self._built.move_to_end(digest)
@@ -115,6 +116,7 @@ class Templates:
         arg: bytes,
         vocabulary: RegisteredVocabulary,
         capabilities: list[list[int]],
+        owner: str,
     ) -> Built:
         info = await self._store.get_async(module)
         builder = self._builder()
@@ -133,7 +135,8 @@ class Templates:
         if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
             raise WorkerDiedError("the builder answered nonsense")
         nbytes = max(0, answer["nbytes"]) + len(arg)
-        return Built(digest, info, vocabulary, {**call, "built": answer}, [argument, *files[:1]], nbytes)
+        call["built"] = answer
+        return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner)
 
     async def _adopt(self, worker: WorkerProcess, built: Built) -> int:
         await self.ensure_vocabulary(worker, built.vocabulary)
@@ -145,12 +148,22 @@ class Templates:
     def _settle(self, digest: bytes, task: asyncio.Task[Built]) -> None:
         """Keeps what was built, within the limits."""
         _drop_failed(self._built, digest, task)
-        done = [(key, task.result().nbytes) for key, task in self._built.items() if _succeeded(task)]
-        nbytes = sum(size for _, size in done)
-        for place, (key, size) in enumerate(done[:-1]):
-            if len(done) - place <= self._settings.max_templates and nbytes <= self._settings.snapshot_bytes:
+        done = {key: task.result() for key, task in self._built.items() if _succeeded(task)}
+        if digest not in done:
+            return
+        settings = self._settings
+        own = [key for key in done if done[key].owner == done[digest].owner]
+        self._give_up(own, done, len(own), settings.owner_snapshot_bytes)
+        left = [key for key in done if key in self._built]
+        self._give_up(left, done, settings.max_templates, settings.snapshot_bytes)
+
+    def _give_up(self, keys: list[bytes], done: dict[bytes, Built], number: int, nbytes: int) -> None:
+        """The first of `keys`, until at most `number` of at most `nbytes` are left; never the last."""
+        total = sum(done[key].nbytes for key in keys)
+        for place, key in enumerate(keys[:-1]):
+            if len(keys) - place <= number and total <= nbytes:
                 break
-            nbytes -= size
+            total -= done[key].nbytes
             del self._built[key]
             for adopted in [k for k in self._adopted if k[1] == key]:
                 del self._adopted[adopted]

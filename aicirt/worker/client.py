@@ -37,6 +37,7 @@ class Client:
         layout: Layout,
         vocabulary: LoadedVocabulary,
         max_outbox: int,
+        owner: str = "",
     ) -> None:
         """Raises ProtocolError if the segment is not as the layout says."""
         if not 0 <= link < LINK_NUMBERS:
@@ -46,6 +47,7 @@ class Client:
                 f"a segment for {layout.vocab_size} tokens, but the vocabulary has {vocabulary.vocab_size}"
             )
         self.number = number
+        self.owner = owner
         self.vocabulary = vocabulary
         self._segment = Segment.open(segment, layout)
         self._bell = Doorbell.open(bell)

@@ -155,6 +155,7 @@ class Controls:
             Layout.from_wire(args["layout"]),
             worker.vocabularies[args["vocabulary"]],
             worker.settings.max_outbox,
+            args["owner"],
         )
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:

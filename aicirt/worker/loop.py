@@ -10,7 +10,14 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from aicirt.errors import AiciError, ControllerFailed, ProtocolError, RuntimeFailure, SpaceError
+from aicirt.errors import (
+    AiciError,
+    ControllerFailed,
+    OwnerLimitError,
+    ProtocolError,
+    RuntimeFailure,
+    SpaceError,
+)
 from aicirt.ipc.cpu import Placement
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
@@ -93,11 +100,18 @@ class Worker:
         """Live sequences of all clients."""
         return sum(len(client.sequences) for client in self.clients.values())
 
-    def check_room(self, count: int) -> None:
-        """Raises SpaceError if there may not be so many more sequences."""
+    def check_room(self, client: Client, count: int) -> None:
+        """Raises SpaceError or OwnerLimitError if there may not be so many more sequences."""
         live, limit = self.num_sequences, self.settings.max_sequences
         if live + count > limit:
             raise SpaceError(f"this worker has {live} sequences, of {limit} that it may have", limit=limit)
+        of_owner = [other for other in self.clients.values() if other.owner == client.owner]
+        live, limit = sum(len(other.sequences) for other in of_owner), self.settings.owner_sequences
+        if live + count > limit:
+            raise OwnerLimitError(
+                f"owner {client.owner!r} has {live} sequences in this worker, of {limit} that one may have",
+                limit=limit,
+            )
 
     def run(self) -> None:
         """Until the supervisor says stop, or is gone."""
@@ -266,7 +280,7 @@ class Worker:
         template = self.templates.get(start.template)
         if start.seq in client.sequences:
             raise ProtocolError(f"sequence {start.seq} exists already")
-        self.check_room(1)
+        self.check_room(client, 1)
         if len(start.prompt) > 4 * self.limits.max_prompt_tokens:
             raise RuntimeFailure(
                 f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
@@ -299,7 +313,7 @@ class Worker:
                 )
             if clone.child in client.sequences:
                 raise ProtocolError(f"sequence {clone.child} exists already")
-            self.check_room(1)
+            self.check_room(client, 1)
             (instance,) = parent.instance.fork_many(1)
             child = make_child(parent, clone.child, instance)
             child.outcome = parent.outcome

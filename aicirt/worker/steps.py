@@ -12,7 +12,6 @@ from aicirt.errors import (
     LateError,
     ProtocolError,
     RuntimeFailure,
-    SpaceError,
     TimeLimitError,
     UnknownSequenceError,
 )
@@ -122,8 +121,9 @@ class StepWork:
                 suspended.append(seq)
             else:
                 try:
-                    self._worker.check_room(count - 1 + sum(len(children) for _, children in forks))
-                except SpaceError as error:
+                    more = count - 1 + sum(len(children) for _, children in forks)
+                    self._worker.check_room(self._client, more)
+                except RuntimeFailure as error:
                     verdicts.append([seq.id, ERROR, self._end(seq, error)])
                     continue
                 children = [self._client.new_child() for _ in range(count - 1)]

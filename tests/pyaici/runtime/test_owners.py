@@ -1,0 +1,104 @@
+"""Clients that share a daemon and work for different owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from aicirt.errors import ModuleError, OwnerLimitError, ProtocolError
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from pyaici.step import StepInput, Verb
+
+from .conftest import VOCABULARY
+
+Join = Callable[..., Runtime]
+
+
+@pytest.fixture
+def join(guest_wasm: Path, tmp_path: Path) -> Iterator[Join]:
+    limits = {
+        "owner_sequences": 4,
+        "owner_snapshot_bytes": 400_000,
+        "owner_upload_bytes": guest_wasm.stat().st_size + 1000,
+    }
+    with ExitStack() as stack:
+        daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=tmp_path / "store"))
+
+        def join(owner: str | None = None) -> Runtime:
+            runtime = stack.enter_context(Runtime(daemon.socket_path, owner=owner))
+            runtime.register(VOCABULARY)
+            return runtime
+
+        yield join
+
+
+def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_wasm: Path) -> None:
+    first, second, other = join("a"), join("a"), join("b")
+    module = first.upload(guest_wasm).id
+    seqs = [first.instantiate(module, "fork 3"), *(second.instantiate(module, "ok") for _ in range(2))]
+    mine = [other.instantiate(module, "ok") for _ in range(4)]
+    third = first.instantiate(module, "ok")
+    for runtime in (first, second):
+        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
+            runtime.instantiate(module, "ok")
+        with pytest.raises(OwnerLimitError):
+            runtime.clone(third if runtime is first else seqs[1])
+    first.begin_step([StepInput(seqs[0])]).wait()
+    refused = first.begin_step([StepInput(seqs[0], [1])]).wait_pre()[seqs[0]]
+    assert refused.verb == Verb.ERROR and isinstance(refused.error, OwnerLimitError)
+    second.free(seqs[1:2])
+    first.clone(third)
+    step = other.begin_step([StepInput(seq) for seq in mine]).wait()
+    assert all(step.mid[seq].verb == Verb.SAMPLE for seq in mine)
+
+
+def test_snapshots_of_one_owner_do_not_push_out_those_of_another(join: Join, guest_wasm: Path) -> None:
+    modest, greedy = join("modest"), join("greedy")
+    module = modest.upload(guest_wasm).id
+    modest.prepare(module, "ok")
+    for number in range(40):
+        greedy.prepare(module, f"ok {number}")
+    built = modest.health()["builder"]["built"]
+    modest.prepare(module, "ok")
+    assert modest.health()["builder"]["built"] == built == 41
+    greedy.prepare(module, "ok 39")
+    greedy.prepare(module, "ok 0")
+    assert greedy.health()["builder"]["built"] == 42, "its own oldest ones went"
+
+
+def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> None:
+    a, b = join("a"), join("b")
+    wasm = guest_wasm.read_bytes()
+    for _ in range(3):
+        a.upload(wasm)
+    # a custom section makes another module of it
+    other = wasm + b"\0\x03\x02hi"
+    with pytest.raises(OwnerLimitError, match="'a' has uploaded"):
+        a.upload(other)
+    b.upload(other)
+    a.upload(other)
+    with pytest.raises(ModuleError):
+        b.upload(b"\0asm nonsense")
+    b.upload(other)
+
+
+def test_tags_belong_to_who_set_them(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    a.tag(module, "mine")
+    again.tag(module, "mine")
+    with pytest.raises(ModuleError, match="belongs to 'a'"):
+        b.tag(module, "mine")
+    b.instantiate("mine", "ok")
+
+
+def test_who_is_there(join: Join) -> None:
+    runtime, _ = join("a"), join()
+    assert [client["owner"] for client in runtime.health()["clients"]] == ["a", "local"]
+    for bad in ("x" * 65, "a\nb"):
+        with pytest.raises(ProtocolError, match="printable"):
+            join(bad)
