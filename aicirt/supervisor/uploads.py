@@ -22,8 +22,8 @@ class Uploads:
         have = self._bytes[owner]
         if have + nbytes > self._limit:
             raise OwnerLimitError(
-                f"owner {owner!r} has uploaded {have} bytes of new modules, of {self._limit} that one may upload "
-                f"while the daemon runs; this one has {nbytes}",
+                f"owner {owner!r} has uploaded {have} bytes of new modules, of {self._limit} that one "
+                f"may upload while the daemon runs; this one has {nbytes}",
                 limit=self._limit,
             )
         self._bytes[owner] += nbytes
