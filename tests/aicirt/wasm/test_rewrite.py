@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -122,6 +123,84 @@ def test_bulk_instructions_behave_as_before() -> None:
         with pytest.raises(wasmtime.Trap):
             exports["run"](store, 65437)
     assert answers[0] == answers[1] and len(set(answers[0])) == 4
+
+
+PIECE = 256 << 10
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 5])
+@pytest.mark.parametrize("distance", [0, 1, 7, PIECE, PIECE + 1, 2 * PIECE])
+def test_bulk_instructions_in_pieces_do_the_same(count: int, distance: int) -> None:
+    """Copies that overlap, to either side, and all that touch the end of the memory."""
+    size = 32 * 65536
+    body = """(func (export "fill") (param i32 i32 i32)
+        (memory.fill (local.get 0) (local.get 1) (local.get 2)))
+      (func (export "copy") (param i32 i32 i32)
+        (memory.copy (local.get 0) (local.get 1) (local.get 2)))"""
+    wasm = controller(body, required=REQUIRED.replace(" 1)", " 32)"))
+    engine = wasmtime.Engine()
+    memories = []
+    for variant in (wasm, rewrite(wasm)):
+        store = wasmtime.Store(engine)
+        exports: Any = wasmtime.Instance(store, wasmtime.Module(engine, variant), []).exports(store)
+        memory = exports["memory"]
+        memory.write(store, random.Random(1).randbytes(size))
+        exports["copy"](store, 1000 + distance, 1000, count)
+        exports["copy"](store, 300_000, 300_000 + distance, count)
+        exports["fill"](store, 5, distance + 250, count)
+        exports["copy"](store, size - count, 0, count)
+        memories.append(bytes(memory.read(store)))
+        for name, first, second in (
+            ("fill", size - count + 1, 0),
+            ("copy", size - count + 1, 0),
+            ("copy", 0, size - count + 1),
+            ("fill", 0xFFFFFFFF, 0),
+            ("copy", 10, 0xFFFFFFF0),
+        ):
+            with pytest.raises(wasmtime.Trap):
+                exports[name](store, first, second, count)
+        for first, second in ((10, 0), (0, 10)):
+            with pytest.raises(wasmtime.Trap):
+                exports["copy"](store, first, second, 0xFFFFFFFF)
+    assert memories[0] == memories[1]
+
+
+def test_a_segment_in_pieces_is_the_same() -> None:
+    text = "".join(chr(97 + i % 26) * 3 for i in range(PIECE // 2))
+    body = f"""(data $d "{text}") (func (export "run") (param i32 i32 i32)
+      (memory.init $d (local.get 0) (local.get 1) (local.get 2)))"""
+    out = rewrite(controller(body, required=REQUIRED.replace(" 1)", " 32)")))
+    engine = wasmtime.Engine()
+    store = wasmtime.Store(engine)
+    exports: Any = wasmtime.Instance(store, wasmtime.Module(engine, out), []).exports(store)
+    exports["run"](store, 77, 11, len(text) - 11)
+    assert bytes(exports["memory"].read(store, 77, 77 + len(text) - 11)) == text[11:].encode()
+    with pytest.raises(wasmtime.Trap):
+        exports["run"](store, 77, 12, len(text) - 11)
+
+
+def test_an_opcode_in_more_bytes_than_it_needs() -> None:
+    wasm = controller("(func (memory.copy (i32.const 0) (i32.const 1) (i32.const 2)))")
+    (at,) = (i for i in range(len(wasm)) if wasm[i : i + 4] == b"\xfc\x0a\0\0")
+    shape = inspect(wasm)
+    start, end = shape.bodies[-1]
+    longer = wasm[start:at] + b"\xfc\x8a\x80\0\0\0" + wasm[at + 4 : end]
+    code = shape.section(10)
+    assert code is not None and code.end == end
+    head = wasm[code.start : start - 1]
+    whole = wasm[: code.start - 1] + leb(len(head) + 1 + len(longer)) + head + leb(len(longer)) + longer
+    out = rewrite(whole + wasm[end:])
+    assert out.count(b"\xfc\x8a\x80\0\0\0") > 2, "it is done in pieces, and for overlaps from both ends"
+    wasmtime.Module.validate(wasmtime.Engine(), out)
+
+
+def test_a_large_fill_can_be_interrupted(make: Make) -> None:
+    """One instruction on 60 MB that nobody has touched yet takes 30 ms."""
+    fill = "(memory.fill (i32.const 0) (i32.const 1) (i32.const 60000000))"
+    guest = make(GROW.format(fill + "(i32.const 0)"), required=REQUIRED.replace(" 1)", " 1000)"))
+    with pytest.raises(TimeLimitError) as caught:
+        guest.call(Export.PRE)
+    assert caught.value.detail["used_ms"] < 15
 
 
 def test_a_row_of_bulk_instructions_can_be_interrupted(make: Make) -> None:
