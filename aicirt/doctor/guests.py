@@ -10,33 +10,14 @@ from aicirt.child import child_environment
 from aicirt.doctor.finding import Finding, State
 
 _SECONDS = 60
-#: the ticker, when it is made, sees itself interrupt a guest
-_PROGRAM = """
-import wasmtime
-from aicirt.wasm.engine import Engine
-from aicirt.wasm.ticker import Ticker
-
-engine = Engine()
-ticker = Ticker(engine)
-module = wasmtime.Module(engine.wasmtime, '(module (func (export "trap") unreachable))')
-store = wasmtime.Store(engine.wasmtime)
-store.set_epoch_deadline(1 << 40)
-trap = wasmtime.Instance(store, module, []).exports(store)["trap"]
-try:
-    trap(store)
-except wasmtime.Trap:
-    print("guests")
-print("changes", type(engine.changes).__name__)
-ticker.close()
-"""
+_COMMAND = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]
 
 
 @lru_cache(1)
 def _ask() -> tuple[dict[str, str], str]:
     """What the child said, and its last words."""
-    command = [sys.executable, "-P", "-c", _PROGRAM]
     child = subprocess.run(
-        command, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
+        _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
     )
     said = dict(line.partition(" ")[::2] for line in child.stdout.splitlines())
     words = child.stderr.strip().splitlines()[-1:] or [f"it ended with status {child.returncode}"]

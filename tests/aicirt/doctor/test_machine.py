@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_guests_say(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(text: str) -> None:
-        monkeypatch.setattr(guests, "_PROGRAM", text)
+        monkeypatch.setattr(guests, "_COMMAND", [sys.executable, "-c", text])
         guests._ask.cache_clear()
 
     program("print('guests'); print('changes PagemapReader')")
