@@ -11,7 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import posix_ipc
@@ -28,6 +28,16 @@ from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
 _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences
 BUILDER = -1
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started in this block hears neither Ctrl-C, which a terminal sends to all, nor SIGTERM."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerProcess:
@@ -65,7 +75,7 @@ class WorkerProcess:
         undo.callback(self.bell.close)
         ours, theirs = socket.socketpair()
         undo.callback(ours.close)
-        with theirs:
+        with theirs, _deaf():
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-m", "aicirt.worker"),
@@ -75,7 +85,6 @@ class WorkerProcess:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=child_environment(),
-                start_new_session=True,  # Ctrl-C in the terminal is for the supervisor
             )
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)

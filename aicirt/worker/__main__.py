@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -30,8 +29,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True)
     args = parser.parse_args(argv)
     confine.bind_to(args.parent)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the supervisor decides
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     config = WorkerConfig.from_json(args.config)
     control = FrameSocket(socket.socket(fileno=args.control_fd))
