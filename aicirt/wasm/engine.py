@@ -28,6 +28,8 @@ CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, de
 
 #: which of `Engine.words` a trap is put into
 TRAP_WORD = 4
+#: a row of calls of host functions may take so much longer than its limit
+_LOOK_SECONDS = 0.0005
 _SIGSEGV = 11
 _PR_SET_THP_DISABLE = 41
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -152,6 +154,7 @@ class Engine:
         "excluded_ns",
         "interrupted",
         "limits",
+        "look_at",
         "pointer",
         "running",
         "trap_address",
@@ -179,6 +182,8 @@ class Engine:
         self.clock_start = -1
         #: thread CPU time since `clock_start` that was the host's own
         self.excluded_ns = 0
+        #: when (`time.monotonic`) a host function shall look at the time limit next
+        self.look_at = 0.0
         #: whether something else should have its turn; asked at every tick of a fiber
         self.wanted: Callable[[], bool] = _never
         #: SIGINT came while a guest ran
@@ -230,8 +235,8 @@ class Engine:
         """Whether the running call's time has been counted before.
 
         Reading the thread's CPU clock costs a system call, so a call is counted from the first
-        look at it, at a tick: short ones pay nothing, and none is ended before it used its limit.
-        Raises `TimeLimitError`.
+        look at it, at a tick or its first call of a host function: short ones pay nothing, and none
+        is ended before it used its limit. Raises `TimeLimitError`.
         """
         now = time.thread_time_ns()
         if self.clock_start < 0:
@@ -242,6 +247,15 @@ class Engine:
         if used >= guest.limit_ns:
             raise _time_limit_error(guest, used)
         return True
+
+    def look(self, guest: Instance) -> None:
+        """What host functions do from `look_at` on: Wasm itself looks in loops and where its functions begin,
+        not in a long row of calls of host functions, nor when it returns from a slow one.
+
+        Raises `TimeLimitError`.
+        """
+        self.look_at = time.monotonic() + _LOOK_SECONDS
+        self.check_time(guest)
 
     def start_clock(self) -> int:
         """The thread's CPU time in ns, from which on the running call is counted at the latest."""

@@ -11,6 +11,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import wasmtime
@@ -44,10 +45,6 @@ class HostFunction:
     call: HostCallable
     timed: bool = False
 
-
-#: Wasm looks at the time limit in loops and where its functions begin, so not in a long row of
-#: calls of a host function; one of these many calls looks instead
-_CALLS_PER_LOOK = 64
 
 _VALTYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {
     "i32": wasmtime.ValType.i32,
@@ -105,15 +102,15 @@ def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any,
     slots = [(i * words, t in ("i64", "f64")) for i, t in enumerate(function.type.params)]
     arity = len(slots)
     wide = any(is_wide for _, is_wide in slots) or function.type.results == ("i64",)
-    calls = 0
 
     def arguments(values: Any) -> list[int]:
         return [values[i] | values[i + 1] << 32 if is_wide else values[i] for i, is_wide in slots]
 
     def callback(_env: int, _caller: int, values: Any, _count: int) -> int | None:
-        nonlocal calls
         guest = engine.running
         try:
+            if engine.clock_start < 0:
+                engine.start_clock()
             if wide:
                 result = call(guest, *arguments(values))
             elif arity == 4:
@@ -127,9 +124,8 @@ def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any,
             if returns:
                 values[0] = result & 0xFFFFFFFF  # type: ignore[operator]
                 values[1] = result >> 32 & 0xFFFFFFFF if wide else 0  # type: ignore[operator]
-            calls += 1
-            if not calls % _CALLS_PER_LOOK and guest is not None:
-                engine.check_time(guest)
+            if monotonic() >= engine.look_at and guest is not None:
+                engine.look(guest)
             return None
         except BaseException as error:
             if guest is not None:

@@ -166,10 +166,21 @@ def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) 
         guest = Instance(program)
         with ticker, pytest.raises(TimeLimitError) as caught:
             run(guest)
-        assert caught.value.detail["used_ms"] < 100
+        # a virtual machine may take the processor away meanwhile, and charge for it
+        assert caught.value.detail["used_ms"] < caught.value.detail["limit_ms"] + 10
         guest.close()
     program.close()
     linker.close()
+
+
+@pytest.mark.parametrize("export", CRITICAL)
+def test_a_slow_host_function_is_counted_though_the_guest_returns_at_once(
+    make_caller: MakeCaller, export: str
+) -> None:
+    guest = make_caller(Limits(pre_ms=2, post_ms=2), export, 8, 1, timed=False)
+    with pytest.raises(TimeLimitError) as caught:
+        guest.call(CRITICAL[export])
+    assert caught.value.detail["used_ms"] >= 8
 
 
 @pytest.mark.parametrize(
