@@ -42,7 +42,10 @@ def test_abandoned_steps_cost_no_rows(player: Player, mode: str) -> None:
         if number % 2:
             step.wait_pre()
         step.abandon()
-    assert player.mid(other, 1).verb == Verb.SAMPLE
+    deadline, verbs = time.monotonic() + 5, set()
+    while (link._abandoned or Verb.SAMPLE not in verbs) and time.monotonic() < deadline:
+        verbs.add(player.mid(other, 1).verb)  # on a busy machine the last steps may be answered late
+    assert Verb.SAMPLE in verbs and verbs <= {Verb.SAMPLE, Verb.LATE}
     assert len(link._messages) == kept and not link._abandoned
     if mode != "same":  # the row that this means went back unseen
         assert player.mid(seq, 1).verb == Verb.SAMPLE
