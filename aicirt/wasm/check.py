@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aicirt.errors import ModuleError
-from aicirt.wasm import wasi
+from aicirt.wasm import segments, wasi
 from aicirt.wasm.abi import ABI_VERSION, EXPORTS, IMPORT_MODULE, MARKER, REQUIRED
 from aicirt.wasm.code import TABLE_MUTATORS, scan
 from aicirt.wasm.imports import known_imports
@@ -72,7 +72,7 @@ def check(wasm: bytes, limits: Limits | None = None) -> ModuleReport:
     ]
     return ModuleReport(
         len(wasm),
-        reasons + list(_code(wasm, shape)),
+        reasons + list(_segments(wasm, shape, limits)) + list(_code(wasm, shape)),
         version,
         shape.imports,
         shape.exports,
@@ -107,7 +107,12 @@ def _start(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
 
 
 def _counts(shape: ModuleShape, limits: Limits) -> Iterator[str]:
-    for what, items in (("globals", shape.globals), ("exports", shape.exports), ("imports", shape.imports)):
+    for what, items in (
+        ("types", shape.types),
+        ("globals", shape.globals),
+        ("exports", shape.exports),
+        ("imports", shape.imports),
+    ):
         if len(items) > limits.items:
             yield f"it has {len(items)} {what}, more than the limit of {limits.items}"
     mutable = sum(1 for item in shape.globals if item.mutable)
@@ -189,6 +194,13 @@ def _state(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
     for index, item in enumerate(shape.globals):
         if item.mutable and item.value not in NUMERIC:
             yield f"its mutable global {index} holds a {item.value}: references cannot be cloned"
+
+
+def _segments(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterator[str]:
+    try:
+        yield from segments.look(wasm, shape, limits)
+    except ModuleError as error:
+        yield error.message
 
 
 def _code(wasm: bytes, shape: ModuleShape) -> Iterator[str]:

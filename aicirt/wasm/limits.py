@@ -23,9 +23,9 @@ class Limits:
     table_elements: int = limit(20_000, "entries", "table.grow fails")
     #: mutable globals: C has one, AssemblyScript 14; each takes a microsecond of every clone
     mutable_globals: int = limit(200, "globals", "the module is refused")
-    #: globals, exports and imports of each kind; compilers make tens, and loading, instantiating
-    #: and describing a module takes microseconds for each
-    items: int = limit(5_000, "of each kind", "the module is refused (globals, imports, exports)")
+    #: types, globals, exports, imports, tags and segments, of each kind; compilers make tens, and loading,
+    #: instantiating and describing a module takes microseconds for each (types: 9 us)
+    items: int = limit(5_000, "of each kind", "the module is refused (types, globals, imports, segments...)")
     #: tables: one of functions, one of exceptions or references
     tables: int = limit(4, "tables", "the module is refused")
     #: a module's file. An interpreter is 1 MB; compiling costs about 1.3 s per MB

@@ -83,6 +83,18 @@ class Reader:
             if shift >= bits + 6:
                 raise self.fail("number is encoded in too many bytes", start)
 
+    def sint(self) -> int:
+        """Signed LEB128 of at most 32 bits."""
+        start, value, shift = self.pos, 0, 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value - (1 << shift) if byte & 0x40 else value
+            if shift >= 35:
+                raise self.fail("number is encoded in too many bytes", start)
+
     def skip_leb(self) -> None:
         start = self.pos
         while self.byte() >= 0x80:

@@ -15,6 +15,8 @@ from .conftest import IMPORTS, MID, controller
 MARKER = '(func (export "aici_abi_v1"))'
 ARG = '(func (export "aici_arg") (result i32) (i32.const 0))'
 MEMORY = '(memory (export "memory") 1)'
+COMPUTED = "(i32.add (i32.const 1) (i32.const 2))"
+LOW = '(data (i32.const 1024) "x")'
 
 
 def _reasons(*parts: str, limits: Limits | None = None) -> list[str]:
@@ -89,6 +91,26 @@ def test_a_good_module_is_accepted_and_described() -> None:
         (('(import "aici" "stop" (func))' * 5001, MARKER, MEMORY, ARG, MID), "5001 imports"),
         ((MARKER, MEMORY, ARG, MID, *(f'(func (export "f{i}"))' for i in range(5000))), "5004 exports"),
         ((MARKER, MEMORY, ARG, MID, "(global (mut externref) (ref.null extern))"), "cannot be cloned"),
+        ((MARKER, MEMORY, ARG, MID, '(data "x")' * 5001), "5001 data segments, more than"),
+        ((MARKER, MEMORY, ARG, MID, "(elem funcref)" * 5001), "5001 element segments, more than"),
+        ((MARKER, MEMORY, ARG, MID, "(tag)" * 5001), "5001 tags, more than"),
+        ((MARKER, MEMORY, ARG, MID, f"(data (offset {COMPUTED}))"), "its data segment 0 is computed"),
+        (
+            (MARKER, MEMORY, ARG, MID, '(data "") (global $g i32 (i32.const 1)) (data (global.get $g) "x")'),
+            "its data segment 1 is computed",
+        ),
+        (
+            (MARKER, MEMORY, ARG, MID, "(table 9 funcref)", f"(elem (offset {COMPUTED}) func 0)"),
+            "its element segment 0 is computed",
+        ),
+        (
+            (MARKER, '(memory (export "memory") 500)', ARG, MID, '(data (i32.const 20000000) "x")', LOW),
+            "lie over 19998977 bytes of memory, more than the limit of 16777216",
+        ),
+        (
+            (MARKER, MEMORY, ARG, MID, "(table 9 funcref)", f"(elem (i32.const 0) func {'0 ' * 9999})" * 3),
+            "fill more table entries than the limit of 20000",
+        ),
         (
             (MARKER, MEMORY, ARG, MID, "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func)))"),
             r"table.set in function 3",
@@ -98,6 +120,39 @@ def test_a_good_module_is_accepted_and_described() -> None:
 def test_each_reason_is_named_alone(parts: tuple[str, ...], reason: str) -> None:
     (found,) = _reasons(*parts)
     assert re.search(reason, found), found
+
+
+def test_many_types_are_refused() -> None:
+    """Loading a module takes microseconds for each type, which the worker cannot do in pieces."""
+    bits = [" ".join("i32" if number >> bit & 1 else "i64" for bit in range(13)) for number in range(5000)]
+    (found,) = _reasons(*(f"(type (func (param {one})))" for one in bits), MARKER, MEMORY, ARG, MID)
+    assert re.search(r"it has 500\d types, more than the limit of 5000", found), found
+
+
+def test_segments_of_every_kind_are_accepted() -> None:
+    """Active, passive and declared ones, of indices and of expressions, for each table."""
+    assert not _reasons(
+        MARKER,
+        MEMORY,
+        ARG,
+        MID,
+        "(table 10 funcref) (table 3 externref) (func $f) (elem (i32.const 1) func $f)",
+        "(elem func $f) (elem (i32.const 2) funcref (ref.func $f) (ref.null func))",
+        "(elem declare func $f) (elem funcref (ref.func $f))",
+        "(elem (table 1) (i32.const 0) externref (ref.null extern)) (elem declare funcref (ref.func $f))",
+        '(elem (table 0) (i32.const 0) func $f) (data "passive") (data (i32.const 16) "active") (data "")',
+        '(data (memory 0) (i32.const 70) "x")',
+    )
+
+
+@pytest.mark.parametrize("section", [9, 11])
+@pytest.mark.parametrize(
+    "content", [b"\1", b"\1\x08", b"\1\0\x41", b"\1\0\x41\1\x0b\x40", b"\xff\xff\xff\xff\x0f"]
+)
+def test_malformed_segments_are_a_reason(section: int, content: bytes) -> None:
+    wasm = controller("(table 1 funcref)") + bytes((section, len(content))) + content
+    (reason,) = check(wasm).reasons
+    assert "malformed WebAssembly" in reason
 
 
 def test_all_reasons_are_listed_at_once() -> None:

@@ -9,7 +9,7 @@ from aicirt.errors import ModuleError
 from aicirt.wasm.check import check
 from aicirt.wasm.code import scan
 from aicirt.wasm.inspect import inspect
-from aicirt.wasm.reader import Extent, FuncType, GlobalType
+from aicirt.wasm.reader import Extent, FuncType, GlobalType, Reader
 from aicirt.wasm.rewrite import rewrite
 
 from .conftest import IMPORTS, controller
@@ -82,6 +82,25 @@ def test_every_truncation_is_refused() -> None:
             rewrite(cut)
         except ModuleError:
             pass
+
+
+@pytest.mark.parametrize(
+    ("encoded", "value"),
+    [
+        (b"\0", 0),
+        (b"\x3f", 63),
+        (b"\x40", -64),
+        (b"\x7f", -1),
+        (b"\xff\x00", 127),
+        (b"\x80\x7f", -128),
+        (b"\xff\xff\xff\xff\x07", (1 << 31) - 1),
+        (b"\x80\x80\x80\x80\x78", -(1 << 31)),
+    ],
+)
+def test_signed_numbers(encoded: bytes, value: int) -> None:
+    assert Reader(encoded).sint() == value
+    with pytest.raises(ModuleError, match="too many bytes"):
+        Reader(b"\x80\x80\x80\x80\x80\0").sint()
 
 
 def test_indices_out_of_range_are_refused() -> None:
