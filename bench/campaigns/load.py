@@ -1,0 +1,260 @@
+"""Sequences of bench/guests/ledger.c that come and go, each answer compared with what it must be."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from aicirt.errors import AiciError, RuntimeFailure
+from bench.campaigns.ledger import Ledger, seen
+from pyaici.runtime import Runtime
+from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
+from pyaici.tokens import Vocabulary
+
+_T = TypeVar("_T")
+#: arguments that come again and again; others are new
+_KEYS = 40
+_NEW_KEYS = 0.2
+_STEPS = (5, 60)
+_FORWARD_SECONDS = (0.002, 0.006)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The runtime could not do its part: a sequence was lost, or a call failed."""
+
+    #: "step", or the call
+    what: str
+    code: str
+    message: str
+    #: of the worker where the sequence lived; 0 for a call to the supervisor
+    pid: int
+    #: time.monotonic() when the engine began to wait, and when it heard
+    start: float
+    end: float
+
+
+@dataclass(slots=True)
+class _Member:
+    ledger: Ledger
+    steps: int
+    pid: int
+    report: StepInput
+    late: bool = False
+    printed: str = ""
+    prints: str = ""
+
+
+@dataclass
+class Load:
+    """One engine with about `count` sequences. `step` goes on until it is told to stop."""
+
+    runtime: Runtime
+    module: str
+    vocabulary: Vocabulary
+    count: int
+    random: random.Random
+    #: how likely a step is to have this beside it: "clone", "prepare", "upload"
+    churn: dict[str, float] = field(default_factory=dict)
+    wasm: bytes = b""
+    #: steps, answers, requests that ended as they should, forks, clones, late answers, ...
+    done: Counter[str] = field(default_factory=Counter)
+    #: answers that were not what they had to be
+    wrong: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._live: dict[int, _Member] = {}
+        self._resume = 0.0
+
+    @property
+    def live(self) -> int:
+        """Sequences."""
+        return len(self._live)
+
+    def step(self) -> None:
+        """One step of all sequences, and what comes and goes between two of them."""
+        self._fill()
+        for what, likely in self.churn.items():
+            if self.random.random() < likely:
+                getattr(self, f"_{what}")()
+        sizes: dict[int, int] = {}
+        inputs = []
+        for seq, member in self._live.items():
+            if member.late:
+                inputs.append(StepInput(seq))
+                continue
+            inputs.append(member.report)
+            sizes[seq] = member.ledger.tell(member.report.tokens, member.report.backtrack)
+        if not inputs:
+            time.sleep(0.01)
+            return
+        start = time.monotonic()
+        step = self.runtime.begin_step(inputs)
+        verdicts = step.wait_pre()
+        heard = time.monotonic()
+        for seq in list(self._live):
+            verdict = verdicts.get(seq)
+            size = sizes.get(seq, 1)
+            if verdict is not None and verdict.verb == Verb.ERROR:
+                assert verdict.error is not None
+                self._lose(seq, verdict.error, start, heard)
+            elif verdict is not None:
+                self._fork(seq, size, verdict.verb, verdict.children)
+            elif size > 1:
+                self._drop(seq, f"did not fork into {size}")
+        time.sleep(self.random.uniform(*_FORWARD_SECONDS))
+        start = time.monotonic()
+        result = step.wait()
+        heard = time.monotonic()
+        self.done["steps"] += 1
+        for seq, text in result.logs.items():
+            if seq in self._live:
+                self._live[seq].printed += text
+        for seq in list(self._live):
+            answer = result.mid.get(seq)
+            if answer is None:
+                self._drop(seq, f"no answer for sequence {seq}")
+            else:
+                self._check(seq, answer, start, heard)
+
+    def finish(self) -> None:
+        """Frees all sequences."""
+        self.runtime.free(list(self._live))
+        self._live.clear()
+
+    # -- what comes and goes ----------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        if time.monotonic() < self._resume:
+            return
+        while len(self._live) < self.count:
+            ledger, prompt = self._new_ledger()
+            wait = self.random.random() < 0.5
+            seq = self._call(
+                "instantiate", self.runtime.instantiate, self.module, ledger.argument, prompt, wait=wait
+            )
+            if seq is None:
+                self._resume = time.monotonic() + 0.02
+                return
+            steps = self.random.randint(*_STEPS)
+            self._live[seq] = _Member(ledger, steps, self.runtime._live[seq].pid, StepInput(seq))
+            self.done["starts"] += 1
+
+    def _new_ledger(self) -> tuple[Ledger, list[int]]:
+        new = self.random.random() < _NEW_KEYS
+        key = self.random.getrandbits(31) if new else self.random.randrange(_KEYS)
+        prompt = [self.random.randrange(1, 200) for _ in range(self.random.randint(1, 40))]
+        return Ledger(key, self.random.choice((0, 0, 2)), prompt, self.vocabulary), prompt
+
+    def _clone(self) -> None:
+        ready = [seq for seq, member in self._live.items() if not member.late and not member.ledger.forks]
+        if not ready:
+            return
+        seq = self.random.choice(ready)
+        child = self._call("clone", self.runtime.clone, seq, pid=self._live[seq].pid)
+        if child is not None:
+            parent = self._live[seq]
+            report = parent.report._replace(seq=child)
+            self._live[child] = _Member(parent.ledger.clone(), parent.steps, parent.pid, report)
+            self.done["clones"] += 1
+
+    def _prepare(self) -> None:
+        ledger, _ = self._new_ledger()
+        self._call("prepare", self.runtime.prepare, self.module, ledger.argument)
+        self.done["prepares"] += 1
+
+    def _upload(self) -> None:
+        """The same controller under another id: with a custom section that no other has."""
+        name = b"campaign"
+        body = bytes([len(name)]) + name + self.random.randbytes(8)
+        info = self._call("upload", self.runtime.upload, self.wasm + bytes([0, len(body)]) + body)
+        if info is not None:
+            self.module = info.id
+            self.done["uploads"] += 1
+
+    def _call(
+        self, what: str, call: Callable[..., _T], *args: object, pid: int = 0, **named: object
+    ) -> _T | None:
+        start = time.monotonic()
+        try:
+            return call(*args, **named)
+        except RuntimeFailure as error:
+            self.losses.append(Loss(what, error.code, error.message, pid, start, time.monotonic()))
+        except AiciError as error:
+            self.wrong.append(f"{what}: {error.code}: {error.message}")
+        return None
+
+    # -- what was answered --------------------------------------------------------------------------
+
+    def _fork(self, seq: int, size: int, verb: Verb, children: list[int]) -> None:
+        member = self._live[seq]
+        if verb != Verb.FORK or len(children) != size - 1:
+            self._drop(seq, f"pre_process said {verb.name} into {1 + len(children)}, not {size}")
+            return
+        ledgers = member.ledger.group(size)
+        for child, ledger in zip(children, ledgers[1:], strict=True):
+            self._live[child] = _Member(ledger, member.steps, member.pid, StepInput(child))
+        self.done["forks"] += 1
+
+    def _check(self, seq: int, answer: MidResult, start: float, end: float) -> None:
+        member = self._live[seq]
+        if isinstance(answer.error, RuntimeFailure):
+            self._lose(seq, answer.error, start, end)
+            return
+        if answer.verb == Verb.LATE:
+            member.late = True
+            self.done["late"] += 1
+            return
+        if answer.error is not None and answer.error.code in ("late", "time_limit"):
+            self.done[f"ended: {answer.error.code}"] += 1  # right answers, but the machine has no time
+            del self._live[seq]
+            return
+        member.late = False
+        member.prints += member.ledger.log()
+        expected, found = member.ledger.expected(), seen(answer)
+        if found != expected:
+            self._drop(seq, f"{member.ledger.argument}: {found!r:.200} instead of {expected!r:.200}")
+            return
+        if answer.verb != Verb.ERROR and member.printed != member.prints:
+            self._drop(seq, f"{member.ledger.argument} printed {member.printed!r}, not {member.prints!r}")
+            return
+        self.done["answers"] += 1
+        if answer.verb in (Verb.STOP, Verb.ERROR):
+            del self._live[seq]
+            self.done["requests"] += 1
+        elif answer.verb == Verb.SPLICE:
+            member.report = StepInput(seq, list(answer.ff_tokens), answer.backtrack)
+        else:
+            assert answer.row is not None
+            member.report = StepInput(seq, [self._choose(answer.row)], 0, True)
+        member.steps -= 1
+        if member.steps <= 0 and seq in self._live:
+            self.runtime.free([seq])
+            del self._live[seq]
+            self.done["requests"] += 1
+
+    def _choose(self, row: Row) -> int:
+        if row.kind == RowKind.TOKEN:
+            return row.token
+        if row.kind == RowKind.SPARSE:
+            assert row.tokens is not None
+            return int(row.tokens[0])
+        if row.kind == RowKind.BITMASK:
+            assert row.bits is not None
+            allowed = [token for token in range(1, 256) if int(row.bits[token >> 5]) >> (token & 31) & 1]
+            return self.random.choice(allowed)
+        return self.random.randrange(1, 256)
+
+    def _lose(self, seq: int, error: AiciError, start: float, end: float) -> None:
+        member = self._live.pop(seq)
+        self.losses.append(Loss("step", error.code, error.message, member.pid, start, end))
+
+    def _drop(self, seq: int, problem: str) -> None:
+        self.wrong.append(problem)
+        self.runtime.free([seq])
+        del self._live[seq]

@@ -1,0 +1,91 @@
+"""Constant churn of two clients with different vocabularies: no mixed answers, no growth."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from bench.campaigns.client import Task
+from bench.campaigns.processes import ClientProcess, DaemonProcess, Size, build_ledger, names_of, size_of
+from bench.measure import percentile
+from bench.report import Report
+
+SECONDS = 900.0
+_SEQUENCES = 32
+#: beside a step: an engine's own fork, an argument that is read before there is a prompt, a new module
+_CHURN = {"clone": 0.2, "prepare": 0.1, "upload": 0.01}
+_SAMPLES = 200
+#: so that what is kept for later reaches its bound in the first tenth, and is then given up all the time
+_LIMITS = ("--limit", "max_templates=32", "--limit", "max_programs=8")
+
+
+def run(report: Report, seconds: float, seed: int) -> None:
+    """Figures: what was done, what was wrong, and what grew between the first tenth and the last."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wasm = str(build_ledger(folder))
+        with DaemonProcess(folder, "--workers", "2", *_LIMITS) as daemon:
+            socket, half = str(daemon.socket), _SEQUENCES // 2
+            clients = [
+                ClientProcess(Task(socket, wasm, vocab_size, shift, half, seed + shift, _CHURN))
+                for vocab_size, shift in ((300, 0), (1000, 7))
+            ]
+            try:
+                began = [client.await_answers(1000) for client in clients]
+                names = _names(daemon, clients)
+                sizes = _watch(names, seconds)
+                killed = sorted(set(names.values()) - set(_names(daemon, clients).values()))
+            finally:
+                statuses = [client.stop() for client in clients]
+            pids = [*names.values()]
+    done: Counter[str] = sum((client.done for client in clients), Counter())
+    wrong = [text for client in clients for text in client.wrong]
+    losses = [loss for client in clients for loss in client.losses]
+    for problem in (*wrong[:5], *losses[:5]):
+        print(problem, file=sys.stderr)
+    for what, count in sorted(done.items()):
+        report.figure(f"soak.{what.replace(': ', '_')}", count, "times")
+    report.figure("soak.mixed_answers", len(wrong), "answers", target=0)
+    report.figure("soak.failures", len(losses) + len(killed) + began.count(False), "times", target=0)
+    for name, (first, last) in _growth(sizes).items():
+        report.figure(f"soak.{name}.rss_first", first.rss_kib / 1024, "MiB")
+        report.figure(f"soak.{name}.rss_growth", (last.rss_kib - first.rss_kib) / 1024, "MiB")
+        report.figure(f"soak.{name}.descriptors_growth", last.descriptors - first.descriptors, "descriptors")
+    left = sum(len(c.stopped["shm"]) + c.stopped["descriptors"] for c in clients if c.stopped)
+    left += len(names_of(pids)) + sum(status != 0 for status in statuses)
+    report.figure("soak.left_behind", left, "things", target=0)
+
+
+def _names(daemon: DaemonProcess, clients: list[ClientProcess]) -> dict[str, int]:
+    return daemon.processes() | {f"client{place}": client.pid for place, client in enumerate(clients)}
+
+
+def _watch(names: dict[str, int], seconds: float) -> dict[str, list[Size]]:
+    sizes: dict[str, list[Size]] = {name: [] for name in names}
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for name, pid in names.items():
+            size = size_of(pid)
+            if size is not None:
+                sizes[name].append(size)
+        time.sleep(seconds / _SAMPLES)
+    return sizes
+
+
+def _growth(sizes: dict[str, list[Size]]) -> dict[str, tuple[Size, Size]]:
+    """Medians of the first and of the last tenth."""
+    found = {}
+    for name, values in sizes.items():
+        tenth = max(1, len(values) // 10)
+        first, last = (
+            Size(
+                int(percentile([size.rss_kib for size in part], 50)),
+                int(percentile([size.descriptors for size in part], 50)),
+            )
+            for part in (values[:tenth], values[-tenth:])
+        )
+        found[name] = first, last
+    return found

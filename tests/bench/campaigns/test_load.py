@@ -1,0 +1,77 @@
+"""The load notices what it is there to notice: answers, rows, splices, forks and logs of another sequence."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.campaigns import load as load_module
+from bench.campaigns.ledger import Ledger, make_vocabulary
+from bench.campaigns.load import Load
+from bench.campaigns.processes import build_ledger
+from pyaici.runtime import Runtime
+
+OURS = make_vocabulary(300, 0)
+
+
+@pytest.fixture(scope="module")
+def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_ledger(tmp_path_factory.mktemp("ledger"))
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Iterator[Runtime]:
+    with Runtime(workers=2, num_dense=64) as runtime:
+        runtime.register(OURS)
+        yield runtime
+
+
+@pytest.fixture
+def load(runtime: Runtime, wasm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+    monkeypatch.setattr(load_module, "_FORWARD_SECONDS", (0.0, 0.001))
+    churn = {"clone": 0.3, "prepare": 0.1, "upload": 0.02}
+    load = Load(runtime, runtime.upload(wasm).id, OURS, 16, random.Random(11), churn, wasm.read_bytes())
+    yield load
+    load.finish()
+
+
+def test_right_answers_are_found_right(load: Load) -> None:
+    while load.done["answers"] < 4000:
+        load.step()
+        assert not load.wrong and not load.losses
+    done = load.done
+    assert min(done[what] for what in ("requests", "forks", "clones", "prepares", "uploads")) > 0
+
+
+def test_a_mixed_answer_is_noticed(load: Load) -> None:
+    """Two sequences change places: what one is told and asked belongs to the other."""
+    while load.live < 16:
+        load.step()
+    (one, first), (other, second) = list(load._live.items())[:2]
+    assert first.ledger.argument != second.ledger.argument
+    load._live[one], load._live[other] = second, first
+    second.report = second.report._replace(seq=one)
+    first.report = first.report._replace(seq=other)
+    assert not load.wrong
+    load.step()
+    assert len(load.wrong) == 2
+
+
+def test_what_another_vocabulary_would_have_answered_is_noticed(load: Load) -> None:
+    load.vocabulary = make_vocabulary(300, 7)
+    load.step()
+    assert len(load.wrong) == 16
+
+
+def test_a_prompt_an_argument_and_a_token_each_count() -> None:
+    def answer(key: int, prompt: list[int], tokens: list[int]) -> object:
+        ledger = Ledger(key, 0, prompt, OURS)
+        ledger.tell([], 0)
+        ledger.tell(tokens, 0)
+        return ledger._hash
+
+    answers = [answer(1, [5, 6], [7]), answer(2, [5, 6], [7]), answer(1, [6, 5], [7]), answer(1, [5, 6], [8])]
+    assert len(set(answers)) == 4
