@@ -37,9 +37,13 @@ CLASS_PROPERTIES = [r"\p{Greek}", r"\pL", r"\P{Lu}"]
 def classes(draw: st.DrawFn, from_: list[str]) -> Pattern:
     items = draw(st.lists(st.sampled_from(from_), min_size=1, max_size=3, unique=True))
     items.sort(key=lambda item: item != "-")  # a hyphen comes first
-    body = "".join(items)
+    negation = draw(st.sampled_from(["", "^"]))
+    if negation and r"\P{Lu}" in items:
+        # as an alternative to a single character the package `regex` (2026.11.15) loses letters of such a
+        # class: (?i)[^a\P{Lu}] matches "b", (?i)(a|[^a\P{Lu}]) does not; Rust's regex takes both, as ours
+        items = [r"\P{Lu}"]
     # set operators are tested apart: the two dialects bind them differently
-    return same(f"[{draw(st.sampled_from(['', '^']))}{body}]")
+    return same(f"[{negation}{''.join(items)}]")
 
 
 anchors = st.sampled_from(
