@@ -65,9 +65,11 @@ def _signals_raise(name: str) -> Iterator[None]:
         yield
         return
 
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-        if signal.getitimer(signal.ITIMER_REAL)[0] == 0:
-            signal.signal(signal.SIGALRM, lambda *_: give_up(number))
+        if signal.SIGALRM not in found:  # the first signal; others end what tidies up after it
+            found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: give_up(number))
             signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
@@ -76,15 +78,15 @@ def _signals_raise(name: str) -> Iterator[None]:
             os.write(1, b"\x1b[?25h")  # the cursor, which a live display hides
         os._exit(ended_by(name, signal.Signals(number)))
 
-    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if found[number] is not signal.SIG_IGN:  # as for jobs in the background of a shell
+    for number, handler in list(found.items()):
+        if handler is not signal.SIG_IGN:  # as for jobs in the background of a shell
             signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in found.items():
+        if signal.SIGALRM in found:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in list(found.items()):
             if handler is not None:  # one that Python did not set
                 signal.signal(number, handler)
 

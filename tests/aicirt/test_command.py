@@ -90,6 +90,17 @@ def test_handlers_are_put_back() -> None:
     assert during[:2] != before[:2]
 
 
+def test_a_timer_of_somebody_else_goes_on() -> None:
+    before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    old = signal.setitimer(signal.ITIMER_REAL, 1000)
+    try:
+        run_command("it", lambda: 0)
+        assert 900 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *old)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_other_threads_have_no_signals() -> None:
     statuses: list[int] = []
     thread = threading.Thread(target=lambda: statuses.append(run_command("it", lambda: 7)))
