@@ -45,7 +45,7 @@ class RequestLimits:
     #: tokens of a prompt
     max_prompt_tokens: int = limit(4 << 20, "tokens", "the sequence does not start")
     #: bytes that one call of tokenize may take: the worst text needs about 5 us a byte
-    max_tokenize_bytes: int = limit(16 << 10, "bytes", "result")
+    max_tokenize_bytes: int = limit(4 << 10, "bytes", "result")
 
 
 @dataclass(frozen=True, slots=True)
