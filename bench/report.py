@@ -43,6 +43,8 @@ class Report:
     suite: str
     #: a short form is wanted, which shows only that the suite works
     quick: bool = False
+    #: how to get it again; default: that of a suite
+    command: str = ""
     figures: list[Figure] = field(default_factory=list)
     _samples: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
 
@@ -56,14 +58,19 @@ class Report:
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Writes ``SUITE.json`` and ``SUITE.png``; returns their paths."""
-        folder.mkdir(parents=True, exist_ok=True)
-        data, plot = folder / f"{self.suite}.json", folder / f"{self.suite}.png"
-        data.write_text(json.dumps(self._to_json(), indent=2) + "\n")
+        data, plot = self.write_data(folder), folder / f"{self.suite}.png"
         self._plot(plot)
         return data, plot
 
+    def write_data(self, folder: Path) -> Path:
+        """Writes ``SUITE.json`` alone."""
+        folder.mkdir(parents=True, exist_ok=True)
+        data = folder / f"{self.suite}.json"
+        data.write_text(json.dumps(self._to_json(), indent=2) + "\n")
+        return data
+
     def _command(self) -> str:
-        return f"./scripts/bench.sh {self.suite}" + (" --quick" if self.quick else "")
+        return self.command or f"./scripts/bench.sh {self.suite}" + (" --quick" if self.quick else "")
 
     def _to_json(self) -> dict[str, Any]:
         return {

@@ -1,2 +1,5 @@
-"""Campaigns against the runtime: ``python -m bench.campaigns NAME``. Each is a module here with
-`SECONDS`, how long it takes unless told otherwise, and `run(report, seconds, seed)`."""
+"""Campaigns: what the runtime promises about strangers' code, tried many times.
+
+Each is a module with a docstring that begins with a summary, and with a function `run(campaign)`;
+``python -m bench.campaigns NAME`` runs one.
+"""
