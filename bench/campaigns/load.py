@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from aicirt.errors import AiciError, RuntimeFailure
+from aicirt.errors import AiciError, LateError, RuntimeFailure, TimeLimitError
 from bench.campaigns.ledger import Ledger, seen
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
@@ -45,6 +45,10 @@ class _Member:
     pid: int
     report: StepInput
     late: bool = False
+    #: before its first answer it may still be reading its prompt, and cannot be cloned
+    answered: bool = False
+    #: how many sequences it is about to go on as
+    size: int = 1
     printed: str = ""
     prints: str = ""
 
@@ -82,14 +86,13 @@ class Load:
         for what, likely in self.churn.items():
             if self.random.random() < likely:
                 getattr(self, f"_{what}")()
-        sizes: dict[int, int] = {}
         inputs = []
         for seq, member in self._live.items():
             if member.late:
                 inputs.append(StepInput(seq))
                 continue
             inputs.append(member.report)
-            sizes[seq] = member.ledger.tell(member.report.tokens, member.report.backtrack)
+            member.size = member.ledger.tell(member.report.tokens, member.report.backtrack)
         if not inputs:
             time.sleep(0.01)
             return
@@ -98,15 +101,13 @@ class Load:
         verdicts = step.wait_pre()
         heard = time.monotonic()
         for seq in list(self._live):
-            verdict = verdicts.get(seq)
-            size = sizes.get(seq, 1)
-            if verdict is not None and verdict.verb == Verb.ERROR:
-                assert verdict.error is not None
-                self._lose(seq, verdict.error, start, heard)
+            verdict, member = verdicts.get(seq), self._live[seq]
+            if verdict is not None and verdict.error is not None:
+                self._fail(seq, verdict.error, start, heard)
             elif verdict is not None:
-                self._fork(seq, size, verdict.verb, verdict.children)
-            elif size > 1:
-                self._drop(seq, f"did not fork into {size}")
+                self._fork(seq, member.size, verdict.verb, verdict.children)
+            elif member.size > 1 and member.answered:
+                self._drop(seq, f"did not fork into {member.size}")
         time.sleep(self.random.uniform(*_FORWARD_SECONDS))
         start = time.monotonic()
         result = step.wait()
@@ -152,7 +153,7 @@ class Load:
         return Ledger(key, self.random.choice((0, 0, 2)), prompt, self.vocabulary), prompt
 
     def _clone(self) -> None:
-        ready = [seq for seq, member in self._live.items() if not member.late and not member.ledger.forks]
+        ready = [seq for seq, it in self._live.items() if it.answered and not it.late and not it.ledger.forks]
         if not ready:
             return
         seq = self.random.choice(ready)
@@ -160,7 +161,9 @@ class Load:
         if child is not None:
             parent = self._live[seq]
             report = parent.report._replace(seq=child)
-            self._live[child] = _Member(parent.ledger.clone(), parent.steps, parent.pid, report)
+            self._live[child] = _Member(
+                parent.ledger.clone(), parent.steps, parent.pid, report, answered=True
+            )
             self.done["clones"] += 1
 
     def _prepare(self) -> None:
@@ -197,24 +200,24 @@ class Load:
             self._drop(seq, f"pre_process said {verb.name} into {1 + len(children)}, not {size}")
             return
         ledgers = member.ledger.group(size)
+        member.size = 1
         for child, ledger in zip(children, ledgers[1:], strict=True):
             self._live[child] = _Member(ledger, member.steps, member.pid, StepInput(child))
         self.done["forks"] += 1
 
     def _check(self, seq: int, answer: MidResult, start: float, end: float) -> None:
         member = self._live[seq]
-        if isinstance(answer.error, RuntimeFailure):
-            self._lose(seq, answer.error, start, end)
-            return
         if answer.verb == Verb.LATE:
             member.late = True
             self.done["late"] += 1
             return
-        if answer.error is not None and answer.error.code in ("late", "time_limit"):
-            self.done[f"ended: {answer.error.code}"] += 1  # right answers, but the machine has no time
-            del self._live[seq]
+        if answer.error is not None and answer.error.code != "failed":
+            self._fail(seq, answer.error, start, end)
             return
-        member.late = False
+        if member.size > 1:
+            self._drop(seq, f"did not fork into {member.size}")
+            return
+        member.late, member.answered = False, True
         member.prints += member.ledger.log()
         expected, found = member.ledger.expected(), seen(answer)
         if found != expected:
@@ -250,9 +253,15 @@ class Load:
             return self.random.choice(allowed)
         return self.random.randrange(1, 256)
 
-    def _lose(self, seq: int, error: AiciError, start: float, end: float) -> None:
+    def _fail(self, seq: int, error: AiciError, start: float, end: float) -> None:
+        """It has ended with an error that its controller did not ask for."""
         member = self._live.pop(seq)
-        self.losses.append(Loss("step", error.code, error.message, member.pid, start, end))
+        if isinstance(error, RuntimeFailure):
+            self.losses.append(Loss("step", error.code, error.message, member.pid, start, end))
+        elif isinstance(error, TimeLimitError | LateError):  # the machine has no time
+            self.done[f"ended: {error.code}"] += 1
+        else:
+            self.wrong.append(f"{member.ledger.argument}: {error.code}: {error.message}")
 
     def _drop(self, seq: int, problem: str) -> None:
         self.wrong.append(problem)

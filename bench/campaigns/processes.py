@@ -77,13 +77,20 @@ class DaemonProcess:
 
     def processes(self) -> dict[str, int]:
         """By name: supervisor, builder, worker0 ... Raises RuntimeFailure if it does not answer."""
-        control = Control(self.socket)
-        try:
-            health = control.call("health")
-        finally:
-            control.close()
+        health = self._health()
         found = {"supervisor": self.pid, "builder": health["builder"]["pid"]}
         return found | {f"worker{worker['index']}": worker["pid"] for worker in health["workers"]}
+
+    def client_pids(self) -> list[int]:
+        """Processes that are connected."""
+        return [client["pid"] for client in self._health()["clients"]]
+
+    def _health(self) -> dict[str, Any]:
+        control = Control(self.socket)
+        try:
+            return dict(control.call("health"))
+        finally:
+            control.close()
 
 
 class ClientProcess:

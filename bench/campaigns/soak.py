@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+from bench.campaigns.campaign import Campaign
 from bench.campaigns.client import Task
 from bench.campaigns.processes import ClientProcess, DaemonProcess, Size, build_ledger, names_of, size_of
 from bench.measure import percentile
-from bench.report import Report
 
-SECONDS = 900.0
+#: unless the campaign says how long
+_SECONDS = 900.0
 _SEQUENCES = 32
 #: beside a step: an engine's own fork, an argument that is read before there is a prompt, a new module
 _CHURN = {"clone": 0.2, "prepare": 0.1, "upload": 0.01}
@@ -22,8 +22,9 @@ _SAMPLES = 200
 _LIMITS = ("--limit", "max_templates=32", "--limit", "max_programs=8")
 
 
-def run(report: Report, seconds: float, seed: int) -> None:
-    """Figures: what was done, what was wrong, and what grew between the first tenth and the last."""
+def run(campaign: Campaign) -> None:
+    """One case. Figures: what was done, what was wrong, and what grew from the first to the last tenth."""
+    seconds, seed = campaign.seconds or _SECONDS, campaign.seed
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         wasm = str(build_ledger(folder))
@@ -40,23 +41,28 @@ def run(report: Report, seconds: float, seed: int) -> None:
                 killed = sorted(set(names.values()) - set(_names(daemon, clients).values()))
             finally:
                 statuses = [client.stop() for client in clients]
-            pids = [*names.values()]
     done: Counter[str] = sum((client.done for client in clients), Counter())
     wrong = [text for client in clients for text in client.wrong]
     losses = [loss for client in clients for loss in client.losses]
-    for problem in (*wrong[:5], *losses[:5]):
-        print(problem, file=sys.stderr)
     for what, count in sorted(done.items()):
-        report.figure(f"soak.{what.replace(': ', '_')}", count, "times")
-    report.figure("soak.mixed_answers", len(wrong), "answers", target=0)
-    report.figure("soak.failures", len(losses) + len(killed) + began.count(False), "times", target=0)
+        campaign.figure(what.replace(": ", "_"), count, "times")
+    campaign.figure("mixed_answers", len(wrong), "answers", target=0)
     for name, (first, last) in _growth(sizes).items():
-        report.figure(f"soak.{name}.rss_first", first.rss_kib / 1024, "MiB")
-        report.figure(f"soak.{name}.rss_growth", (last.rss_kib - first.rss_kib) / 1024, "MiB")
-        report.figure(f"soak.{name}.descriptors_growth", last.descriptors - first.descriptors, "descriptors")
-    left = sum(len(c.stopped["shm"]) + c.stopped["descriptors"] for c in clients if c.stopped)
-    left += len(names_of(pids)) + sum(status != 0 for status in statuses)
-    report.figure("soak.left_behind", left, "things", target=0)
+        campaign.figure(f"{name}.rss_first", first.rss_kib / 1024, "MiB")
+        campaign.figure(f"{name}.rss_growth", (last.rss_kib - first.rss_kib) / 1024, "MiB")
+        campaign.figure(f"{name}.descriptors_growth", last.descriptors - first.descriptors, "descriptors")
+    left = [
+        str(client.stopped) for client in clients if client.stopped is None or any(client.stopped.values())
+    ]
+    left += names_of([*names.values()])
+    campaign.figure("left_behind", len(left), "things", target=0)
+    problems = [*wrong, *map(str, losses), *(f"left behind: {thing}" for thing in left)]
+    problems += [f"process {pid} has ended" for pid in killed]
+    problems += ["a client has got no answers"] * began.count(False)
+    problems += [f"a client ended with status {status}" for status in statuses if status]
+    for problem in problems:
+        campaign.failed(0, problem)
+    campaign.ended("soaked")
 
 
 def _names(daemon: DaemonProcess, clients: list[ClientProcess]) -> dict[str, int]:

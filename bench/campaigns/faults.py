@@ -1,0 +1,330 @@
+"""Workers, builder, supervisor and clients killed and stopped at random points under load."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aicirt.ipc.names import process_start_time
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.client import Task
+from bench.campaigns.processes import (
+    READY_SECONDS,
+    ClientProcess,
+    DaemonProcess,
+    build_ledger,
+    children,
+    ended,
+    names_of,
+    size_of,
+    state_of,
+)
+from bench.measure import summarise
+
+#: of two clients together
+_SEQUENCES = 32
+_VOCABULARIES = ((300, 0), (1000, 7))
+#: short, so that hung workers are replaced while we look
+_SILENCE_SECONDS = 2
+#: few, so that what is kept for later has the same size at the beginning and at the end
+_OPTIONS = (
+    *("--workers", "2", "--limit", f"silence_seconds={_SILENCE_SECONDS}"),
+    *("--limit", "max_templates=16", "--limit", "max_programs=4"),
+)
+#: what is promised of a machine that has time; who hears later is listed
+_SOON_MS = 100.0
+_STOPPED_SECONDS = (0.02, 0.4)
+#: right answers of every client after a fault, before the next one
+_ANSWERS = 64
+#: how often each: first also the supervisor dies, then it lives, and must have grown by nothing in the end
+_FIRST = {"kill_worker": 6, "stop_worker": 4, "hang_worker": 0.4, "kill_builder": 4, "stop_builder": 2}
+_FIRST |= {"kill_supervisor": 3, "stop_supervisor": 2, "kill_client": 4, "stop_client": 4}
+_THEN = {"kill_client": 6, "stop_client": 6, "stop_worker": 6, "stop_supervisor": 3, "kill_builder": 0.5}
+_THEN |= {"stop_builder": 3, "kill_worker": 0.5}
+#: after a worker was hit, calls may hear of it for so long: the longest pause before another is started
+_PAUSE_SECONDS = 12.0
+
+
+def run(campaign: Campaign) -> None:
+    """A case is a fault. Figures: faults by kind, what was lost without having been hit, how soon those
+    who waited heard."""
+    with tempfile.TemporaryDirectory() as name:
+        field = Field(Path(name), campaign)
+        try:
+            field.work()
+        finally:
+            field.close()
+    for kind, count in sorted(campaign.outcomes.items()):
+        campaign.figure(kind, count, "times")
+    campaign.figure("all", campaign.done, "times")
+    done = sum((client.done for client in field.everyone), Counter[str]())
+    for what in ("answers", "requests", "starts", "forks"):
+        campaign.figure(what, done[what], "times")
+    campaign.figure("lost_sequences", sum(loss["what"] == "step" for loss in field.losses()), "sequences")
+    wrong = [text for client in field.everyone for text in client.wrong]
+    unexplained = field.unexplained()
+    campaign.figure("mixed_answers", len(wrong), "answers", target=0)
+    campaign.figure("lost_beyond_hit", len(unexplained), "losses", target=0)
+    for kind, values in field.delays().items():
+        summary = summarise(values)
+        campaign.report.samples(f"faults.heard_of_{kind}_ms", values, "ms")
+        campaign.figure(f"heard_of_{kind}_count", summary.count, "waits")
+        campaign.figure(f"heard_of_{kind}_median_ms", summary.median, "ms")
+        campaign.figure(f"heard_of_{kind}_p99_ms", summary.p99, "ms")
+        campaign.figure(f"heard_of_{kind}_max_ms", summary.maximum, "ms")
+    campaign.figure("rss_growth", field.grown_kib / 1024, "MiB")
+    campaign.figure("descriptors_growth", field.grown_descriptors, "descriptors")
+    campaign.figure("left_behind", len(field.left), "things", target=0)
+    problems = [*wrong, *map(str, unexplained), *(f"left behind: {thing}" for thing in field.left)]
+    for problem in problems:
+        campaign.failed(campaign.done, problem)
+
+
+@dataclass
+class Field:
+    """A daemon, two clients at work, and what has been done to them."""
+
+    folder: Path
+    campaign: Campaign
+    left: list[str] = field(default_factory=list)
+    grown_kib: float = 0.0
+    grown_descriptors: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = self.campaign.random(0)
+        self._wasm = str(build_ledger(self.folder))
+        self._daemon = DaemonProcess(self.folder, *_OPTIONS)
+        #: process -> what it was, and when it was hit; of workers that die with another, when that one was
+        self._hit: dict[int, tuple[str, float]] = {}
+        #: when there was no daemon
+        self._down: list[tuple[float, float]] = []
+        self._pids: set[int] = set()
+        self._clients: list[ClientProcess] = []
+        self.everyone: list[ClientProcess] = []
+
+    def work(self) -> None:
+        """Both halves."""
+        self._start_daemon()
+        for place in range(len(_VOCABULARIES)):
+            self._clients.append(self._client(place))
+        self._go_on("the beginning")
+        self._half(_FIRST, 0.6)
+        before = self._level()
+        self._half(_THEN, 1.0)
+        after = self._level()
+        self.grown_kib, self.grown_descriptors = after[0] - before[0], after[1] - before[1]
+
+    def close(self) -> None:
+        """Ends everything and looks what is left."""
+        for client in self._clients:
+            status = client.stop()
+            if (
+                status != 0
+                or client.stopped is None
+                or client.stopped["descriptors"]
+                or client.stopped["shm"]
+            ):
+                self._problem(f"a client ended with status {status} and left {client.stopped}")
+        self._pids |= set(children(self._daemon.pid))
+        self._daemon.stop()
+        self._pids.add(self._daemon.pid)
+        deadline = time.monotonic() + 5
+        while (left := self._left()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.left += left
+
+    def losses(self) -> list[dict[str, Any]]:
+        """Of all clients."""
+        return [loss for client in self.everyone for loss in client.losses]
+
+    def unexplained(self) -> list[dict[str, Any]]:
+        """What was lost though nothing that it needs was hit."""
+        refused = [what for client in self.everyone for what in client.refused if not self._was_down(what)]
+        return [loss for loss in self.losses() if not self._explained(loss)] + refused
+
+    def delays(self) -> dict[str, list[float]]:
+        """Milliseconds from the death, or from the wait's beginning if that came later, to its end."""
+        found: dict[str, list[float]] = {}
+        waits = {(loss["start"], loss["end"]): loss for loss in self.losses()}
+        for (start, end), loss in waits.items():
+            kind, when = self._hit.get(self._process(loss), ("", 0.0))
+            if loss["code"] == "supervisor_died":
+                kind, when = "supervisor", max((at for at, _ in self._down if at < end), default=0.0)
+            if kind and not kind.startswith("hung"):
+                delay = (end - max(start, when)) * 1e3
+                found.setdefault(kind, []).append(delay)
+                if delay > _SOON_MS:
+                    print(f"{delay:.0f} ms after the death: {loss}", file=sys.stderr)
+        return found
+
+    # -- faults -----------------------------------------------------------------------------------
+
+    def _half(self, kinds: dict[str, float], until: float) -> None:
+        """Faults until so much of the time or of their number is over."""
+        campaign = self.campaign
+        seconds, count = campaign.seconds or math.inf, campaign.count or math.inf
+        while campaign.elapsed < until * seconds and campaign.done < until * count and campaign.failures < 20:
+            (kind,) = self.random.choices(list(kinds), list(kinds.values()))
+            time.sleep(self.random.uniform(0, 0.05))
+            act: Callable[[], None] = getattr(self, f"_{kind}")
+            act()
+            campaign.ended(kind)
+            self._go_on(kind)
+
+    def _problem(self, what: str) -> None:
+        self.campaign.failed(self.campaign.done, what)
+
+    def _kill_worker(self) -> None:
+        self._kill(self._worker(), "worker")
+
+    def _hang_worker(self) -> None:
+        """The supervisor shall notice."""
+        pid = self._worker()
+        start = process_start_time(pid)
+        self._hit[pid] = ("hung worker", time.monotonic())
+        os.kill(pid, signal.SIGSTOP)
+        if not ended(pid, start, 3 * _SILENCE_SECONDS + 5):
+            self._problem(f"worker {pid} hangs and is not replaced")
+            os.kill(pid, signal.SIGKILL)
+
+    def _stop_worker(self) -> None:
+        self._pause(self._worker())
+
+    def _kill_builder(self) -> None:
+        self._kill(self._processes()["builder"], "builder")
+
+    def _stop_builder(self) -> None:
+        self._pause(self._processes()["builder"])
+
+    def _kill_supervisor(self) -> None:
+        family = {pid: process_start_time(pid) for pid in children(self._daemon.pid)}
+        self._pids |= set(family)
+        self._pids.add(self._daemon.pid)
+        now = time.monotonic()
+        for pid in family:
+            self._hit[pid] = ("worker_of_supervisor", now)
+        os.kill(self._daemon.pid, signal.SIGKILL)
+        self._daemon.wait()
+        for pid, start in family.items():
+            if not ended(pid, start, 5):
+                self._problem(f"process {pid} has outlived its supervisor")
+        time.sleep(self.random.uniform(0, 0.3))
+        self._start_daemon()
+        self._down.append((now, time.monotonic()))
+
+    def _stop_supervisor(self) -> None:
+        self._pause(self._daemon.pid)
+
+    def _kill_client(self) -> None:
+        place = self.random.randrange(len(self._clients))
+        client = self._clients[place]
+        os.kill(client.pid, signal.SIGKILL)
+        client.wait()
+        deadline = time.monotonic() + 5
+        while client.pid in self._daemon.client_pids() or names_of([client.pid]):
+            if time.monotonic() > deadline:
+                self._problem(f"client {client.pid} was killed and is not forgotten")
+                break
+            time.sleep(0.02)
+        self._clients[place] = self._client(place)
+
+    def _stop_client(self) -> None:
+        stopped, *others = self.random.sample(self._clients, len(self._clients))
+        os.kill(stopped.pid, signal.SIGSTOP)
+        try:
+            if not all(other.await_answers(_ANSWERS) for other in others):
+                self._problem("a client waits for another that is stopped")
+        finally:
+            os.kill(stopped.pid, signal.SIGCONT)
+
+    def _kill(self, pid: int, kind: str) -> None:
+        self._hit[pid] = (kind, time.monotonic())
+        os.kill(pid, signal.SIGKILL)
+
+    def _pause(self, pid: int) -> None:
+        """For so short a time that nothing may be lost."""
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.random.uniform(*_STOPPED_SECONDS))
+        os.kill(pid, signal.SIGCONT)
+
+    # -- who is there ---------------------------------------------------------------------------------
+
+    def _start_daemon(self) -> None:
+        self._daemon.start()
+        self._pids |= {self._daemon.pid, *children(self._daemon.pid)}
+
+    def _client(self, place: int) -> ClientProcess:
+        size, shift = _VOCABULARIES[place]
+        count, seed = _SEQUENCES // len(_VOCABULARIES), self.random.getrandbits(31)
+        client = ClientProcess(Task(str(self._daemon.socket), self._wasm, size, shift, count, seed))
+        self.everyone.append(client)
+        self._pids.add(client.pid)
+        return client
+
+    def _worker(self) -> int:
+        """One that lives."""
+        living = [pid for name, pid in self._processes().items() if name.startswith("worker")]
+        living = [pid for pid in living if state_of(pid) not in ("", "Z")] or living
+        return self.random.choice(living)
+
+    def _processes(self) -> dict[str, int]:
+        """All, when all live: one that has just been killed is waited for."""
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            found = self._daemon.processes()
+            self._pids |= set(found.values())
+            if all(state_of(pid) not in ("", "Z") for pid in found.values()):
+                return found
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not all processes of the daemon live again: {found}")
+            time.sleep(0.02)
+
+    def _go_on(self, after: str) -> None:
+        """Every client gets right answers again."""
+        for client in self._clients:
+            if not client.await_answers(_ANSWERS):
+                self._problem(f"after {after} client {client.pid} got no more answers")
+
+    def _level(self) -> tuple[float, int]:
+        """Memory in KiB and descriptors of the daemon's processes while its clients are at work."""
+        time.sleep(1)
+        sizes = [size_of(pid) for pid in self._processes().values()]
+        return sum(s.rss_kib for s in sizes if s), sum(s.descriptors for s in sizes if s)
+
+    def _left(self) -> list[str]:
+        processes = [f"process {pid}" for pid in self._pids if state_of(pid)]
+        zombies = [f"zombie {pid}" for pid in children(os.getpid()) if state_of(pid) == "Z"]
+        return processes + zombies + names_of(sorted(self._pids))
+
+    # -- what was lost and why ----------------------------------------------------------------------------
+
+    def _process(self, loss: dict[str, Any]) -> int:
+        """That the loss is about; 0 if it does not say."""
+        named = re.search(r"\(pid (\d+)\)", loss["message"])
+        return int(named[1]) if named else int(loss["pid"])
+
+    def _explained(self, loss: dict[str, Any]) -> bool:
+        if loss["code"] == "supervisor_died":
+            return self._was_down(loss)
+        if loss["code"] == "timeout":  # only of one that hung
+            return self._hit.get(self._process(loss), ("",))[0].startswith("hung")
+        if loss["code"] != "worker_died":
+            return False
+        pid = self._process(loss)
+        if pid:
+            return pid in self._hit and self._hit[pid][1] <= loss["end"]
+        return any(when <= loss["end"] < when + _PAUSE_SECONDS for _, when in self._hit.values())
+
+    def _was_down(self, wait: dict[str, Any]) -> bool:
+        """Whether there was no daemon at some time of this wait."""
+        return any(start <= wait["end"] and wait["start"] <= end for start, end in self._down)
