@@ -20,6 +20,7 @@ from aicirt.errors import (
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import PROTOCOL_VERSION, Call, Reply
 from aicirt.settings import CALL_SECONDS
+from aicirt.shortage import describe
 
 
 class Control:
@@ -36,7 +37,10 @@ class Control:
         self._reading = False
         self._waiting: set[int] = set()
         self._answers: dict[int, list[Any]] = {}
-        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock = socket.socket(socket.AF_UNIX)
+        except OSError as error:
+            raise RuntimeFailure(f"no socket to aicirt can be made: {describe(error)}") from error
         sock.settimeout(CALL_SECONDS)
         try:
             sock.connect(str(path))

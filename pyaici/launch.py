@@ -18,6 +18,7 @@ from aicirt.child import child_environment
 from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.ipc import names
 from aicirt.settings import START_SECONDS
+from aicirt.shortage import describe
 
 
 class Daemon:
@@ -32,7 +33,10 @@ class Daemon:
     ) -> None:
         """Raises RuntimeFailure with the daemon's own words if it does not start."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
+        except OSError as error:
+            raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error
         try:
             self.socket_path = self._folder / "aicirt.sock"
             self._log = self._folder / "aicirt.log"
@@ -44,6 +48,9 @@ class Daemon:
             for name, value in (limits or {}).items():
                 options += ["--limit", f"{name}={value}"]
             self._start(options)
+        except OSError as error:
+            self.close()
+            raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error
         except BaseException:
             self.close()
             raise

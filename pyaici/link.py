@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import posix_ipc
 
-from aicirt.errors import ProtocolError, RuntimeTimeoutError, WorkerDiedError, error_from_wire
+from aicirt.errors import (
+    ProtocolError,
+    RuntimeFailure,
+    RuntimeTimeoutError,
+    WorkerDiedError,
+    error_from_wire,
+)
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
@@ -19,6 +25,7 @@ from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
 from aicirt.settings import PEER_CHECK_SECONDS
+from aicirt.shortage import describe
 from pyaici.step import MidResult, Row, RowKind, Verb
 
 #: kind SAME of aici.h: resolved here
@@ -55,6 +62,10 @@ class WorkerLink:
             self._peer = Peer(pid)
         except ProcessLookupError:
             raise WorkerDiedError(f"worker {index} (pid {pid}) has ended") from None
+        except OSError as error:
+            raise RuntimeFailure(
+                f"worker {index} (pid {pid}) cannot be watched: {describe(error)}"
+            ) from error
         with contextlib.ExitStack() as undo:
             undo.callback(self._peer.close)
             self.segment = Segment.create(layout)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import posix_ipc
 
+from aicirt.errors import SpaceError
 from aicirt.ipc import names
+from aicirt.shortage import describe
 
 
 class Doorbell:
@@ -23,9 +25,14 @@ class Doorbell:
 
     @classmethod
     def create(cls) -> Doorbell:
-        """A new one with a fresh name, accessible to this user only."""
+        """A new one with a fresh name, accessible to this user only. Raises SpaceError."""
         name = names.fresh_name()
-        semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
+        try:
+            semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
+        except (OSError, posix_ipc.Error) as error:
+            raise SpaceError(
+                f"no semaphore can be made in /dev/shm (containers: --shm-size): {describe(error)}"
+            ) from error
         return cls(semaphore, name, owner=True)
 
     @classmethod

@@ -12,6 +12,7 @@ from aicirt.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.ring import HEADER_BYTES, Ring
+from aicirt.shortage import describe
 
 
 class Segment:
@@ -37,7 +38,10 @@ class Segment:
         write to a page that cannot be had would kill the engine with SIGBUS.
         """
         name = names.fresh_name()
-        shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=layout.total)
+        try:
+            shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=layout.total)
+        except (OSError, posix_ipc.Error) as error:
+            raise SpaceError(f"no shared memory can be made in /dev/shm: {describe(error)}") from error
         try:
             try:
                 os.posix_fallocate(shared.fd, 0, layout.total)
@@ -47,7 +51,10 @@ class Segment:
                     "(containers: --shm-size) or ask for fewer rows",
                     bytes=layout.total,
                 ) from error
-            mapped = mmap.mmap(shared.fd, layout.total)
+            try:
+                mapped = mmap.mmap(shared.fd, layout.total)
+            except OSError as error:
+                raise SpaceError(f"shared memory cannot be mapped: {describe(error)}") from error
         except BaseException:
             names.unlink_shared_memory(name)
             raise

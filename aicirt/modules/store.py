@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
@@ -13,6 +15,7 @@ from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_c
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, move_whole, private_directory, write_whole
 from aicirt.modules.tags import Tags, is_module_id
+from aicirt.shortage import describe, is_shortage
 from aicirt.wasm.check import CHECKED
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.limits import Limits
@@ -52,7 +55,7 @@ class ModuleStore:
             self.code = private_directory(root / "compiled")
             self._modules.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RuntimeFailure(f"modules cannot be kept in {root}: {error}") from error
+            raise RuntimeFailure(f"modules cannot be kept in {root}: {describe(error)}") from error
         self._limits = limits or Limits()
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
@@ -63,19 +66,17 @@ class ModuleStore:
     def add(self, wasm: bytes) -> ModuleInfo:
         """Store and compile a module; quick if it is known.
 
-        Raises `ModuleError` or `CompileLimitError`; a refused module is not stored.
+        Raises `ModuleError` or `CompileLimitError`; a refused module is not stored. Raises `RuntimeFailure`
+        if there is no room, no process to compile it, or the folder may not be written.
         """
         module_id = self._check_size(wasm)
         known = self._known(module_id)
         if known:
             return known
-        pending, artifact = self._begin(wasm)
-        try:
-            return self._finish(
-                compile_in_child(pending, artifact, self._limits, self._cost), pending, artifact
-            )
-        finally:
-            self._discard(pending, artifact)
+        with self._keeping() as (pending, artifact):
+            pending.write_bytes(wasm)
+            info = compile_in_child(pending, artifact, self._limits, self._cost)
+            return self._finish(info, pending, artifact)
 
     async def add_async(self, wasm: bytes) -> ModuleInfo:
         """`add` for asyncio; cancelling it ends the compilation."""
@@ -83,12 +84,10 @@ class ModuleStore:
         known = self._known(module_id)
         if known:
             return known
-        pending, artifact = self._begin(wasm)
-        try:
+        with self._keeping() as (pending, artifact):
+            pending.write_bytes(wasm)
             info = await compile_in_child_async(pending, artifact, self._limits, self._cost)
             return self._finish(info, pending, artifact)
-        finally:
-            self._discard(pending, artifact)
 
     def knows(self, wasm: bytes) -> bool:
         """Whether this module has been added."""
@@ -100,17 +99,37 @@ class ModuleStore:
             raise ModuleError(reason, reasons=[reason])
         return hashlib.sha256(wasm).hexdigest()
 
-    def _begin(self, wasm: bytes) -> tuple[Path, Path]:
-        """A private copy of the module, and the name for its artifact."""
-        fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self.code)
-        with os.fdopen(fd, "wb") as file:
-            file.write(wasm)
-        return Path(name), Path(name).with_suffix(".compiled")
+    @contextmanager
+    def _keeping(self) -> Iterator[tuple[Path, Path]]:
+        """Names for a private copy of a module and for its artifact, both gone afterwards."""
+        pending = None
+        try:
+            fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self.code)
+            os.close(fd)
+            pending = Path(name)
+            yield pending, pending.with_suffix(".compiled")
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            where = self.code.parent
+            raise RuntimeFailure(
+                f"no module can be compiled and kept in {where}: {describe(error)}"
+            ) from error
+        finally:
+            if pending is not None:
+                self._discard(pending, pending.with_suffix(".compiled"))
 
     def _finish(self, info: ModuleInfo, pending: Path, artifact: Path) -> ModuleInfo:
-        write_whole(self._wasm_path(info.id), pending.read_bytes(), 0o644)
-        move_whole(artifact, self.artifact_path(info.id))
-        write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
+        wasm = self._wasm_path(info.id)
+        new = not wasm.exists()
+        try:
+            write_whole(wasm, pending.read_bytes(), 0o644)
+            move_whole(artifact, self.artifact_path(info.id))
+            write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
+        except OSError:  # without the last file nobody finds the others, which would stay for ever
+            if new:
+                self._discard(wasm, self.artifact_path(info.id))
+            raise
         return self._with_tags(info)
 
     @staticmethod

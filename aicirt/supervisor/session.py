@@ -13,6 +13,7 @@ from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, WorkerDiedEr
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
+from aicirt.shortage import describe, is_shortage
 from aicirt.supervisor.usage import usage
 
 if TYPE_CHECKING:
@@ -94,9 +95,13 @@ class Session:
             reply = Reply(
                 number, ProtocolError(f"call {name!r} has bad arguments: {error!r}").to_wire(), None
             )
-        except Exception as error:  # a defect of ours must not look like silence
-            _log.exception("call %r of client %d failed", name, self.number)
-            reply = Reply(number, RuntimeFailure(f"internal error in {name!r}: {error!r}").to_wire(), None)
+        except Exception as error:
+            if isinstance(error, OSError) and is_shortage(error):
+                problem = f"{name!r} is not possible now: {describe(error)}"
+            else:  # a defect of ours must not look like silence
+                _log.exception("call %r of client %d failed", name, self.number)
+                problem = f"internal error in {name!r}: {error!r}"
+            reply = Reply(number, RuntimeFailure(problem).to_wire(), None)
         with contextlib.suppress(ConnectionError):
             self._writer.write(frame(reply))
             await self._writer.drain()

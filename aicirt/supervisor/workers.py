@@ -14,8 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import posix_ipc
-
 from aicirt.child import child_environment
 from aicirt.config import WorkerConfig
 from aicirt.descriptor import Descriptor
@@ -24,6 +22,7 @@ from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
+from aicirt.shortage import describe
 
 _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences
@@ -61,8 +60,8 @@ class WorkerProcess:
         with contextlib.ExitStack() as undo:
             try:
                 self._start(config, undo)
-            except (OSError, posix_ipc.Error) as error:
-                raise RuntimeFailure(f"{self.name} cannot be started: {error}") from error
+            except (OSError, RuntimeFailure) as error:
+                raise RuntimeFailure(f"{self.name} cannot be started: {describe(error)}") from error
             undo.pop_all()
         self._loop.add_reader(self._socket.socket.fileno(), self._receive)
         self._loop.add_reader(self._pidfd, self._died)

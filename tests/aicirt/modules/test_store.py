@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
 import os
@@ -234,3 +235,30 @@ def test_the_default_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert default_directory() == Path("/home/me/.cache/aici/store")
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(
+    store: ModuleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last file finds no room: the others would stay for ever, as nobody could find them."""
+    write = store_module.write_whole
+
+    def full(path: Path, data: bytes, mode: int = 0o600) -> None:
+        if path.suffix == ".json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write(path, data, mode)
+
+    monkeypatch.setattr(store_module, "write_whole", full)
+    for add in (store.add, lambda wasm: asyncio.run(store.add_async(wasm))):
+        with pytest.raises(RuntimeFailure, match=r"kept in .*cache: .*No space left.*: make room there"):
+            add(_module())
+        assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    monkeypatch.setattr(store_module, "write_whole", write)
+    info = store.add(_module())
+    # of a module that was there, only the artifact is made anew
+    for path in store.code.glob(f"{info.id}*"):
+        path.unlink()
+    monkeypatch.setattr(store_module, "write_whole", full)
+    with pytest.raises(RuntimeFailure, match="make room"):
+        store.get(info.id)
+    assert store.wasm(info.id) == _module()

@@ -1,0 +1,34 @@
+"""Errors of the operating system say what can be done."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from aicirt.shortage import describe, is_shortage
+
+
+@pytest.mark.parametrize(
+    ("code", "cure"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EDQUOT, "quota"),
+        (errno.EROFS, "writable"),
+        (errno.EAGAIN, "ulimit -u"),
+        (errno.ENOMEM, "memory"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.ENFILE, "fs.file-max"),
+    ],
+)
+def test_what_is_short_has_a_cure(code: int, cure: str) -> None:
+    error = OSError(code, os.strerror(code), "/a/file")
+    assert is_shortage(error)
+    assert os.strerror(code) in describe(error) and "/a/file" in describe(error) and cure in describe(error)
+
+
+def test_other_errors_are_told_as_they_are() -> None:
+    error = OSError(errno.EBADF, "Bad file descriptor")
+    assert not is_shortage(error) and describe(error) == str(error)
+    assert describe(ValueError("no number")) == "no number"
