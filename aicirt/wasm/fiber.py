@@ -102,7 +102,9 @@ class Fiber:
         if engine.interrupted:
             engine.raise_interrupt()
         if not done:
-            instance.used_ns += time.thread_time_ns() - engine.clock_start - engine.excluded_ns
+            # below 0: no tick has come yet, wasmtime gave way by itself, to collect its garbage
+            if engine.clock_start >= 0:
+                instance.used_ns += time.thread_time_ns() - engine.clock_start - engine.excluded_ns
             return False
         words = self._frame.words
         self.result, trap, error = words[_RESULT] & 0xFFFFFFFF, words[_TRAP], words[_ERROR]
