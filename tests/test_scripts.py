@@ -222,6 +222,7 @@ def test_a_failed_install_is_tried_again(checkout: Path, tools: Path, recorded: 
         ("scripts/test.sh", "-m pytest .* --model a path --n 2"),
         (".ci/run", "-m pytest .* --model a path --n 2"),
         ("scripts/bench.sh", "-m bench --model a path --n 2"),
+        ("scripts/campaign.sh", "-m bench.campaigns --model a path --n 2"),
     ],
 )
 def test_arguments_are_passed_on(

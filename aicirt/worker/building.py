@@ -49,9 +49,11 @@ def build_template(
             done(_finish(instance, context, address, arg))
             instance.close()
             return
-    except (AiciError, GuestExit):
+    except (AiciError, GuestExit) as error:
         instance.close()
-        raise
+        if isinstance(error, GuestExit):
+            error = ControllerFailed(f"the controller stopped before aici_init ({error.reason})")
+        raise _with_log(error, context) from None
 
     def ended(value: int | None, error: Exception | None) -> None:
         try:
@@ -59,9 +61,7 @@ def build_template(
             if problem is None:
                 done(_finish(instance, context, address, arg))
             else:
-                if context.log.waiting:
-                    problem.detail.setdefault("log", context.log.take())
-                done(problem)
+                done(_with_log(problem, context))
         except AiciError as failure:
             done(failure)
         finally:
@@ -73,6 +73,12 @@ def build_template(
 
 def _finish(instance: Instance, context: GuestContext, address: int, arg: bytes) -> Template:
     return Template(instance.snapshot(), arg, address, context.vocabulary, context.log.take().encode())
+
+
+def _with_log(error: AiciError, context: GuestContext) -> AiciError:
+    if context.log.waiting:
+        error.detail.setdefault("log", context.log.take())
+    return error
 
 
 def _problem(value: int | None, error: Exception | None) -> AiciError | None:

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.errors import AiciError, RuntimeFailure, SpaceError
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import Reply
 from aicirt.wasm.handover import from_wire, to_wire
-from aicirt.wasm.host import GuestExit
 from aicirt.wasm.program import Program
 from aicirt.worker.building import build_template
 from aicirt.worker.client import Client
@@ -61,10 +60,6 @@ class Controls:
             value = self._calls[name](number, args, fds)
         except AiciError as error:
             self._reply(Reply(number, error.to_wire(), None))
-        except GuestExit as error:
-            self._reply(
-                Reply(number, RuntimeFailure(f"the controller ended: {error.reason}").to_wire(), None)
-            )
         except Exception as error:
             _log.exception("call %r failed", name)
             self._reply(
@@ -168,7 +163,9 @@ class Controls:
 def _take(fds: list[int]) -> int:
     """The next descriptor, for the caller to keep."""
     if not fds:
-        raise ProtocolError("a call came without its descriptors")
+        raise SpaceError(
+            "a call came without its descriptors: the worker may open no more files: raise the limit (ulimit -n)"
+        )
     return fds.pop(0)
 
 

@@ -54,11 +54,16 @@ class Campaign:
         """Seconds since the beginning."""
         return time.monotonic() - self.begun
 
-    def cases(self) -> Iterator[int]:
-        """Numbers of cases, until there have been enough or time is up."""
+    def cases(self, usual: int | None = None) -> Iterator[int]:
+        """Numbers of cases, until there have been enough or time is up.
+
+        `usual`: how many if nobody says how many, or how long.
+        """
         if self.only is not None:
             yield self.only
             return
+        if usual is not None and self.count is None and self.seconds is None:
+            self.count = usual
         number = 0
         while not self.over and (self.count is None or number < self.count):
             yield number

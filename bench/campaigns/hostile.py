@@ -1,0 +1,204 @@
+"""More than two hundred hostile controllers, each beside a well-behaved request in the same worker."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from wasmtime import wat2wasm
+
+from aicirt.errors import AiciError
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.engine import Engine, Request
+from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
+from bench.campaigns.strangers import STRANGERS
+from bench.campaigns.witness import Witness
+from bench.measure import percentile
+from bench.report import ROOT
+from pyaici.build import build_controller
+from pyaici.runtime import Runtime
+from pyaici.testing import small_vocabulary
+
+#: smaller than the defaults where reaching them takes long
+LIMITS = {
+    "init_ms": 150,
+    "max_suspended_steps": 5,
+    "max_idle_steps": 8,
+    "max_late_steps": 3,
+    "snapshot_bytes": 64 << 20,
+}
+#: in which a stranger must have met its end, unless it is late: how many it needs then depends on how long
+#: steps take
+_STEPS, _MOST_STEPS = 24, 500
+_SHARED_MEMORY = Path("/dev/shm")
+
+
+def run(campaign: Campaign) -> None:
+    """A case is a row of the table; after the last one comes the first again."""
+    waits: dict[str, list[float]] = {}
+    with arena() as place:
+        for case in campaign.cases(len(STRANGERS)):
+            stranger = STRANGERS[case % len(STRANGERS)]
+            met = place.meet(stranger)
+            campaign.ended(met.outcome)
+            waits.setdefault(stranger.name, []).extend(met.waits)
+            for problem in met.problems:
+                campaign.failed(case, f"{stranger.name} ({stranger.does}): {problem}")
+    worst = sorted(waits, key=lambda name: -percentile(waits[name], 99))
+    campaign.figure("kinds", len(waits), "kinds")
+    campaign.figure("errors", len({o for o in campaign.outcomes if o not in (GOES_ON, STOPS)}), "types")
+    campaign.figure("witness_late", place.witness.late, "steps")
+    for name in worst[:5]:
+        campaign.figure(f"step_p99_ms.{name}", percentile(waits[name], 99), "ms")
+
+
+@dataclass
+class Meeting:
+    """What became of a stranger, and of those beside it."""
+
+    outcome: str
+    error: AiciError | None = None
+    #: promises that were broken
+    problems: list[str] = field(default_factory=list)
+    #: ms that an engine with both waited in each step
+    waits: list[float] = field(default_factory=list)
+
+
+class Arena:
+    """One worker with a witness, for one stranger after the other."""
+
+    def __init__(self, runtime: Runtime, folder: Path) -> None:
+        vocabulary = small_vocabulary()
+        runtime.register(vocabulary)
+        self.runtime = runtime
+        self.engine = Engine(runtime, len(vocabulary.tokens))
+        self._hostile, witness = (runtime.upload(guest(name, folder)).id for name in ("hostile", "witness"))
+        self.witness = Witness(self.engine, witness)
+        self._pids = self._processes()
+        self._names = shared_names()
+
+    def meet(self, stranger: Stranger) -> Meeting:
+        """Lets it do what it does beside the witness, to its end or for some steps, and looks at the rest."""
+        good = self.witness.start()
+        self.engine.step([good])
+        begun = len(self.engine.waits)
+        strangers, error = self._start(stranger)
+        for number in range(_MOST_STEPS):
+            self.engine.step([good, *strangers])
+            if number >= _STEPS and not any(request.late for request in strangers):
+                break
+        while not self.witness.done(good):
+            self.engine.step([good])
+        met = self._judge(stranger, strangers, error)
+        met.waits = self.engine.waits[begun:]
+        met.problems += self._damage(good)
+        for request in (good, *strangers):
+            request.free()
+        met.problems += self._remains()
+        return met
+
+    def _start(self, stranger: Stranger) -> tuple[list[Request], AiciError | None]:
+        started: list[Request] = []
+        try:
+            module = self._hostile
+            if stranger.module:
+                text = stranger.module
+                module = self.runtime.upload(text if isinstance(text, bytes) else bytes(wat2wasm(text))).id
+            for number in range(stranger.times):
+                words = f"{stranger.arg} {number}" if stranger.times > 1 else stranger.arg
+                started.append(Request(self.engine, module, words.encode().ljust(stranger.size, b"-")))
+        except AiciError as error:
+            return started, error
+        return started, None
+
+    def _judge(self, stranger: Stranger, requests: list[Request], error: AiciError | None) -> Meeting:
+        """Whether its end was the one that it had to have."""
+        errors = [error] if error is not None else [e for request in requests for e in request.errors]
+        if errors:
+            met = Meeting(errors[0].code, errors[0])
+        else:
+            met = Meeting(GOES_ON if any(request.live for request in requests) else STOPS)
+        allowed = _outcomes(stranger.outcome)
+        for found in errors:
+            if found.code not in allowed or stranger.words not in str(found):
+                met.problems.append(
+                    f"it ended with {found!r} instead of {stranger.outcome} {stranger.words!r}"
+                )
+                break
+        if not errors and met.outcome not in allowed:
+            met.problems.append(f"it {met.outcome} instead of ending with {stranger.outcome}")
+        return met
+
+    def _damage(self, good: Request) -> list[str]:
+        flaws, self.engine.flaws = self.engine.flaws, []
+        problems = [f"the engine was told: {flaw}" for flaw in flaws]
+        if difference := self.witness.difference(good):
+            problems.append(difference)
+        return problems
+
+    def _remains(self) -> list[str]:
+        """What is there that was not there before."""
+        deadline = time.monotonic() + 10
+        while any(worker["sequences"] for worker in self.runtime.health()["workers"]):
+            if time.monotonic() > deadline:
+                return ["sequences are left in the worker"]
+            time.sleep(0.005)
+        problems = []
+        if self._processes() != self._pids:
+            problems.append("a process has been replaced")
+            self._pids = self._processes()
+        if left := shared_names() - self._names:
+            problems.append(f"left in shared memory: {sorted(left)}")
+        return problems
+
+    def _processes(self) -> list[int]:
+        health = self.runtime.health()
+        return [health["pid"], health["builder"]["pid"], *(worker["pid"] for worker in health["workers"])]
+
+
+@contextmanager
+def arena() -> Iterator[Arena]:
+    """A daemon with one worker, and nothing left of it afterwards."""
+    before = shared_names()
+    with tempfile.TemporaryDirectory() as folder:
+        with Runtime(workers=1, limits=LIMITS, store=Path(folder) / "store") as runtime:
+            yield Arena(runtime, Path(folder))
+    left = shared_names() - before
+    if left:
+        raise RuntimeError(f"left in shared memory: {sorted(left)}")
+
+
+def guest(name: str, folder: Path) -> Path:
+    """A controller of ``bench/guests``, compiled."""
+    return build_controller(ROOT / "bench" / "guests" / f"{name}.c", folder / f"{name}.wasm").path
+
+
+def shared_names() -> set[str]:
+    """What this process and its children have in /dev/shm."""
+    mine = {os.getpid(), *_children(os.getpid())}
+    return {
+        entry.name
+        for entry in _SHARED_MEMORY.glob("*aici-*")
+        if any(f"-{pid}-" in entry.name for pid in mine)
+    }
+
+
+def _children(pid: int) -> set[int]:
+    found: set[int] = set()
+    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, listing.read_text().split()):
+            found |= {child, *_children(child)}
+    return found
+
+
+@cache
+def _outcomes(text: str) -> frozenset[str]:
+    """``"late goes on"`` names two."""
+    whole = {outcome for outcome in (GOES_ON, STOPS) if outcome in text}
+    return frozenset(whole | set(text.replace(GOES_ON, "").replace(STOPS, "").split()))

@@ -1,0 +1,84 @@
+"""Every kind of hostile controller ends as the table says, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.errors import error_from_wire
+from bench.campaigns import hostile
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.hostile import Arena, arena
+from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
+from bench.campaigns.strangers import STRANGERS
+from bench.report import Report
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Arena]:
+    """Raises if anything is left in shared memory in the end."""
+    with arena() as made:
+        yield made
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: stranger.name)
+def test_it_ends_as_it_must_and_nobody_else_notices(place: Arena, stranger: Stranger) -> None:
+    assert place.meet(stranger).problems == []
+
+
+def test_there_are_many_kinds_each_with_its_own_name() -> None:
+    names = [stranger.name for stranger in STRANGERS]
+    assert len(set(names)) == len(names) >= 60
+    for stranger in STRANGERS:
+        assert stranger.does
+        for code in hostile._outcomes(stranger.outcome) - {GOES_ON, STOPS}:
+            assert error_from_wire([code, "", {}]).code == code, (
+                f"{stranger.name}: there is no error {code!r}"
+            )
+
+
+@pytest.mark.parametrize("where", ["start", "arg", "init", "pre", "post", "mid"])
+def test_the_last_words_come_with_the_error(place: Arena, where: str) -> None:
+    met = place.meet(Stranger("", "", "trap", "unreachable", f"{where} print_and_trap"))
+    assert met.problems == [] and met.error is not None
+    assert met.error.detail["log"] == "last words\n"
+
+
+def test_another_end_than_the_named_one_is_a_problem(place: Arena) -> None:
+    for stranger, problem in (
+        (Stranger("", "", "trap", "", "mid leave 7"), "it ended with ControllerFailed"),
+        (Stranger("", "", "failed", "status 8", "mid leave 7"), "status 7"),
+        (Stranger("", "", "trap", "", ""), "it goes on instead of ending with trap"),
+        (Stranger("", "", GOES_ON, "", "mid stop"), "it stops instead of ending with goes on"),
+    ):
+        (found,) = place.meet(stranger).problems
+        assert problem in found
+
+
+def test_a_witness_that_answers_otherwise_is_a_problem(place: Arena) -> None:
+    good = place.witness.start()
+    for _ in range(3):
+        place.engine.step([good])
+    assert place.witness.difference(good) is None
+    for branch in good.live.values():
+        branch.tokens = [65 if branch.tokens != [65] else 66]
+    for _ in range(3):
+        place.engine.step([good])
+    assert "the masks of branch 0 differ" in (place.witness.difference(good) or "")
+    good.free()
+
+
+def test_the_campaign_keeps_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Stranger("wrong", "does nothing", "trap")
+    monkeypatch.setattr(
+        hostile, "STRANGERS", (Stranger("right", "exits", "failed", "7", "mid leave 7"), wrong)
+    )
+    report = Report("hostile")
+    campaign = Campaign(report, 1, None, None, tmp_path)
+    hostile.run(campaign)
+    assert (campaign.done, campaign.failures) == (2, 1)
+    assert "wrong (does nothing): it goes on" in (tmp_path / "hostile-1-1.failure").read_text()
+    figures = {figure.name: figure.value for figure in report.figures}
+    assert figures["hostile.kinds"] == 2
