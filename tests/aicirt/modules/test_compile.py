@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -151,7 +152,8 @@ def _children(pid: int | None = None) -> list[int]:
     pid = pid or os.getpid()
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text(encoding="ascii").split())
+        with contextlib.suppress(FileNotFoundError):  # the thread has just ended
+            found += map(int, (task / "children").read_text(encoding="ascii").split())
     return [child for child in found if _state(child) != "Z" and _compiles(child)]
 
 
