@@ -23,7 +23,10 @@ from aicirt.wasm.rewrite import REWRITER_VERSION
 
 
 def default_directory() -> Path:
-    """``$XDG_CACHE_HOME/aici/store``, or in ``~/.cache``: private, as what lies beside it need not be."""
+    """``$AICI_STORE``, or ``$XDG_CACHE_HOME/aici/store``, or in ``~/.cache``: a folder of its own, as it must be
+    private and what lies beside it need not be."""
+    if folder := os.environ.get("AICI_STORE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"
 
 
@@ -153,11 +156,14 @@ class ModuleStore:
         return self._known(module_id) or await self.add_async(self.wasm(module_id))
 
     def wasm(self, name: str) -> bytes:
-        """The module itself, checked against its id. Raises `UnknownModuleError`."""
+        """The module itself, checked against its id. Raises `UnknownModuleError`, or RuntimeFailure if it
+        cannot be read now."""
         module_id = self.tags.resolve(name)
         try:
             data = self._wasm_path(module_id).read_bytes()
-        except OSError:
+        except OSError as error:
+            if is_shortage(error):
+                raise RuntimeFailure(f"module {module_id} cannot be read: {describe(error)}") from error
             raise UnknownModuleError(f"no module {module_id}") from None
         if hashlib.sha256(data).hexdigest() != module_id:
             raise UnknownModuleError(f"the stored module {module_id} is damaged: upload it again")

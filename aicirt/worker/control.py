@@ -163,9 +163,7 @@ class Controls:
 def _take(fds: list[int]) -> int:
     """The next descriptor, for the caller to keep."""
     if not fds:
-        raise SpaceError(
-            "a call came without its descriptors: the worker may open no more files: raise the limit (ulimit -n)"
-        )
+        raise SpaceError("a call came without its descriptors: the worker may open no more files (ulimit -n)")
     return fds.pop(0)
 
 

@@ -230,6 +230,9 @@ def test_files_appear_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_default_is_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AICI_STORE", "/my/own")
+    assert default_directory() == Path("/my/own")
+    monkeypatch.delenv("AICI_STORE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert default_directory() == Path("/somewhere/aici/store")
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -262,3 +265,16 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
     with pytest.raises(RuntimeFailure, match="make room"):
         store.get(info.id)
     assert store.wasm(info.id) == _module()
+
+
+def test_a_module_that_cannot_be_opened_now_is_not_unknown(
+    store: ModuleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = store.add(_module())
+
+    def too_many(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", too_many)
+    with pytest.raises(RuntimeFailure, match="cannot be read: .*ulimit -n"):
+        store.wasm(info.id)

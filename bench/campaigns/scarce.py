@@ -1,0 +1,268 @@
+"""The cases of the campaign `scarcity`, in a process of their own that may be short of things."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aicirt.errors import RuntimeFailure
+from aicirt.wasm.pages import _PAGEMAP_SCAN, PagemapReader, change_finder
+from bench.campaigns import syscalls
+from bench.campaigns.load import Load
+from bench.campaigns.processes import children
+from bench.campaigns.short_supply import (
+    VOCABULARY,
+    comes_back,
+    connect,
+    fill,
+    goes_on,
+    limited,
+    load_on,
+    mount,
+    refused,
+    say,
+    until_refused,
+)
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Case:
+    """`needs`: "mounts" (of its own), or "user" (who is not root)."""
+
+    work: Callable[[bytes], None]
+    needs: str = ""
+
+
+def _shm_small(wasm: bytes) -> None:
+    """64 MiB of shared memory, as containers have by default: so many clients, and then an error."""
+    mount("/dev/shm", "64m")
+    with Daemon(workers=1) as daemon:
+        loads: list[Load] = []
+        with refused(r"/dev/shm has no room for .* MiB .*enlarge it"):
+            while len(loads) < 40:
+                loads.append(connect(daemon, wasm, num_rows=20_000))
+        assert len(loads) > 3
+        for load in loads:
+            goes_on(load)
+        loads.pop().runtime.close()
+        loads.append(connect(daemon, wasm, num_rows=20_000))
+        for load in loads:
+            load.runtime.close()
+    assert not list(Path("/dev/shm").iterdir())
+
+
+def _shm_full(wasm: bytes) -> None:
+    """Nothing left in /dev/shm: neither clients nor daemons start, those that are there go on."""
+    mount("/dev/shm", "16m")
+    with Daemon(workers=1) as daemon:
+        load = connect(daemon, wasm)
+        filler = Path("/dev/shm/filler")
+        fill(filler)
+        with refused("/dev/shm .*(No space|--shm-size)"):
+            connect(daemon, wasm)
+        with refused("worker 0 cannot be started: .*/dev/shm.*No space left.*make room"):
+            Runtime(workers=1)
+        goes_on(load)
+        (worker,) = load.runtime.health()["workers"]
+        os.kill(worker["pid"], signal.SIGKILL)
+        with refused("no worker is running: worker 0 cannot be started: .*No space left"):
+            until_refused(load)
+        filler.unlink()
+
+        def again() -> None:
+            connect(daemon, wasm).runtime.close()
+
+        comes_back(again)
+        load.runtime.close()
+    assert not list(Path("/dev/shm").iterdir())
+
+
+def _disk_full(wasm: bytes) -> None:
+    """No room where modules are kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount(folder, "256k")
+        store = Path(folder) / "store"
+        with Runtime(workers=1, store=store) as runtime:
+            runtime.register(VOCABULARY)
+            with refused(f"kept in {store}.*No space left.*make room"):
+                runtime.upload(wasm)
+            assert not [path for path in store.rglob("*") if path.is_file() and path.suffix != ".lock"]
+            subprocess.run(["mount", "-o", "remount,size=16m", folder], check=True)
+            goes_on(load_on(runtime, wasm))
+        subprocess.run(["umount", folder], check=True)
+
+
+def _read_only(wasm: bytes) -> None:
+    """A folder of modules that may only be read serves those that are there."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount(folder, "16m")
+        store = Path(folder) / "store"
+        with Runtime(workers=1, store=store) as runtime:
+            runtime.upload(wasm)
+        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        with Runtime(workers=1, store=store) as runtime:
+            runtime.register(VOCABULARY)
+            load = load_on(runtime, wasm)
+            goes_on(load)
+            with refused(f"kept in {store}.*Read-only.*make it writable"):
+                runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
+            with refused("Read-only.*make it writable"):
+                runtime.tag(load.module, "name")
+        with refused("modules cannot be kept in .*Read-only.*make it writable"):
+            Runtime(workers=1, store=Path(folder) / "other")
+        subprocess.run(["umount", folder], check=True)
+
+
+def _no_landlock(wasm: bytes) -> None:
+    """A kernel without Landlock: workers run without it and say so."""
+    syscalls.deny(syscalls.LANDLOCK, errno.ENOSYS)
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        goes_on(load_on(runtime, wasm))
+        assert [worker["landlock"] for worker in runtime.health()["workers"]] == [0]
+
+
+def _no_pagemap_scan(wasm: bytes) -> None:
+    """A kernel before 6.7: forks find changed pages in the old way."""
+    syscalls.deny_ioctl(_PAGEMAP_SCAN, errno.ENOTTY)
+    finder = change_finder()
+    assert isinstance(finder, PagemapReader)
+    finder.close()
+    with Runtime(workers=1, num_dense=64) as runtime:
+        runtime.register(VOCABULARY)
+        load = load_on(runtime, wasm)
+        while load.done["forks"] < 20:
+            goes_on(load)
+
+
+def _few_descriptors(wasm: bytes) -> None:
+    """The worker, then the supervisor, may open nothing more."""
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        load = load_on(runtime, wasm)
+        goes_on(load)
+        health = runtime.health()
+        for pid in (health["workers"][0]["pid"], health["pid"]):
+            with limited(pid, resource.RLIMIT_NOFILE, 3):
+                with refused("ulimit -n"):
+                    for key in range(50):
+                        load.runtime.prepare(load.module, f"{time.monotonic_ns() & 0xFFFFFFF} {key}")
+                        load.runtime.free([runtime.instantiate(load.module, f"{pid} {key}", [1])])
+            comes_back(lambda: runtime.free([runtime.instantiate(load.module, "77 0", [1])]))
+        goes_on(load)
+
+
+def _no_processes(wasm: bytes) -> None:
+    """No process more for this user: no compilation, no worker, no daemon; what is there goes on."""
+    with Daemon(workers=1) as daemon:
+        load = connect(daemon, wasm)
+        health = load.runtime.health()
+        with limited(health["pid"], resource.RLIMIT_NPROC, 1):
+            with refused("no module can be compiled .*unavailable.*ulimit -u"):
+                load.runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
+            goes_on(load)
+            os.kill(health["workers"][0]["pid"], signal.SIGKILL)
+            with refused("no worker is running: worker 0 cannot be started: .*ulimit -u"):
+                until_refused(load)
+        comes_back(lambda: load.runtime.free([load.runtime.instantiate(load.module, "5 0", [1])]))
+        load.runtime.upload(wasm + bytes([0, 3, 1]) + b"ab")
+        with limited(os.getpid(), resource.RLIMIT_NPROC, 1):
+            with refused("aicirt cannot be started: .*ulimit -u"):
+                Runtime(workers=1)
+        _threads_of_a_new_daemon()
+        load.runtime.close()
+
+
+def _threads_of_a_new_daemon() -> None:
+    """With each process or thread more it comes further, until there are enough."""
+    for more in range(30):
+        used = sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in _own_processes())
+        with limited(os.getpid(), resource.RLIMIT_NPROC, used + more):
+            try:
+                Runtime(workers=1).close()
+            except RuntimeFailure as error:
+                say("daemon", error)
+                assert re.search("ulimit -u|no thread", error.message), error.message
+            else:
+                return
+    raise AssertionError("30 processes were not enough")
+
+
+def _own_processes() -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+def _small_stack(wasm: bytes) -> None:
+    """What guests need is looked at before any runs: too little is an error, enough is enough."""
+    with limited(os.getpid(), resource.RLIMIT_STACK, 256 << 10):
+        with refused("the stack of this thread has .*raise `ulimit -s`"):
+            Runtime(workers=1)
+    with limited(os.getpid(), resource.RLIMIT_STACK, 1 << 20):
+        with Runtime(workers=1) as runtime:
+            runtime.register(VOCABULARY)
+            goes_on(load_on(runtime, wasm))
+
+
+def _no_address_space(wasm: bytes) -> None:
+    """No room for another guest in a worker: the sequence does not start, others go on."""
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        load = load_on(runtime, wasm)
+        goes_on(load)
+        (worker,) = runtime.health()["workers"]
+        started = []
+        with limited(worker["pid"], resource.RLIMIT_AS, 300 << 30):
+            with refused("Cannot allocate memory"):
+                for _ in range(400):
+                    started.append(runtime.instantiate(load.module, "1 0", [1]))
+        runtime.free(started)
+        goes_on(load)
+
+
+CASES = {
+    "shm_small": Case(_shm_small, "mounts"),
+    "shm_full": Case(_shm_full, "mounts"),
+    "disk_full": Case(_disk_full, "mounts"),
+    "read_only": Case(_read_only, "mounts"),
+    "no_landlock": Case(_no_landlock),
+    "no_pagemap_scan": Case(_no_pagemap_scan),
+    "few_descriptors": Case(_few_descriptors),
+    "no_processes": Case(_no_processes, "user"),
+    "small_stack": Case(_small_stack),
+    "no_address_space": Case(_no_address_space),
+}
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def main(case: str, wasm: str) -> None:
+    """Exits with an error if anything is not as it should be."""
+    before = _open_files()
+    CASES[case].work(Path(wasm).read_bytes())
+    left = _open_files() - before
+    assert not left and not children(os.getpid()), (left, children(os.getpid()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

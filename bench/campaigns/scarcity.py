@@ -1,0 +1,108 @@
+"""What a machine may be short of, one thing at a time: typed errors, and work as before when it is back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.processes import build_ledger, names_of
+from bench.campaigns.scarce import CASES
+from bench.report import ROOT
+
+_CASE_SECONDS = 180.0
+#: mounts of its own; where we are not root, as the root of a user namespace
+_OWN_MOUNTS = (
+    ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+)
+_USER = 65533
+#: root has no limit on processes; the other user may read what root has installed
+_OTHER_USER = [
+    *(
+        "setpriv",
+        "--reuid",
+        str(_USER),
+        "--regid",
+        str(_USER),
+        "--clear-groups",
+        "--bounding-set=-all,+dac_read_search",
+    ),
+    *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
+]
+
+
+def run(campaign: Campaign) -> None:
+    """A case is one thing that is short. Figures: what was tried, what could not be."""
+    not_tried = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        wasm = build_ledger(folder)
+        for number, case in enumerate(CASES):
+            if campaign.only not in (None, number) or campaign.over:
+                continue
+            prefix = prefix_of(case)
+            if prefix is None:
+                not_tried.append(case)
+                continue
+            problem = _try([*prefix, sys.executable, "-m", "bench.campaigns.scarce", case, str(wasm)])
+            if problem:
+                campaign.failed(number, f"{case}: {problem}")
+            campaign.ended(case)
+    campaign.figure("tried", campaign.done, "cases")
+    campaign.figure("not_tried", len(not_tried), "cases")
+    if not_tried:
+        print(f"not possible here: {', '.join(not_tried)}", file=sys.stderr)
+
+
+def prefix_of(case: str) -> list[str] | None:
+    """The words before the command; None where this user may not have what the case needs."""
+    if "mounts" in CASES[case].needs:
+        works = (
+            shutil.which("unshare")
+            and not subprocess.run(
+                [*_OWN_MOUNTS, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False
+            ).returncode
+        )
+        return _OWN_MOUNTS if works else None
+    if "user" in CASES[case].needs and os.getuid() == 0:
+        works = (
+            shutil.which("setpriv")
+            and not subprocess.run(
+                [*_OTHER_USER, sys.executable, "-c", ""], capture_output=True, check=False
+            ).returncode
+        )
+        return _OTHER_USER if works else None
+    return []
+
+
+def _try(command: list[str]) -> str:
+    """What went wrong; empty if all is well. Prints what the case was told."""
+    with tempfile.TemporaryDirectory() as home:
+        if command[: len(_OTHER_USER)] == _OTHER_USER:
+            os.chown(home, _USER, _USER)
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "HOME": home, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            out, err = process.communicate(timeout=_CASE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return f"did not end within {_CASE_SECONDS:g} s"
+    for line in out.splitlines():
+        print(f"  {json.loads(line)}", file=sys.stderr)
+    if process.returncode:
+        return f"status {process.returncode}: {err[-1200:]}"
+    left = names_of([process.pid])
+    return f"left {left}" if left else ""

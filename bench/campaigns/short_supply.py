@@ -1,0 +1,109 @@
+"""What the cases of the campaign `scarcity` share: making things short, and what must be seen then."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import re
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aicirt.errors import RuntimeFailure, WorkerDiedError
+from bench.campaigns.ledger import make_vocabulary
+from bench.campaigns.load import Load
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+
+VOCABULARY = make_vocabulary(300, 0)
+_ANSWERS = 300
+
+
+def connect(daemon: Daemon, wasm: bytes, num_rows: int = 256) -> Load:
+    runtime = Runtime(daemon.socket_path, num_rows=num_rows)
+    try:
+        runtime.register(VOCABULARY)
+        return load_on(runtime, wasm)
+    except BaseException:
+        runtime.close()
+        raise
+
+
+def load_on(runtime: Runtime, wasm: bytes) -> Load:
+    load = Load(runtime, runtime.upload(wasm).id, VOCABULARY, 4, random.Random(5))
+    runtime.free([runtime.instantiate(load.module, "1 0", [1])])  # attaches
+    return load
+
+
+def goes_on(load: Load) -> None:
+    """Right answers still come, and nothing else."""
+    goal = load.done["answers"] + _ANSWERS
+    while load.done["answers"] < goal:
+        load.step()
+        assert not load.wrong and not load.losses, (load.wrong, load.losses)
+
+
+def until_refused(load: Load) -> None:
+    """The supervisor needs a moment to see that the worker is dead."""
+    for _ in range(200):
+        try:
+            load.runtime.free([load.runtime.instantiate(load.module, "1 0", [1])])
+        except WorkerDiedError as error:
+            if "has ended" not in error.message:
+                raise
+        time.sleep(0.02)
+
+
+@contextmanager
+def refused(pattern: str) -> Iterator[None]:
+    """What is done here ends with a typed error that says this."""
+    try:
+        yield
+    except RuntimeFailure as error:
+        say("refused", error)
+        assert re.search(pattern, error.message, re.DOTALL), f"{error.message!r} does not say {pattern!r}"
+    else:
+        raise AssertionError(f"nothing was refused: {pattern!r}")
+
+
+def comes_back(work: Callable[[], None], seconds: float = 30) -> None:
+    """There is room again: it works, at the latest when the supervisor tries again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return work()
+        except RuntimeFailure:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def say(what: str, error: RuntimeFailure) -> None:
+    print(json.dumps(f"{what}: {type(error).__name__}: {error.message}"[:300]), flush=True)
+
+
+@contextmanager
+def limited(pid: int, which: int, soft: int) -> Iterator[None]:
+    before = resource.prlimit(pid, which)
+    resource.prlimit(pid, which, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, which, before)
+
+
+def mount(folder: str, size: str) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", folder], check=True)
+
+
+def fill(path: Path) -> None:
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC

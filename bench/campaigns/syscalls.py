@@ -1,0 +1,43 @@
+"""System calls that this process and its children shall not have, as on an older kernel: a seccomp filter."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
+#: in struct seccomp_data: number of the call, low half of its second argument
+_NUMBER, _SECOND = 0, 24
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+#: create_ruleset, add_rule, restrict_self: the same numbers everywhere
+LANDLOCK = (444, 445, 446)
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+
+
+def deny(numbers: tuple[int, ...], errno: int, *, second: int | None = None) -> None:
+    """They fail with `errno`; if `second` is given, where it is their second argument. For good.
+
+    Raises OSError.
+    """
+    code: list[tuple[int, int, int, int]] = []
+    for number in numbers:
+        rest = 1 if second is None else 3
+        code += [(_LOAD, 0, 0, _NUMBER), (_EQUAL, 0, rest, number)]
+        if second is not None:
+            code += [(_LOAD, 0, 0, _SECOND), (_EQUAL, 0, 1, second)]
+        code.append((_RETURN, 0, 0, _ERRNO | errno))
+    code.append((_RETURN, 0, 0, _ALLOW))
+    program = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
+    header = struct.pack("@HxxxxxxQ", len(code), ctypes.addressof(program))
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = [ctypes.c_ulong(word) for word in (1, 0, 0, 0)]
+    if libc.prctl(_PR_SET_NO_NEW_PRIVS, *words) or libc.prctl(_PR_SET_SECCOMP, _FILTER, header, 0, 0):
+        raise OSError(ctypes.get_errno(), "no system call can be denied: " + os.strerror(ctypes.get_errno()))
+
+
+def deny_ioctl(request: int, errno: int) -> None:
+    """As `deny`, one request of ioctl."""
+    deny((_IOCTL[platform.machine()],), errno, second=request)

@@ -1,0 +1,33 @@
+"""Scarcity in a short form: some cases of it, where this user may have what they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.campaigns import scarcity
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.scarce import CASES
+from bench.report import Report
+
+
+@pytest.mark.parametrize(
+    "case", ["shm_full", "disk_full", "few_descriptors", "no_landlock", "no_pagemap_scan", "no_processes"]
+)
+def test_case(case: str, tmp_path: Path) -> None:
+    if scarcity.prefix_of(case) is None:
+        pytest.skip(f"this user may not have {CASES[case].needs} of its own")
+    report = Report("scarcity")
+    campaign = Campaign(report, 1, None, None, tmp_path, list(CASES).index(case))
+    scarcity.run(campaign)
+    assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
+    assert campaign.outcomes == {case: 1}
+
+
+def test_a_case_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is short for a case that expects it: it says what it missed."""
+    monkeypatch.setattr(scarcity, "prefix_of", lambda _: ["env", "-i", "PATH=/nowhere"])
+    campaign = Campaign(Report("scarcity"), 1, None, None, tmp_path, list(CASES).index("disk_full"))
+    scarcity.run(campaign)
+    assert campaign.failures == 1
