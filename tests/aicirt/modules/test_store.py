@@ -276,5 +276,5 @@ def test_a_module_that_cannot_be_opened_now_is_not_unknown(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
     monkeypatch.setattr(Path, "read_bytes", too_many)
-    with pytest.raises(RuntimeFailure, match="cannot be read: .*ulimit -n"):
+    with pytest.raises(RuntimeFailure, match=r"cannot be read: .*ulimit -n"):
         store.wasm(info.id)
