@@ -90,7 +90,10 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         help="worker processes (default here: %(default)s)",
     )
     parser.add_argument(
-        "--store", type=Path, default=None, help="folder of uploaded modules (default: the user's cache)"
+        "--store",
+        type=Path,
+        default=None,
+        help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
     )
     parser.add_argument(
         "--limit",

@@ -23,8 +23,9 @@ from aicirt.wasm.rewrite import REWRITER_VERSION
 
 
 def default_directory() -> Path:
-    """``$AICI_STORE``, or ``$XDG_CACHE_HOME/aici/store``, or in ``~/.cache``: a folder of its own, as it must be
-    private and what lies beside it need not be."""
+    """``$AICI_STORE``, or ``$XDG_CACHE_HOME/aici/store``, or in ``~/.cache``: a folder of its
+    own, which must be private, as what lies beside it need not be.
+    """
     if folder := os.environ.get("AICI_STORE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"

@@ -36,7 +36,9 @@ def add(commands: Any) -> None:
         "--socket", type=Path, default=socket, help="of a running aicirt (default: $AICI_SOCKET)"
     )
     where.add_argument(
-        "--store", type=Path, help="folder of a daemon that has its own (default: the user's cache)"
+        "--store",
+        type=Path,
+        help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
     )
     parser.add_argument("--all", action="store_true", help="also what was uploaded and has no tag")
 
