@@ -160,6 +160,8 @@ class WorkerLink:
                 # a worker on this processor works only while we sleep
                 if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
                     continue
+                # of several workers that have died each would cost a wait
+                self._check_alive()
             if not self.bell.wait(PEER_CHECK_SECONDS):
                 self._check_alive()
                 if time.monotonic() - start > timeout:

@@ -290,3 +290,26 @@ def test_a_fork_that_ends_takes_nothing_along(runtime: Runtime) -> None:
     assert player.mid(seq, 1).verb == Verb.SAMPLE
     assert player.mid(player.start("ok")).verb == Verb.SAMPLE
     assert runtime._daemon is not None and runtime._daemon.socket_path.exists()
+
+
+def test_several_dead_workers_cost_one_wait_at_most(
+    guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyaici.link.PEER_CHECK_SECONDS", 2.0)
+    with Runtime(workers=3) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        seqs = [player.start("ok") for _ in range(3)]
+        player.step(*seqs)
+        pids = [worker["pid"] for worker in runtime.health()["workers"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # so that the step is under way
+        step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert all(gone(pid) for pid in pids)
+        started = time.monotonic()
+        verdicts = {**step.wait().mid, **step.wait_pre()}
+        assert time.monotonic() - started < 1.0
+        assert [type(verdicts[seq].error) for seq in seqs] == [WorkerDiedError] * 3
