@@ -73,6 +73,7 @@ def run(campaign: Campaign) -> None:
     campaign.figure("lost_sequences", sum(loss["what"] == "step" for loss in field.losses()), "sequences")
     wrong = [text for client in field.everyone for text in client.wrong]
     unexplained = field.unexplained()
+    campaign.figure("killed_for_silence", field.silent, "workers")
     campaign.figure("mixed_answers", len(wrong), "answers", target=0)
     campaign.figure("lost_beyond_hit", len(unexplained), "losses", target=0)
     for kind, values in field.delays().items():
@@ -88,6 +89,8 @@ def run(campaign: Campaign) -> None:
     problems = [*wrong, *map(str, unexplained), *(f"left behind: {thing}" for thing in field.left)]
     for problem in problems:
         campaign.failed(campaign.done, problem)
+    if unexplained:
+        print(f"what the daemons said:\n{field.said}", file=sys.stderr)
 
 
 @dataclass
@@ -97,6 +100,10 @@ class Field:
     folder: Path
     campaign: Campaign
     left: list[str] = field(default_factory=list)
+    #: the log of all daemons
+    said: str = ""
+    #: workers that were too slow for the supervisor though nobody had stopped them
+    silent: int = 0
     grown_kib: float = 0.0
     grown_descriptors: int = 0
 
@@ -138,6 +145,11 @@ class Field:
         self._pids |= set(children(self._daemon.pid))
         self._daemon.stop()
         self._pids.add(self._daemon.pid)
+        self.said = self._daemon.log.read_text()
+        for pid in map(int, re.findall(r"\(pid (\d+)\) is silent", self.said)):
+            if pid not in self._hit:
+                self.silent += 1
+                self._hit[pid] = ("hung worker", 0.0)
         deadline = time.monotonic() + 5
         while (left := self._left()) and time.monotonic() < deadline:
             time.sleep(0.02)
