@@ -18,6 +18,7 @@ from typing import Any
 from aicirt.ipc.names import process_start_time
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.client import Task
+from bench.campaigns.hits import HUNG, Hits
 from bench.campaigns.processes import (
     READY_SECONDS,
     ClientProcess,
@@ -51,8 +52,6 @@ _FIRST = {"kill_worker": 6, "stop_worker": 4, "hang_worker": 0.4, "kill_builder"
 _FIRST |= {"kill_supervisor": 3, "stop_supervisor": 2, "kill_client": 4, "stop_client": 4}
 _THEN = {"kill_client": 6, "stop_client": 6, "stop_worker": 6, "stop_supervisor": 3, "kill_builder": 0.5}
 _THEN |= {"stop_builder": 3, "kill_worker": 0.5}
-#: after a worker was hit, calls may hear of it for so long: the longest pause before another is started
-_PAUSE_SECONDS = 12.0
 
 
 def run(campaign: Campaign) -> None:
@@ -109,13 +108,12 @@ class Field:
 
     def __post_init__(self) -> None:
         self.random = self.campaign.random(0)
+        self._hung: set[int] = set()
         self._wasm = str(build_ledger(self.folder))
         self._daemon = DaemonProcess(self.folder, *_OPTIONS)
-        #: process -> what it was, and when it was hit; of workers that die with another, when that one was
-        self._hit: dict[int, tuple[str, float]] = {}
-        #: when there was no daemon
-        self._down: list[tuple[float, float]] = []
-        self._pids: set[int] = set()
+        self._hits = Hits()
+        #: processes that have been there, and when they started: their numbers come again
+        self._seen: set[tuple[int, int | None]] = set()
         self._clients: list[ClientProcess] = []
         self.everyone: list[ClientProcess] = []
 
@@ -142,14 +140,13 @@ class Field:
                 or client.stopped["shm"]
             ):
                 self._problem(f"a client ended with status {status} and left {client.stopped}")
-        self._pids |= set(children(self._daemon.pid))
+        self._see(self._daemon.pid, *children(self._daemon.pid))
         self._daemon.stop()
-        self._pids.add(self._daemon.pid)
         self.said = self._daemon.log.read_text()
         for pid in map(int, re.findall(r"\(pid (\d+)\) is silent", self.said)):
-            if pid not in self._hit:
+            if pid not in self._hung:
                 self.silent += 1
-                self._hit[pid] = ("hung worker", 0.0)
+                self._hits.add(pid, HUNG, 0.0)
         deadline = time.monotonic() + 5
         while (left := self._left()) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -161,23 +158,20 @@ class Field:
 
     def unexplained(self) -> list[dict[str, Any]]:
         """What was lost though nothing that it needs was hit."""
-        refused = [what for client in self.everyone for what in client.refused if not self._was_down(what)]
-        return [loss for loss in self.losses() if not self._explained(loss)] + refused
+        refused = [
+            what for client in self.everyone for what in client.refused if not self._hits.was_down(what)
+        ]
+        return [loss for loss in self.losses() if not self._hits.explain(loss)] + refused
 
     def delays(self) -> dict[str, list[float]]:
-        """Milliseconds from the death, or from the wait's beginning if that came later, to its end."""
-        found: dict[str, list[float]] = {}
-        waits = {(loss["start"], loss["end"]): loss for loss in self.losses()}
-        for (start, end), loss in waits.items():
-            kind, when = self._hit.get(self._process(loss), ("", 0.0))
-            if loss["code"] == "supervisor_died":
-                kind, when = "supervisor", max((at for at, _ in self._down if at < end), default=0.0)
-            if kind and not kind.startswith("hung"):
-                delay = (end - max(start, when)) * 1e3
-                found.setdefault(kind, []).append(delay)
-                if delay > _SOON_MS:
-                    print(f"{delay:.0f} ms after the death: {loss}", file=sys.stderr)
-        return found
+        """See `Hits.delays`; those that took long are printed."""
+        delays = self._hits.delays(self.losses())
+        for delay, loss in sorted(
+            (pair for pairs in delays.values() for pair in pairs), key=lambda it: -it[0]
+        ):
+            if delay > _SOON_MS:
+                print(f"{delay:.0f} ms after the death: {loss}", file=sys.stderr)
+        return {kind: [delay for delay, _ in pairs] for kind, pairs in delays.items()}
 
     # -- faults -----------------------------------------------------------------------------------
 
@@ -203,7 +197,8 @@ class Field:
         """The supervisor shall notice."""
         pid = self._worker()
         start = process_start_time(pid)
-        self._hit[pid] = ("hung worker", time.monotonic())
+        self._hung.add(pid)
+        self._hits.add(pid, HUNG)
         os.kill(pid, signal.SIGSTOP)
         if not ended(pid, start, 3 * _SILENCE_SECONDS + 5):
             self._problem(f"worker {pid} hangs and is not replaced")
@@ -220,11 +215,10 @@ class Field:
 
     def _kill_supervisor(self) -> None:
         family = {pid: process_start_time(pid) for pid in children(self._daemon.pid)}
-        self._pids |= set(family)
-        self._pids.add(self._daemon.pid)
+        self._see(self._daemon.pid, *family)
         now = time.monotonic()
         for pid in family:
-            self._hit[pid] = ("worker_of_supervisor", now)
+            self._hits.add(pid, "worker_of_supervisor", now)
         os.kill(self._daemon.pid, signal.SIGKILL)
         self._daemon.wait()
         for pid, start in family.items():
@@ -232,7 +226,7 @@ class Field:
                 self._problem(f"process {pid} has outlived its supervisor")
         time.sleep(self.random.uniform(0, 0.3))
         self._start_daemon()
-        self._down.append((now, time.monotonic()))
+        self._hits.down(now, time.monotonic())
 
     def _stop_supervisor(self) -> None:
         self._pause(self._daemon.pid)
@@ -243,7 +237,7 @@ class Field:
         os.kill(client.pid, signal.SIGKILL)
         client.wait()
         deadline = time.monotonic() + 5
-        while client.pid in self._daemon.client_pids() or names_of([client.pid]):
+        while client.pid in self._daemon.client_pids() or names_of([str(client.pid)]):
             if time.monotonic() > deadline:
                 self._problem(f"client {client.pid} was killed and is not forgotten")
                 break
@@ -260,7 +254,7 @@ class Field:
             os.kill(stopped.pid, signal.SIGCONT)
 
     def _kill(self, pid: int, kind: str) -> None:
-        self._hit[pid] = (kind, time.monotonic())
+        self._hits.add(pid, kind)
         os.kill(pid, signal.SIGKILL)
 
     def _pause(self, pid: int) -> None:
@@ -273,14 +267,17 @@ class Field:
 
     def _start_daemon(self) -> None:
         self._daemon.start()
-        self._pids |= {self._daemon.pid, *children(self._daemon.pid)}
+        self._see(self._daemon.pid, *children(self._daemon.pid))
+
+    def _see(self, *pids: int) -> None:
+        self._seen |= {(pid, process_start_time(pid)) for pid in pids}
 
     def _client(self, place: int) -> ClientProcess:
         size, shift = _VOCABULARIES[place]
         count, seed = _SEQUENCES // len(_VOCABULARIES), self.random.getrandbits(31)
         client = ClientProcess(Task(str(self._daemon.socket), self._wasm, size, shift, count, seed))
         self.everyone.append(client)
-        self._pids.add(client.pid)
+        self._see(client.pid)
         return client
 
     def _worker(self) -> int:
@@ -294,7 +291,7 @@ class Field:
         deadline = time.monotonic() + READY_SECONDS
         while True:
             found = self._daemon.processes()
-            self._pids |= set(found.values())
+            self._see(*found.values())
             if all(state_of(pid) not in ("", "Z") for pid in found.values()):
                 return found
             if time.monotonic() > deadline:
@@ -314,29 +311,8 @@ class Field:
         return sum(s.rss_kib for s in sizes if s), sum(s.descriptors for s in sizes if s)
 
     def _left(self) -> list[str]:
-        processes = [f"process {pid}" for pid in self._pids if state_of(pid)]
+        processes = [
+            f"process {pid}" for pid, start in self._seen if start and process_start_time(pid) == start
+        ]
         zombies = [f"zombie {pid}" for pid in children(os.getpid()) if state_of(pid) == "Z"]
-        return processes + zombies + names_of(sorted(self._pids))
-
-    # -- what was lost and why ----------------------------------------------------------------------------
-
-    def _process(self, loss: dict[str, Any]) -> int:
-        """That the loss is about; 0 if it does not say."""
-        named = re.search(r"\(pid (\d+)\)", loss["message"])
-        return int(named[1]) if named else int(loss["pid"])
-
-    def _explained(self, loss: dict[str, Any]) -> bool:
-        if loss["code"] == "supervisor_died":
-            return self._was_down(loss)
-        if loss["code"] == "timeout":  # only of one that hung
-            return self._hit.get(self._process(loss), ("",))[0].startswith("hung")
-        if loss["code"] != "worker_died":
-            return False
-        pid = self._process(loss)
-        if pid:
-            return pid in self._hit and self._hit[pid][1] <= loss["end"]
-        return any(when <= loss["end"] < when + _PAUSE_SECONDS for _, when in self._hit.values())
-
-    def _was_down(self, wait: dict[str, Any]) -> bool:
-        """Whether there was no daemon at some time of this wait."""
-        return any(start <= wait["end"] and wait["start"] <= end for start, end in self._down)
+        return processes + zombies + names_of([f"{pid}-{start}" for pid, start in self._seen])

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -224,7 +224,7 @@ def ended(pid: int, start: int | None, seconds: float) -> bool:
     return True
 
 
-def names_of(pids: Sequence[int]) -> list[str]:
-    """Shared memory of these processes that is still named."""
+def names_of(pids: Iterable[int | str]) -> list[str]:
+    """Shared memory that is still named, of these processes: numbers, or ``number-start time``."""
     marks = [f"-{pid}-" for pid in pids]
     return [e.name for e in Path("/dev/shm").iterdir() if any(mark in e.name for mark in marks)]

@@ -9,6 +9,7 @@ import pytest
 
 from bench.campaigns import faults
 from bench.campaigns.campaign import Campaign
+from bench.campaigns.hits import Hits
 from bench.report import Report
 
 
@@ -29,18 +30,19 @@ def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["faults.lost_sequences"] > 0 and found["faults.answers"] > 10 * 2 * faults._ANSWERS
 
 
-def test_what_was_not_hit_may_not_be_lost(tmp_path: Path) -> None:
-    """A worker dies of which the campaign knows nothing, and a client that says so is believed."""
-    field = faults.Field(tmp_path, Campaign(Report("faults"), 1, 0, None, tmp_path))
-    now = time.monotonic()
+def test_what_was_not_hit_may_not_be_lost() -> None:
+    hits, now = Hits(), time.monotonic()
     loss = {"what": "step", "pid": 7, "start": now - 1, "end": now, "code": "worker_died"}
     loss["message"] = "worker 0 (pid 7) has ended; its sequences are lost"
-    assert not field._explained(loss)
-    field._hit[7] = ("worker", now - 0.5)
-    assert field._explained(loss)
-    field._hit[7] = ("worker", now + 0.5)
-    assert not field._explained(loss), "it was lost before"
-    assert not field._explained({**loss, "code": "timeout"})
-    assert not field._explained({**loss, "code": "supervisor_died"})
-    field._down.append((now - 0.1, now + 1))
-    assert field._explained({**loss, "code": "supervisor_died"})
+    assert not hits.explain(loss)
+    hits.add(7, "worker", now + 0.5)
+    assert not hits.explain(loss), "it was lost before"
+    hits.add(7, "worker", now - 0.25)
+    assert hits.explain(loss)
+    assert not hits.explain({**loss, "code": "timeout"}), "only who hangs does not answer"
+    assert not hits.explain({**loss, "code": "runtime"})
+    assert not hits.explain({**loss, "code": "supervisor_died"})
+    hits.down(now - 0.1, now + 1)
+    assert hits.explain({**loss, "code": "supervisor_died"})
+    ((delay, found),) = hits.delays([loss, {**loss, "pid": 8}])["worker"]
+    assert delay == pytest.approx(250) and found["pid"] == 8
