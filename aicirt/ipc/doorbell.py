@@ -10,6 +10,7 @@ import posix_ipc
 
 from aicirt.errors import SpaceError
 from aicirt.ipc import names
+from aicirt.ipc.semaphore import Semaphore
 from aicirt.shortage import describe
 
 
@@ -18,7 +19,7 @@ class Doorbell:
 
     __slots__ = ("_owner", "_semaphore", "name")
 
-    def __init__(self, semaphore: posix_ipc.Semaphore, name: str, owner: bool) -> None:
+    def __init__(self, semaphore: Semaphore, name: str, owner: bool) -> None:
         self._semaphore = semaphore
         self._owner = owner
         self.name = name
@@ -28,7 +29,7 @@ class Doorbell:
         """A new one with a fresh name, accessible to this user only. Raises SpaceError."""
         name = names.fresh_name()
         try:
-            semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
+            semaphore = Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
         except (OSError, posix_ipc.Error) as error:
             raise SpaceError(
                 f"no semaphore can be made in /dev/shm (containers: --shm-size): {describe(error)}"
@@ -38,7 +39,7 @@ class Doorbell:
     @classmethod
     def open(cls, name: str) -> Doorbell:
         """An existing one. Raises posix_ipc.ExistentialError if the name is gone."""
-        return cls(posix_ipc.Semaphore(name), name, owner=False)
+        return cls(Semaphore(name), name, owner=False)
 
     def ring(self) -> None:
         """Wakes the waiter."""
