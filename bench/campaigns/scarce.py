@@ -26,6 +26,7 @@ from bench.campaigns.short_supply import (
     connect,
     fill,
     goes_on,
+    jumping_clock,
     limited,
     load_on,
     mount,
@@ -238,6 +239,22 @@ def _no_address_space(wasm: bytes) -> None:
         goes_on(load)
 
 
+def _clock_jumps(wasm: bytes) -> None:
+    """The time of day jumps by an hour at every other look that the daemon's processes take at it."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LD_PRELOAD"] = str(jumping_clock(Path(folder)))
+        with Runtime(workers=1) as runtime:
+            runtime.register(VOCABULARY)
+            load = load_on(runtime, wasm)
+            goes_on(load)
+            time.sleep(2)  # they wait for something to do
+            goes_on(load)
+            (worker,) = runtime.health()["workers"]
+            os.kill(worker["pid"], signal.SIGKILL)
+            comes_back(lambda: runtime.free([runtime.instantiate(load.module, "77 0", [1])]))
+        del os.environ["LD_PRELOAD"]
+
+
 CASES = {
     "shm_small": Case(_shm_small, "mounts"),
     "shm_full": Case(_shm_full, "mounts"),
@@ -249,6 +266,7 @@ CASES = {
     "no_processes": Case(_no_processes, "user"),
     "small_stack": Case(_small_stack),
     "no_address_space": Case(_no_address_space),
+    "clock_jumps": Case(_clock_jumps),
 }
 
 

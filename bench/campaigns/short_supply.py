@@ -8,6 +8,7 @@ import random
 import re
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pathlib import Path
 from aicirt.errors import RuntimeFailure, WorkerDiedError
 from bench.campaigns.ledger import make_vocabulary
 from bench.campaigns.load import Load
+from bench.report import ROOT
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 
@@ -107,3 +109,12 @@ def fill(path: Path) -> None:
                 file.write(bytes(4096))
         except OSError as error:
             assert error.errno == errno.ENOSPC
+
+
+def jumping_clock(folder: Path) -> Path:
+    """A library for LD_PRELOAD with which the time of day jumps to and fro."""
+    library = folder / "jumping_clock.so"
+    source = ROOT / "bench" / "campaigns" / "jumping_clock.c"
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-O1", "-o", str(library)]
+    subprocess.run([*compiler, str(source)], check=True, capture_output=True)
+    return library

@@ -14,30 +14,9 @@ import pytest
 
 from aicirt.ipc import names
 from aicirt.ipc.semaphore import Semaphore
+from bench.campaigns.short_supply import jumping_clock
+from bench.report import ROOT
 
-#: for programs that run with it each reading of the time of day is an hour more than the last but one
-CLOCK = """
-#define _GNU_SOURCE
-#include <stddef.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-static long jump(void) { static unsigned calls; return ++calls % 2 ? 3600 : 0; }
-int clock_gettime(clockid_t clock, struct timespec *now) {
-    long failed = syscall(SYS_clock_gettime, clock, now);
-    if (!failed && clock == CLOCK_REALTIME) now->tv_sec += jump();
-    return (int)failed;
-}
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-    struct timespec exact;
-    (void)zone;
-    clock_gettime(CLOCK_REALTIME, &exact);
-    now->tv_sec = exact.tv_sec;
-    now->tv_usec = exact.tv_nsec / 1000;
-    return 0;
-}
-"""
 WAITS = """
 import time
 from aicirt.ipc.doorbell import Doorbell
@@ -88,12 +67,8 @@ def test_there_is_none_of_this_name() -> None:
 
 
 def test_a_clock_that_is_set_back_prolongs_no_wait(tmp_path: Path) -> None:
-    source, library = tmp_path / "clock.c", tmp_path / "clock.so"
-    source.write_text(CLOCK)
-    compiler = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-O1", "-o", str(library)]
-    subprocess.run([*compiler, str(source)], check=True, capture_output=True)
-    root = Path(__file__).resolve().parents[3]
-    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(root)}
+    library = jumping_clock(tmp_path)
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", WAITS],
         env=environment,

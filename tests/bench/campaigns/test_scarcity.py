@@ -13,7 +13,16 @@ from bench.report import Report
 
 
 @pytest.mark.parametrize(
-    "case", ["shm_full", "disk_full", "few_descriptors", "no_landlock", "no_pagemap_scan", "no_processes"]
+    "case",
+    [
+        "shm_full",
+        "disk_full",
+        "few_descriptors",
+        "no_landlock",
+        "no_pagemap_scan",
+        "no_processes",
+        "clock_jumps",
+    ],
 )
 def test_case(case: str, tmp_path: Path) -> None:
     if scarcity.prefix_of(case) is None:
