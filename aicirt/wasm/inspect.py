@@ -240,8 +240,14 @@ def _check_indices(shape: ModuleShape) -> None:
     for export in shape.exports:
         if export.index >= spaces.get(export.kind, export.index + 1):
             raise ModuleError(f"export {export.name!r}: {export.kind} {export.index} does not exist")
-    if shape.start is not None and shape.start >= len(shape.functions):
-        raise ModuleError(f"start function {shape.start} does not exist")
+    if shape.start is not None:
+        if shape.start >= len(shape.functions):
+            raise ModuleError(f"start function {shape.start} does not exist")
+        # as the export that `rewrite` makes of it, it would be fine for the compiler, and its type is not looked
+        # at when it is called
+        kind = shape.functions[shape.start]
+        if kind != FuncType((), ()):
+            raise ModuleError(f"start function {shape.start} has type {kind}, expected () -> ()")
     local = len(shape.functions) - shape.imported_functions
     if local != len(shape.bodies):
         raise ModuleError(f"{local} functions are declared, {len(shape.bodies)} have bodies")

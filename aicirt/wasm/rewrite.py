@@ -20,8 +20,8 @@ from aicirt.wasm.code import BULK, MEMORY_GROW, Found, scan
 from aicirt.wasm.inspect import ModuleShape, Section, inspect
 from aicirt.wasm.reader import Reader
 
-#: changes whenever the output for some input changes; part of the key of compiled artifacts
-REWRITER_VERSION = 4
+#: changes whenever the output for some input changes, or it is refused; part of the key of compiled artifacts
+REWRITER_VERSION = 5
 #: export names that start like this belong to the rewriter
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"

@@ -100,7 +100,8 @@ class Campaign:
             kept.write_bytes(data)
             print(f"  its data: {kept}", file=sys.stderr)
         told = self.folder / f"{stem}.failure"
-        told.write_text(f"{what}\n\nagain: {self.again(case)}\n")
+        with told.open("a") as file:
+            file.write(f"{what}\n\nagain: {self.again(case)}\n")
         print(f"  {told}", file=sys.stderr)
 
     def again(self, case: int) -> str:

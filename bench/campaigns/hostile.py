@@ -16,6 +16,7 @@ from wasmtime import wat2wasm
 from aicirt.errors import AiciError
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import Engine, Request
+from bench.campaigns.processes import names_of
 from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
 from bench.campaigns.strangers import STRANGERS
 from bench.campaigns.witness import Witness
@@ -36,7 +37,6 @@ LIMITS = {
 #: in which a stranger must have met its end, unless it is late: how many it needs then depends on how long
 #: steps take
 _STEPS, _MOST_STEPS = 24, 500
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 def run(campaign: Campaign) -> None:
@@ -81,7 +81,7 @@ class Arena:
         self._hostile, witness = (runtime.upload(guest(name, folder)).id for name in ("hostile", "witness"))
         self.witness = Witness(self.engine, witness)
         self._pids = self._processes()
-        self._names = shared_names()
+        self._names = self.names()
 
     def meet(self, stranger: Stranger) -> Meeting:
         """Lets it do what it does beside the witness, to its end or for some steps, and looks at the rest."""
@@ -153,9 +153,13 @@ class Arena:
         if self._processes() != self._pids:
             problems.append("a process has been replaced")
             self._pids = self._processes()
-        if left := shared_names() - self._names:
+        if left := self.names() - self._names:
             problems.append(f"left in shared memory: {sorted(left)}")
         return problems
+
+    def names(self) -> set[str]:
+        """What the daemon and this process have in shared memory."""
+        return set(names_of([os.getpid(), *self._pids]))
 
     def _processes(self) -> list[int]:
         health = self.runtime.health()
@@ -165,36 +169,17 @@ class Arena:
 @contextmanager
 def arena() -> Iterator[Arena]:
     """A daemon with one worker, and nothing left of it afterwards."""
-    before = shared_names()
     with tempfile.TemporaryDirectory() as folder:
         with Runtime(workers=1, limits=LIMITS, store=Path(folder) / "store") as runtime:
-            yield Arena(runtime, Path(folder))
-    left = shared_names() - before
-    if left:
+            place = Arena(runtime, Path(folder))
+            yield place
+    if left := place.names():
         raise RuntimeError(f"left in shared memory: {sorted(left)}")
 
 
 def guest(name: str, folder: Path) -> Path:
     """A controller of ``bench/guests``, compiled."""
     return build_controller(ROOT / "bench" / "guests" / f"{name}.c", folder / f"{name}.wasm").path
-
-
-def shared_names() -> set[str]:
-    """What this process and its children have in /dev/shm."""
-    mine = {os.getpid(), *_children(os.getpid())}
-    return {
-        entry.name
-        for entry in _SHARED_MEMORY.glob("*aici-*")
-        if any(f"-{pid}-" in entry.name for pid in mine)
-    }
-
-
-def _children(pid: int) -> set[int]:
-    found: set[int] = set()
-    for listing in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, listing.read_text().split()):
-            found |= {child, *_children(child)}
-    return found
 
 
 @cache

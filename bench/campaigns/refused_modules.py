@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from wasmtime import wat2wasm
+
 from bench.campaigns.odd_modules import controller
 from bench.campaigns.stranger import Stranger, of_module
 
@@ -133,6 +135,16 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
         controller('(export "_initialize" (func $stop))', imports=_STOP),
     ),
     of_module("command", "a command with _start", "module", "_start", controller('(func (export "_start"))')),
+    of_module(
+        "start_type",
+        "its start function takes five arguments, which nobody gives",
+        "module",
+        "start function",
+        # the text format would not take it: the type is changed afterwards
+        bytes(wat2wasm(controller("(func $s (param i32 i32 i32 i32 i32)) (func) (start 4)"))).replace(
+            b"\x08\x01\x04", b"\x08\x01\x03"
+        ),
+    ),
     of_module(
         "import_unknown",
         "imports what does not exist",

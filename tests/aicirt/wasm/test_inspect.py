@@ -103,6 +103,19 @@ def test_signed_numbers(encoded: bytes, value: int) -> None:
         Reader(b"\x80\x80\x80\x80\x80\0").sint()
 
 
+@pytest.mark.parametrize("kind", ["(param i32)", "(result i32)", "(param i32 i64 f64) (result f32)"])
+def test_a_start_function_has_no_arguments_and_no_result(kind: str) -> None:
+    """It becomes an export, which the compiler takes, and calling it as another type kills the process."""
+    text = f'(module (func) (func {kind} unreachable) (start 0) (func (export "a")))'
+    good = bytes(wat2wasm(text))
+    assert inspect(good).start == 0
+    bad = good.replace(b"\x08\x01\x00", b"\x08\x01\x01")
+    for read in (inspect, rewrite):
+        with pytest.raises(ModuleError, match=r"start function 1 has type .*, expected \(\) -> \(\)"):
+            read(bad)
+    assert "start function 1" in check(bad).reasons[0]
+
+
 def test_indices_out_of_range_are_refused() -> None:
     good = wat2wasm('(module (func (export "f")))')
     assert inspect(good).exports[0].index == 0
