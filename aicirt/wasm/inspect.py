@@ -243,8 +243,7 @@ def _check_indices(shape: ModuleShape) -> None:
     if shape.start is not None:
         if shape.start >= len(shape.functions):
             raise ModuleError(f"start function {shape.start} does not exist")
-        # as the export that `rewrite` makes of it, it would be fine for the compiler, and its type is not looked
-        # at when it is called
+        # the compiler would take the export that `rewrite` makes of it, and a call does not look at its type
         kind = shape.functions[shape.start]
         if kind != FuncType((), ()):
             raise ModuleError(f"start function {shape.start} has type {kind}, expected () -> ()")

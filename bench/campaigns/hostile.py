@@ -155,6 +155,7 @@ class Arena:
             self._pids = self._processes()
         if left := self.names() - self._names:
             problems.append(f"left in shared memory: {sorted(left)}")
+            self._names |= left
         return problems
 
     def names(self) -> set[str]:
