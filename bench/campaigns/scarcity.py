@@ -89,7 +89,7 @@ def _try(command: list[str]) -> str:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env={**os.environ, "HOME": home, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "HOME": home, "AICI_STORE": f"{home}/store", "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

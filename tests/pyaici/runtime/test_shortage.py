@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 from pathlib import Path
@@ -19,6 +20,13 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def limit_for(more: int) -> int:
+    """With it so many descriptors more can be opened: it bounds their numbers, some of which may be free."""
+    taken = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+    free = (number for number in itertools.count() if number not in taken)
+    return next(itertools.islice(free, more, None))
+
+
 def use(daemon: Daemon, wasm: bytes) -> None:
     with Runtime(daemon.socket_path) as runtime:
         runtime.register(VOCABULARY)
@@ -32,7 +40,7 @@ def test_few_descriptors(guest_wasm: Path) -> None:
         use(daemon, wasm := guest_wasm.read_bytes())
         before = descriptors()
         for more in range(12):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1 + more, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(more), hard))
             try:
                 use(daemon, wasm)
                 outcomes.append("")
@@ -50,7 +58,7 @@ def test_few_descriptors(guest_wasm: Path) -> None:
 def test_no_descriptor_for_a_daemon() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = descriptors()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(1), hard))
     try:
         with pytest.raises(RuntimeFailure, match=r"aicirt cannot be started: .*ulimit -n"):
             Runtime(workers=1)
