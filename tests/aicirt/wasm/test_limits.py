@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -177,7 +178,7 @@ def test_a_row_of_host_calls_can_be_interrupted(engine: Engine, ticker: Ticker) 
 def test_a_slow_host_function_is_counted_though_the_guest_returns_at_once(
     make_caller: MakeCaller, export: str
 ) -> None:
-    guest = make_caller(Limits(pre_ms=2, post_ms=2), export, 8, 1, timed=False)
+    guest = make_caller(Limits(pre_ms=2, post_ms=2), export, 8, 1, timed=True)
     with pytest.raises(TimeLimitError) as caught:
         guest.call(CRITICAL[export])
     assert caught.value.detail["used_ms"] >= 8
@@ -265,3 +266,28 @@ def test_tickers_come_and_go_with_their_engines() -> None:
         ticker.arm()
         ticker.close()
         engine.close()
+
+
+def test_a_machine_that_stood_still_ends_nobody(engine: Engine) -> None:
+    """The time goes to whoever ran: one look beyond the limit is not enough for a short limit."""
+
+    def charged(**guest: Any) -> Any:
+        engine.clock_start = -1
+        found = SimpleNamespace(
+            **{"used_ns": 0, "limit_ns": 10**6, "host_ns": 0, "fiber": None, "callback": "f"} | guest
+        )
+        assert not engine.check_time(found)
+        engine.clock_start -= 5 * 10**6
+        return found
+
+    guest = charged()
+    assert engine.check_time(guest)
+    time.sleep(0.001)
+    with pytest.raises(TimeLimitError, match=r"f used 5\.\d ms of CPU time, the limit is 1 ms"):
+        engine.check_time(guest)
+    assert engine.check_time(charged()), "the next call begins anew"
+    with pytest.raises(TimeLimitError):
+        engine.check_time(charged(), at_once=True)
+    with pytest.raises(TimeLimitError):
+        engine.check_time(charged(fiber=object()))
+    engine.clock_start = -1
