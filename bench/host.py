@@ -1,4 +1,4 @@
-"""A worker inside this process, which is its client too: for timing what a worker does, and nothing else."""
+"""A worker inside this process, which is its client too: to time what it does, or to let it die alone."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from aicirt.ipc.messages import (
     CLONE,
     FREE,
     START,
+    STEP,
     Clone,
     Free,
     Sample,
     Splice,
     Start,
     StepInput,
+    StepRequest,
     decode,
     encode,
 )
@@ -42,6 +44,7 @@ from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from aicirt.worker.vocabulary import LoadedVocabulary
 from pyaici.capabilities import ALL
+from pyaici.step import RowKind, Verb
 from pyaici.tokens import Vocabulary
 
 _CLIENT = 1
@@ -68,8 +71,10 @@ class Mask:
 class LocalWorker:
     """One worker and one client. Use as a context manager; one at a time in a process."""
 
-    def __init__(self, vocabulary: LoadedVocabulary, *, num_rows: int = 64) -> None:
-        config = WorkerConfig()
+    def __init__(
+        self, vocabulary: LoadedVocabulary, *, num_rows: int = 64, config: WorkerConfig | None = None
+    ) -> None:
+        config = config or WorkerConfig()
         self.engine = Engine(config.limits)
         self.linker = Linker(self.engine, host_functions(CALLS, TIMED))
         self.ticker = Ticker(self.engine)
@@ -93,6 +98,8 @@ class LocalWorker:
         )
         self.worker.clients[_CLIENT] = self.client
         self._numbers = itertools.count(1)
+        #: rows that have been seen, [row, generation, ...], mask rows and dense ones
+        self._used: tuple[list[int], list[int]] = [], []
         self._programs: list[Program] = []
 
     def __enter__(self) -> LocalWorker:
@@ -156,6 +163,21 @@ class LocalWorker:
     def free(self, seqs: Iterable[Guest]) -> None:
         """Ends sequences."""
         self._send(Free(FREE, [seq.id for seq in seqs]))
+
+    def step(self, inputs: Sequence[StepInput]) -> list[Any]:
+        """A whole step: a list per answer, [seq, verb, ...] as in `aicirt.ipc.messages`. Rows go back."""
+        number = next(self._numbers)
+        self._send(StepRequest(STEP, number, True, *self._used, list(inputs)))
+        self._used = [], []
+        results: list[Any] = []
+        while (data := self._segment.to_client.read()) is not None:
+            message = decode(data)
+            assert message[1] == number
+            results += message[2]
+        for entry in results:
+            if entry[1] == Verb.SAMPLE and entry[2] in (RowKind.BITMASK, RowKind.SPARSE):
+                self._used[0].extend(entry[3:5])
+        return results
 
     def _ask(self, message: NamedTuple) -> list[Any]:
         self._send(message)

@@ -6,11 +6,12 @@ import hashlib
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from aicirt.errors import AiciError
+from pyaici.capabilities import ALL, Capabilities
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, PreResult, Row, RowKind, StepInput, Verb
 
@@ -28,14 +29,20 @@ class Branch:
     backtrack: int = 0
     sampled: bool = False
     late: bool = False
+    final: bool = False
 
 
 class Request:
     """A sequence and all that is forked from it."""
 
     def __init__(
-        self, engine: Engine, module: str, arg: str | bytes = b"", prompt: Sequence[int] = (1, 2, 3)
-    ):
+        self,
+        engine: Engine,
+        module: str,
+        arg: str | bytes = b"",
+        prompt: Sequence[int] = (1, 2, 3),
+        capabilities: Capabilities = ALL,
+    ) -> None:
         """Raises what the controller ends with before its first step."""
         self.engine = engine
         self.live: dict[int, Branch] = {}
@@ -46,7 +53,7 @@ class Request:
         self.stopped = 0
         self._logs: dict[int, str] = {}
         self._branches = 1
-        seq = engine.runtime.instantiate(module, arg, prompt, seed=7)
+        seq = engine.runtime.instantiate(module, arg, prompt, seed=7, capabilities=capabilities)
         self.live[seq] = Branch(0, len(prompt))
 
     @property
@@ -62,7 +69,7 @@ class Request:
     def inputs(self) -> list[StepInput]:
         """What has happened to its sequences since the last step."""
         return [
-            StepInput(seq, branch.tokens, branch.backtrack, sampled=branch.sampled)
+            StepInput(seq, branch.tokens, branch.backtrack, sampled=branch.sampled, final=branch.final)
             for seq, branch in self.live.items()
         ]
 
@@ -103,6 +110,20 @@ class Request:
         """The step has told the controllers what was waiting."""
         for branch in self.live.values():
             branch.tokens, branch.backtrack, branch.sampled = [], 0, False
+
+    def clone(self) -> None:
+        """A copy of one of its sequences, as engines make them for n > 1, unless all are late."""
+        for seq, parent in list(self.live.items()):
+            if not parent.late:
+                child = self.engine.runtime.clone(seq)
+                self.live[child] = replace(parent, number=self._branches, tokens=list(parent.tokens))
+                self._branches += 1
+                return
+
+    def finish(self) -> None:
+        """The next step is the last one, by the engine's decision."""
+        for branch in self.live.values():
+            branch.final = True
 
     def free(self) -> None:
         """Ends what is left."""

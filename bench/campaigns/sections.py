@@ -1,0 +1,126 @@
+"""The sections of a module, and the entries of a section, as far as they can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aicirt.errors import ModuleError
+from aicirt.wasm.reader import Reader
+from aicirt.wasm.rewrite import leb
+
+TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT, TAG = range(
+    1, 14
+)
+_HEAD = b"\0asm\1\0\0\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section; `size` is what it says of itself, if that is not the truth."""
+
+    id: int
+    content: bytes
+    size: bytes = b""
+
+
+def split(wasm: bytes) -> list[Section]:
+    """The sections up to where they cannot be told apart; the rest is lost."""
+    sections = []
+    reader = Reader(wasm, min(8, len(wasm)))
+    try:
+        while reader.pos < reader.end:
+            section_id, length = reader.byte(), reader.uint()
+            start = reader.pos
+            reader.skip(length)
+            sections.append(Section(section_id, wasm[start : reader.pos]))
+    except ModuleError:
+        pass
+    return sections
+
+
+def join(sections: list[Section]) -> bytes:
+    """A module of these sections."""
+    parts = [bytes([s.id]) + (s.size or leb(len(s.content))) + s.content for s in sections]
+    return _HEAD + b"".join(parts)
+
+
+def entries_of(section: Section) -> list[bytes] | None:
+    """The entries of a section that has some; None if they cannot be told apart."""
+    skip = _SKIP.get(section.id)
+    if skip is None:
+        return None
+    reader, found = Reader(section.content), []
+    try:
+        for _ in range(reader.count("entries")):
+            start = reader.pos
+            skip(reader)
+            found.append(section.content[start : reader.pos])
+    except ModuleError:
+        return None
+    return found if reader.pos == reader.end else None
+
+
+def of_entries(section_id: int, entries: list[bytes]) -> Section:
+    """A section of these entries."""
+    return Section(section_id, leb(len(entries)) + b"".join(entries))
+
+
+def _import(reader: Reader) -> None:
+    reader.skip(reader.uint())
+    reader.skip(reader.uint())
+    match reader.byte():
+        case 0:
+            reader.uint()
+        case 1:
+            reader.extent(reader.value_type())
+        case 2:
+            reader.extent()
+        case 3:
+            reader.global_type()
+        case _:
+            reader.byte()
+            reader.uint()
+
+
+def _export(reader: Reader) -> None:
+    reader.skip(reader.uint())
+    reader.byte()
+    reader.uint()
+
+
+def _global(reader: Reader) -> None:
+    reader.global_type()
+    reader.skip_const_expr()
+
+
+def _data(reader: Reader) -> None:
+    flags = reader.uint()
+    if flags == 2:
+        reader.uint()
+    if flags != 1:
+        reader.skip_const_expr()
+    reader.skip(reader.uint())
+
+
+def _body(reader: Reader) -> None:
+    reader.skip(reader.uint())
+
+
+def _tag(reader: Reader) -> None:
+    reader.byte()
+    reader.uint()
+
+
+_SKIP: dict[int, Callable[[Reader], object]] = {
+    TYPE: Reader.func_type,
+    IMPORT: _import,
+    FUNCTION: Reader.uint,
+    TABLE: lambda reader: reader.extent(reader.value_type()),
+    MEMORY: Reader.extent,
+    GLOBAL: _global,
+    EXPORT: _export,
+    CODE: _body,
+    DATA: _data,
+    TAG: _tag,
+}

@@ -1,0 +1,96 @@
+"""The campaign of damaged modules in a short form, and that it would notice."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.wasm import check
+from bench.campaigns import modules
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.mutation import _KINDS, mutate
+from bench.campaigns.sacrifice import COMPILING, RUNNING, STAGE
+from bench.campaigns.sections import entries_of, join, of_entries, split
+from bench.campaigns.seeds import seed_modules
+from bench.report import Report
+
+
+@pytest.fixture(scope="module")
+def seeds() -> list[bytes]:
+    return seed_modules()
+
+
+def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "_REFUSED", 60)
+    monkeypatch.setattr(modules, "_TAKEN", 20)
+    report = Report("modules")
+    campaign = Campaign(report, 3, 300, None, tmp_path)
+    modules.run(campaign)
+    assert not campaign.failures, [file.read_text() for file in tmp_path.glob("*.failure")]
+    found = {figure.name: figure.value for figure in report.figures}
+    assert found["modules.modules"] == 300 == found["modules.refused"] + found["modules.taken"]
+    assert found["modules.refused"] > 100 and found["modules.taken"] > 30
+    assert found["modules.through_daemon.refused"] > 0 and found["modules.through_daemon.taken"] > 0
+
+
+def test_a_case_is_the_same_every_time(seeds: list[bytes]) -> None:
+    first, again = (mutate(random.Random("a seed"), seeds) for _ in range(2))
+    assert first == again != mutate(random.Random("another"), seeds)
+
+
+def test_every_change_is_made_and_many_modules_stay_good(seeds: list[bytes]) -> None:
+    made, taken = set(), 0
+    for number in range(1500):
+        wasm, done = mutate(random.Random(number), seeds)
+        made.update(done)
+        taken += check(wasm).accepted
+    assert made == {f"{kind}.{c.__name__.strip('_')}" for kind, changes in _KINDS.items() for c in changes}
+    assert 200 < taken < 1000
+
+
+def test_sections_and_entries_can_be_put_together_again(seeds: list[bytes]) -> None:
+    kinds = set()
+    for wasm in set(seeds):
+        sections = split(wasm)
+        assert join(sections) == wasm and check(wasm).accepted
+        for section in sections:
+            entries = entries_of(section)
+            if entries is not None:
+                kinds.add(section.id)
+                assert len(entries) > 0
+                assert join([of_entries(section.id, entries)]) == join([section])
+    assert kinds >= {1, 2, 3, 4, 5, 6, 7, 10, 11, 13}
+
+
+@pytest.mark.parametrize("stage", [COMPILING, RUNNING])
+def test_the_death_of_a_process_is_heard_of(
+    stage: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it compiles it may die, as the runtime's own child may. In any case the others go on."""
+
+    class Mortal(modules.Child):
+        def ask(self, first: int, last: int) -> Iterator[dict[str, Any]]:
+            for result in super().ask(first, last):
+                if result["case"] == 3:
+                    os.kill(self._process.pid, signal.SIGKILL)
+                    self._process.wait()
+                    self.stage.write_bytes(STAGE.pack(3, stage))
+                    return
+                yield result
+
+    monkeypatch.setattr(modules, "Child", Mortal)
+    campaign = Campaign(Report("modules"), 3, 8, None, tmp_path)
+    crowd = modules.Crowd(campaign)
+    crowd.width = 1
+    crowd.work()
+    results = dict(crowd.heard())
+    assert sorted(results) == list(range(8))
+    assert results[3]["end"] == "died SIGKILL"
+    assert ("flaw" in results[3]) == (stage == RUNNING)
+    assert modules._chosen(campaign, 3, "died SIGKILL"), "it is tried with the daemon"
