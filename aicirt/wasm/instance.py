@@ -47,6 +47,8 @@ class Instance:
         "limit_ns",
         "log",
         "mappings",
+        "overrun_at",
+        "overruns",
         "owner",
         "pending",
         "program",
@@ -87,6 +89,9 @@ class Instance:
         self.limit_ns = 0
         self.used_ns = 0
         self.host_ns = 0
+        #: calls in a row that were seen beyond their limit, and when (`time.monotonic`) the last was
+        self.overruns = 0
+        self.overrun_at = 0.0
         #: what the memory is a private copy of; None = the module's own data
         self.base_image: Image | None = None
         self.mappings: tuple[Mapping, ...] = base.mappings if base else ()

@@ -138,6 +138,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
             parent.forks += 1
             child.seed = _child_seed(parent.seed, parent.forks)
             child.owner, child.log, child.clock_ns = parent.owner, parent.log, parent.clock_ns
+            child.overruns, child.overrun_at = parent.overruns, parent.overrun_at
     except BaseException:
         for child in children:
             child.close()

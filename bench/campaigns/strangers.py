@@ -94,6 +94,9 @@ STRANGERS: tuple[Stranger, ...] = (
         "write_in_a_row", "512 slow host calls without a loop", "time_limit", "1 ms", "pre write_in_a_row"
     ),
     Stranger("read", "reads its prompt for ever", TOO_LATE, _MID, "mid read_for_ever"),
+    Stranger(
+        "read_all", "reads 30 MB in each pre_process", "time_limit", "1 ms", "pre read_all 0 ", size=30 << 20
+    ),
     Stranger("capability", "asks for capabilities for ever", "time_limit", "1 ms", "post ask_for_ever"),
     Stranger("tokenize", "tokenizes 4 KiB again and again", "time_limit", "aici_tokenize", "mid tokenize"),
     Stranger("tokenize_small", "tokenizes a letter for ever", f"{TOO_LATE}", "", "mid tokenize_small"),

@@ -268,14 +268,27 @@ def test_tickers_come_and_go_with_their_engines() -> None:
         engine.close()
 
 
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_guest_that_is_beyond_its_limit_in_each_call_is_ended(make_caller: MakeCaller, forks: bool) -> None:
+    """Each call makes one slow call of the host and returns, so that only one look sees it."""
+    guest = make_caller(Limits(pre_ms=2), "aici_pre_process", 5, 1, timed=False)
+    calls = 0
+    with pytest.raises(TimeLimitError, match="the limit is 2 ms"):
+        for _ in range(20):
+            guest.call(Export.PRE)
+            calls += 1
+            if forks:
+                (guest,) = guest.fork_many(1)
+    assert 2 <= calls <= 5
+
+
 def test_a_machine_that_stood_still_ends_nobody(engine: Engine) -> None:
     """The time goes to whoever ran: one look beyond the limit is not enough for a short limit."""
 
     def charged(**guest: Any) -> Any:
         engine.clock_start = -1
-        found = SimpleNamespace(
-            **{"used_ns": 0, "limit_ns": 10**6, "host_ns": 0, "fiber": None, "callback": "f"} | guest
-        )
+        usual = {"used_ns": 0, "limit_ns": 10**6, "host_ns": 0, "fiber": None, "callback": "f"}
+        found = SimpleNamespace(**usual | {"overruns": 0, "overrun_at": 0.0} | guest)
         assert not engine.check_time(found)
         engine.clock_start -= 5 * 10**6
         return found
