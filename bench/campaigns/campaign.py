@@ -69,9 +69,9 @@ class Campaign:
             yield number
             number += 1
 
-    def random(self, case: int) -> random.Random:
-        """The source of everything that is random in a case."""
-        return random.Random(f"{self.report.suite}/{self.seed}/{case}")
+    def random(self, case: int, what_for: str = "") -> random.Random:
+        """The source of everything that is random in a case, or of one of several that are independent."""
+        return random.Random(f"{self.report.suite}/{self.seed}/{case}{what_for}")
 
     def ended(self, outcome: str, cases: int = 1) -> None:
         """Counts cases; says from time to time how far it has come."""

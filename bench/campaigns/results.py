@@ -92,7 +92,7 @@ class Table:
 
     def _abilities(self, case: int) -> Capabilities:
         """Mostly an engine that can do everything."""
-        rng = self._campaign.random(case)
+        rng = self._campaign.random(case, "engine")
         if rng.random() < 0.9:
             return ALL
         names = [field.name for field in fields(Capabilities) if field.name != "top_k"]

@@ -40,10 +40,10 @@ class Base(IntEnum):
 
 
 CALLBACKS = ("arg", "init", "prompt", "post", "pre", "mid")
-#: what the puppet's CALL takes as a function: the imports, exit, random numbers
-_FUNCTIONS = range(10)
+#: what the puppet's CALL takes as a function: the imports, exit, random_get and fd_write
+_FUNCTIONS = range(11)
 _ENDING = (6, 7, 8)
-_READ, _TOKENIZE, _VAR_GET, _VAR_WRITE = 0, 2, 3, 4
+_READ, _TOKENIZE, _VAR_GET, _VAR_WRITE, _FD_WRITE = 0, 2, 3, 4, 10
 _FLOATS = (*(0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e-45, -1e-45, 3.4e38, -3.4e38, math.inf, -math.inf, math.nan),)
 #: NaNs that Python does not make
 _NANS = (0x7F800001, 0xFFC00000, 0xFFFFFFFF, 0x7FFFFFFF)
@@ -188,6 +188,11 @@ class _Writer:
             _VAR_WRITE: [
                 *((Base.BUFFER, 0), (0, rng.randrange(4)), (Base.BUFFER, 8), (0, rng.choice((0, 9, 1000)))),
                 *((0, rng.randrange(3)), (0, rng.choice((0, 1, 0xFFFFFFFF)))),
+            ],
+            # fd, -, the parts (addresses and lengths), their number, where to say how much was written
+            _FD_WRITE: [
+                *((0, rng.choice((1, 1, 2, 0, 3))), (0, 0), (Base.BUFFER, 128)),
+                *((0, rng.choice((1, 2, 1024, 1025))), (Base.BUFFER, 0)),
             ],
         }
         operands = usual.get(function, [])

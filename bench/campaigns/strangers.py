@@ -57,6 +57,11 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger("exit_well", "exits with status 0", STOPS, "", "mid leave 0"),
     Stranger("abort", "calls abort", "trap", "unreachable", "mid die"),
     Stranger("fail_with_garbage", "fails with bytes that are no text", "failed", "", "mid fail_with_garbage"),
+    # ---- the stack
+    Stranger("recurse_calling", "calls the host at each level", "trap", "stack", "mid recurse_calling"),
+    Stranger("recurse_calling_pre", "the same in pre_process", "trap time_limit", "", "pre recurse_calling"),
+    Stranger("loop_deep_down", "loops at the end of its stack", TOO_LATE, _MID, "mid loop_deep_down"),
+    Stranger("loop_deep_down_pre", "the same in pre_process", "time_limit", "1 ms", "pre loop_deep_down"),
     # ---- memory
     Stranger("memory_kept", "takes all memory and goes on", GOES_ON, "", "mid take_memory_and_go_on"),
     Stranger("touch_in_pre", "fills 60 MB on the critical path", "time_limit", "1 ms", "pre touch_memory"),

@@ -34,8 +34,22 @@ static void loop(void) {
     for (;;) sink++;
 }
 
+#pragma clang diagnostic ignored "-Winfinite-recursion"
 static int deeper(int n) { return n < 1 << 30 ? n + deeper(n + 1) * (int)sink + 1 : 0; }
 static void recurse(void) { sink += (uint32_t)deeper(1); }
+
+static int deeper_calling(int n) {
+    sink += aici_capability((uint32_t)n); /* the host's function runs on what is left of the stack */
+    return n < 1 << 30 ? n + deeper_calling(n + 1) * (int)sink + 1 : 0;
+}
+static void recurse_calling(void) { sink += (uint32_t)deeper_calling(1); }
+
+static int deeper_looping(int n) {
+    while (n > 4000) sink++;
+    return n + deeper_looping(n + 1) * (int)sink + 1;
+}
+static void loop_deep_down(void) { sink += (uint32_t)deeper_looping(1); }
+
 static void unreachable(void) { __builtin_trap(); }
 static void load_outside(void) { sink += *(volatile uint32_t *)wild; }
 static void store_outside(void) { *(volatile uint32_t *)wild = 1; }
@@ -275,7 +289,7 @@ static const struct misdeed {
     const char *name;
     void (*run)(void);
 } misdeeds[] = {
-    {"loop", loop}, {"recurse", recurse}, {"unreachable", unreachable}, {"load_outside", load_outside},
+    {"loop", loop}, {"recurse", recurse}, {"recurse_calling", recurse_calling}, {"loop_deep_down", loop_deep_down}, {"unreachable", unreachable}, {"load_outside", load_outside},
     {"store_outside", store_outside}, {"divide", divide}, {"overflow", overflow}, {"call_nothing", call_nothing},
     {"call_other_type", call_other_type}, {"leave", leave}, {"die", die}, {"fail", fail}, {"stop", stop},
     {"print_and_trap", print_and_trap},

@@ -39,6 +39,7 @@ def test_what_is_random_follows_from_the_seed_and_the_case(tmp_path: Path) -> No
     }
     assert len(set(draws.values())) == 4
     assert campaign(tmp_path, seed=2).random(1).random() == draws[2, 1]
+    assert campaign(tmp_path, seed=2).random(1, "more").random() != draws[2, 1]
 
 
 def test_what_fails_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

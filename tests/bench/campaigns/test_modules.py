@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aicirt.wasm import check
-from bench.campaigns import modules
+from bench.campaigns import crowd, modules
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.mutation import _KINDS, mutate
 from bench.campaigns.sacrifice import COMPILING, RUNNING, STAGE
@@ -74,7 +74,7 @@ def test_the_death_of_a_process_is_heard_of(
 ) -> None:
     """While it compiles it may die, as the runtime's own child may. In any case the others go on."""
 
-    class Mortal(modules.Child):
+    class Mortal(crowd.Child):
         def ask(self, first: int, last: int) -> Iterator[dict[str, Any]]:
             for result in super().ask(first, last):
                 if result["case"] == 3:
@@ -84,12 +84,12 @@ def test_the_death_of_a_process_is_heard_of(
                     return
                 yield result
 
-    monkeypatch.setattr(modules, "Child", Mortal)
+    monkeypatch.setattr(crowd, "Child", Mortal)
     campaign = Campaign(Report("modules"), 3, 8, None, tmp_path)
-    crowd = modules.Crowd(campaign)
-    crowd.width = 1
-    crowd.work()
-    results = dict(crowd.heard())
+    processes = crowd.Crowd(campaign)
+    processes.width = 1
+    processes.work()
+    results = dict(processes.heard())
     assert sorted(results) == list(range(8))
     assert results[3]["end"] == "died SIGKILL"
     assert ("flaw" in results[3]) == (stage == RUNNING)
