@@ -80,7 +80,7 @@ STRANGERS: tuple[Stranger, ...] = (
         "",
         "mid work 9000",
     ),
-    Stranger("work_above", "uses more than its time in every mid_process", TOO_LATE, _MID, "mid work 90000"),
+    Stranger("work_above", "uses more than its time in every mid_process", TOO_LATE, _MID, "mid work 900000"),
     Stranger("pre_below", "uses a part of its time on the critical path", GOES_ON, "", "pre work 150"),
     Stranger(
         "pre_above", "uses more than its time on the critical path", "time_limit", "1 ms", "pre work 6000"
