@@ -39,6 +39,7 @@ from aicirt.wasm import Engine, Export, Fiber, Linker, Program, Ticker, host_fun
 from aicirt.worker.building import build_template
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import CALLS, TIMED
+from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
@@ -81,8 +82,11 @@ class LocalWorker:
         self._sockets = socket.socketpair()
         self._bells = Doorbell.create(), Doorbell.create()
         control = FrameSocket(self._sockets[0])
+        listener = Listener(self._bells[0], self.engine.interrupt_slice)
+        listener.start()
         self.worker = Worker(
-            control, self._bells[0], self.engine, self.linker, self.ticker, config.request, config.worker
+            *(control, self._bells[0], listener, self.engine, self.linker, self.ticker),
+            *(config.request, config.worker),
         )
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)

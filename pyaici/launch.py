@@ -68,7 +68,10 @@ class Daemon:
                         stderr=log,
                         pass_fds=[write_fd],
                         env=child_environment(),
-                        start_new_session=True,  # Ctrl-C in the terminal is for the engine, which closes us
+                        # Ctrl-C in the terminal is for the engine, which closes us. Not a session of its own:
+                        # Linux shares processors among sessions first, and might keep an engine of one thread
+                        # waiting for 100 ms beside guests that are always busy
+                        process_group=0,
                     )
             finally:
                 os.close(write_fd)

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aicirt.child import child_environment
+from aicirt.child import child_environment, stay_in_background
 from aicirt.errors import AiciError, CompileLimitError, RuntimeFailure, error_from_wire
 from aicirt.modules.info import ModuleInfo
 from aicirt.wasm.check import check
@@ -177,4 +177,5 @@ def _answer(wasm: str, artifact: str, both: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     _die_with(int(sys.argv[4]))
+    stay_in_background()
     print(json.dumps(_answer(*sys.argv[1:4])))

@@ -80,6 +80,7 @@ class WorkerProcess:
                     *(sys.executable, "-P", "-m", "aicirt.worker"),
                     *("--control-fd", str(theirs.fileno()), "--bell", self.bell.name),
                     *("--config", config.to_json(), "--parent", str(os.getpid())),
+                    *(["--background"] if self.index == BUILDER else []),
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

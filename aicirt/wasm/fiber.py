@@ -89,15 +89,17 @@ class Fiber:
         if engine.running is not None:
             raise RuntimeFailure("a guest is running: host functions cannot run others")
         if self._polled:
+            poll = raw.future_poll_unlocked
             engine.clock_start = time.thread_time_ns()
             engine.excluded_ns = 0
         else:
             # counted from the first tick that it meets: see Engine._on_epoch
             self._polled = True
+            poll = raw.future_poll
             engine.clock_start = -1
         raw.set_epoch_deadline(instance.context, 1)
         engine.running = instance
-        done: bool = raw.future_poll(self._future)
+        done: bool = poll(self._future)
         engine.running = None
         if engine.interrupted:
             engine.raise_interrupt()

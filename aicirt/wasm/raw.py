@@ -48,8 +48,8 @@ def pointer(owned: Any) -> int:
 
 
 def _function(name: str, result: Any, *args: Any) -> Any:
-    # PYFUNCTYPE keeps the interpreter's lock: a process that runs guests has no other Python thread, and
-    # giving the lock away and taking it back costs as much as a short call itself
+    # PYFUNCTYPE keeps the interpreter's lock: giving it away and taking it back costs as much as a short
+    # call itself
     return ctypes.PYFUNCTYPE(result, *args)(address_of(name))
 
 
@@ -75,6 +75,8 @@ set_epoch_deadline = _function("wasmtime_context_set_epoch_deadline", None, _p, 
 func_call = _function("wasmtime_func_call_unchecked", _p, _p, _p, _p, _word, _p)
 func_call_async = _function("wasmtime_func_call_async", _p, _p, _p, _p, _word, _p, _word, _p, _p)
 future_poll = _function("wasmtime_call_future_poll", c_bool, _p)
+#: the same for a call that is known to take long: other Python threads may run meanwhile
+future_poll_unlocked = CFUNCTYPE(c_bool, _p)(address_of("wasmtime_call_future_poll"))
 future_delete = _function("wasmtime_call_future_delete", None, _p)
 
 memory_data = _function("wasmtime_memory_data", _p, _p, _p)
@@ -82,6 +84,8 @@ memory_data_size = _function("wasmtime_memory_data_size", c_size_t, _p, _p)
 memory_grow = _function("wasmtime_memory_grow", _p, _p, _p, c_uint64, _p)
 global_get = _function("wasmtime_global_get", None, _p, _p, _p)
 global_set = _function("wasmtime_global_set", _p, _p, _p, _p)
+
+increment_epoch = _function("wasmtime_engine_increment_epoch", None, _p)
 
 error_new = _function("wasmtime_error_new", _p, c_char_p)
 trap_new = _function("wasmtime_trap_new", _p, c_char_p, c_size_t)

@@ -8,6 +8,7 @@ import socket
 import sys
 from pathlib import Path
 
+from aicirt.child import stay_in_background
 from aicirt.config import WorkerConfig
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
@@ -17,7 +18,12 @@ from aicirt.wasm.imports import host_functions
 from aicirt.wasm.ticker import Ticker
 from aicirt.worker import confine
 from aicirt.worker.hostapi import CALLS, TIMED
+from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
+from aicirt.worker.turn import take_short_turns
+
+#: of the clock of time limits and of who hears the bell, which work for some microseconds; and of the worker
+_TICKER_TURN_SECONDS, _TURN_SECONDS = 100e-6, 1e-3
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,8 +33,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bell", required=True)
     parser.add_argument("--config", required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--background", action="store_true", help="give way to other workers")
     args = parser.parse_args(argv)
     confine.bind_to(args.parent)
+    if args.background:
+        stay_in_background()
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     config = WorkerConfig.from_json(args.config)
     control = FrameSocket(socket.socket(fileno=args.control_fd))
@@ -37,8 +46,12 @@ def main(argv: list[str] | None = None) -> int:
     linker = Linker(engine, host_functions(CALLS, TIMED))
     landlock = confine.close_in(Path(config.code))
     confine.hide()
+    take_short_turns(_TICKER_TURN_SECONDS)
     ticker = Ticker(engine)
-    worker = Worker(control, bell, engine, linker, ticker, config.request, config.worker)
+    listener = Listener(bell, engine.interrupt_slice)
+    listener.start()
+    take_short_turns(_TURN_SECONDS)
+    worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
     worker.landlock = landlock
     worker.run()
     ticker.close()

@@ -47,6 +47,7 @@ from aicirt.wasm.ticker import Ticker
 from aicirt.worker.client import Client
 from aicirt.worker.context import PROMPT, GuestContext
 from aicirt.worker.control import Controls
+from aicirt.worker.listener import Listener
 from aicirt.worker.request import Request
 from aicirt.worker.results import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K
 from aicirt.worker.sequence import Sequence
@@ -69,6 +70,7 @@ class Worker:
         self,
         control: FrameSocket,
         bell: Doorbell,
+        listener: Listener,
         engine: Engine,
         linker: Linker,
         ticker: Ticker,
@@ -90,6 +92,7 @@ class Worker:
         #: version of Landlock under which this process runs; 0 = none
         self.landlock = 0
         self._bell = bell
+        self._listener = listener
         self._placement = Placement()
         self._ticker = ticker
         self._controls = Controls(self, control)
@@ -127,7 +130,7 @@ class Worker:
                 busy = self._serve()
                 if called and not busy:
                     busy = self._expect_step()
-                while busy and self.running:
+                while (busy or self._listener.dismiss()) and self.running:
                     busy = self._serve()
             if gc.get_count()[0] > _GARBAGE:
                 gc.collect()
@@ -199,6 +202,7 @@ class Worker:
         if self._controls.serve():
             busy = True
         if self.agenda:
+            self._listener.listen()
             try:
                 self.agenda.run_slice()
             except Exception:

@@ -42,7 +42,9 @@ class StepWork:
         "_client",
         "_due",
         "_grace",
+        "_late_already",
         "_logs",
+        "_pressed",
         "_results",
         "_waiting",
         "_worker",
@@ -63,9 +65,13 @@ class StepWork:
         self._logs: list[list[Any]] = []
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
+        #: those of them whose mid_process goes on from an earlier step: the engine gives them no more time
+        self._late_already: list[Sequence] = []
         self.deadline = 0.0
         #: the engine waits for the results
         self._due = False
+        #: somebody waits for this worker: what has not begun yet waits for its turn
+        self._pressed = False
         self._grace = 0.0
         client.stepped = going = self._critical(request)
         client.release_rows(request.released_rows, request.released_dense)
@@ -206,15 +212,19 @@ class StepWork:
             seq.outcome = None
             self._ended(seq, value, error)
             return
-        if seq.mid is None:
+        if seq.mid is not None:
+            self._late_already.append(seq)
+        else:
             limits = seq.request.limits
             # beyond its time for one step it is late, which some steps in a row allow
             hard_limit = seq.instance.engine.limits.mid_ms * (limits.max_late_steps + 1)
             try:
                 fiber = Fiber(seq.instance, _MID, (), hard_limit)
-                if fiber.poll():
-                    self._ended(seq, fiber.result, None)
-                    return
+                if not self._pressed:
+                    if fiber.poll():
+                        self._ended(seq, fiber.result, None)
+                        return
+                    self._pressed = self._worker.engine.wanted()
             except Exception as error:
                 self._ended(seq, None, error)
                 return
@@ -269,8 +279,12 @@ class StepWork:
         self._due = True
         if self._results:
             self._hurry()
+            self._send_if_done()
 
     def _hurry(self) -> None:
+        for seq in self._late_already:
+            if seq.waits_in is self:
+                self._late(seq, had_its_time=False)
         self.deadline = min(self.deadline, time.monotonic() + self._grace)
 
     def _late(self, seq: Sequence, *, had_its_time: bool) -> None:

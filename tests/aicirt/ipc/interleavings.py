@@ -169,6 +169,24 @@ class SharedSemaphore:
         self._value -= 1
 
 
+class SharedLock:
+    """A lock that is used as a semaphore, taken at first."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._free = False
+
+    def release(self) -> None:
+        self._run.access()
+        assert not self._free
+        self._free = True
+
+    def acquire(self, blocking: bool = True) -> bool:
+        self._run.access((lambda: self._free) if blocking else None)
+        had, self._free = self._free, False
+        return had
+
+
 def shared_ring(run: Run, capacity: int) -> tuple[Ring, Ring]:
     """The writer's and the reader's view of one ring."""
     memory = bytearray(HEADER_BYTES + capacity)
