@@ -65,12 +65,22 @@ class WorkerSettings:
     owner_snapshot_bytes: int = limit(192 << 20, "bytes", "the owner's least recently used one goes")
     #: bytes of modules that one owner may upload while the daemon runs, known ones not counted
     owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
+    #: bytes of all variables of an owner's live requests, and of their output that clients have not got yet
+    owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for who writes")
+    owner_log_bytes: int = limit(32 << 20, "bytes", "the rest is dropped, and the log says so")
+    #: CPU time of the builder for filling one snapshot's tables ahead (`aici_warm`), all stages together, in
+    #: which it has nothing else to do; 0: they stay empty
+    warm_budget_ms: int = limit(1500, "ms a snapshot", "its tables stay as far as they are filled")
+    #: bytes that one snapshot may grow by
+    warm_bytes: int = limit(4 << 20, "bytes a snapshot", "its tables stay as far as they are filled")
     #: messages waiting for a client that does not read; then it is dropped
     max_outbox: int = limit(1024, "messages", "the client is dropped")
     #: a worker that does not answer a ping for this long is killed and replaced
     silence_seconds: int = limit(10, "s", "the worker is killed and replaced")
 
 
+#: parts of `warm_budget_ms` after which a snapshot is taken again: soon, and when most is there
+WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 #: how often a waiter looks whether its peer lives; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
 #: pause before the second attempt to replace a process that has died; it doubles with each that fails

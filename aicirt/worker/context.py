@@ -10,6 +10,7 @@ from aicirt.settings import RequestLimits
 from aicirt.worker.log import Log
 
 if TYPE_CHECKING:
+    from aicirt.worker.owner import Owner
     from aicirt.worker.sequence import Sequence
     from aicirt.worker.variables import Variables
     from aicirt.worker.vocabulary import LoadedVocabulary
@@ -41,6 +42,7 @@ class GuestContext:
         arg: bytes,
         variables: Variables | None,
         seed: int,
+        owner: Owner | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         #: aici.h AICI_CAP_* -> value
@@ -49,7 +51,7 @@ class GuestContext:
         #: None while `aici_init` runs: its result serves many requests
         self.variables = variables
         self.seed = seed
-        self.log = Log(limits.log_bytes)
+        self.log = Log(limits.log_bytes, owner)
         self.sources: list[bytes] = [b""] * 7
         self.sources[ARG] = arg
         #: who has what is behind TOKENS and GROUP, which are read rarely: both are in the step's argument

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aicirt.worker.owner import Owner
+
 
 class Log:
     """stdout and stderr of one sequence, in the order of writing."""
 
-    __slots__ = ("_dropped", "_limit", "_parts", "_size", "waiting")
+    __slots__ = ("_dropped", "_limit", "_owner", "_parts", "_size", "_why", "waiting")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, owner: Owner | None = None) -> None:
+        """`limit`: bytes between two calls of `take`; all logs of an `owner` together have a limit too."""
         self._limit = limit
+        self._owner = owner
+        #: the limit that the first of what was dropped met
+        self._why = ""
         self._parts: list[bytes] = []
         self._size = 0
         self._dropped = 0
@@ -21,20 +30,40 @@ class Log:
         if not data:
             return
         self.waiting = True
-        room = self._limit - self._size
+        room, owner = self._limit - self._size, self._owner
+        if owner is not None and owner.log_room < room:
+            room = owner.log_room
         if len(data) > room:
-            self._dropped += len(data) - room
+            self._drop(len(data) - room)
             data = data[:room]
         if data:
             self._parts.append(data)
             self._size += len(data)
+            if owner is not None:
+                owner.log_bytes += len(data)
+
+    def _drop(self, count: int) -> None:
+        owner = self._owner
+        if not self._dropped:
+            self._why = f"{self._limit} per step"
+            if owner is not None:
+                owner.counters["log_dropped"] += 1
+                if owner.log_room < self._limit - self._size:
+                    self._why = f"{owner.log_limit} for all that owner {owner.name!r} has waiting here"
+        self._dropped += count
 
     def take(self) -> str:
         """All text since the last call; bytes that are not UTF-8 are replaced."""
         text = b"".join(self._parts).decode("utf-8", "replace")
         if self._dropped:
-            text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._limit} per step]\n"
+            text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
+        self.clear()
+        return text
+
+    def clear(self) -> None:
+        """Nobody will take what is here."""
+        if self._owner is not None:
+            self._owner.log_bytes -= self._size
         self._parts.clear()
         self._size = self._dropped = 0
         self.waiting = False
-        return text

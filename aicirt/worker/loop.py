@@ -48,6 +48,7 @@ from aicirt.worker.client import Client
 from aicirt.worker.context import PROMPT, GuestContext
 from aicirt.worker.control import Controls
 from aicirt.worker.listener import Listener
+from aicirt.worker.owner import Owners
 from aicirt.worker.request import Request
 from aicirt.worker.results import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K
 from aicirt.worker.sequence import Sequence
@@ -89,6 +90,7 @@ class Worker:
         self.steps = 0
         #: counters of clients that are gone, and of what belongs to none
         self.past: Counter[str] = Counter()
+        self.owners = Owners(settings, self.past)
         #: version of Landlock under which this process runs; 0 = none
         self.landlock = 0
         self._bell = bell
@@ -289,7 +291,7 @@ class Worker:
             raise RuntimeFailure(
                 f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
             )
-        request = Request(self.limits, start.seed)
+        request = Request(self.limits, start.seed, self.owners.get(client.owner))
         context = GuestContext(
             vocabulary=template.vocabulary,
             capabilities=self.guest_capabilities(start.capabilities, template.vocabulary),
@@ -297,12 +299,13 @@ class Worker:
             arg=template.arg,
             variables=request.variables,
             seed=start.seed,
+            owner=request.owner,
         )
         context.sources[PROMPT] = start.prompt
-        if template.log:
-            context.log.write(template.log)
         instance = Instance.from_snapshot(template.snapshot)
         seq = Sequence(start.seq, instance, context, request, template.arg_address)
+        if template.log:  # from now on it is given back when the sequence ends
+            context.log.write(template.log)
         client.sequences[start.seq] = seq
         return seq
 
@@ -325,7 +328,9 @@ class Worker:
             parent.request.clones += 1
             client.sequences[clone.child] = child
         except (AiciError, OSError, MemoryError) as error:
-            client.send(Cloned(CLONED, clone.child, _cause(error).to_wire()))
+            problem = _cause(error)
+            client.counters[problem.code] += 1
+            client.send(Cloned(CLONED, clone.child, problem.to_wire()))
         else:
             client.send(Cloned(CLONED, clone.child, None))
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aicirt.errors import AiciError, DeadlockError, LivelockError
 from aicirt.settings import RequestLimits
 from aicirt.worker.variables import Variables
+
+if TYPE_CHECKING:
+    from aicirt.worker.owner import Owner
 
 
 class Request:
@@ -15,16 +20,19 @@ class Request:
         "idle_rounds",
         "limits",
         "live",
+        "owner",
         "seed",
         "suspended_rounds",
         "variables",
         "writes_seen",
     )
 
-    def __init__(self, limits: RequestLimits, seed: int) -> None:
+    def __init__(self, limits: RequestLimits, seed: int, owner: Owner | None = None) -> None:
         self.limits = limits
         self.seed = seed
-        self.variables = Variables(limits)
+        #: for whom it runs
+        self.owner = owner
+        self.variables = Variables(limits, owner)
         #: live sequences; of these, `clones` were made by the engine and are not held against the guest
         self.live = 1
         self.clones = 0
@@ -33,6 +41,13 @@ class Request:
         #: rounds in a row in which some sequences were suspended and no sequence got or lost a token
         self.idle_rounds = 0
         self.writes_seen = 0
+
+    def left(self, by_engine: bool) -> None:
+        """One of its sequences has ended; `by_engine`: it was a clone that the engine had made."""
+        self.live -= 1
+        self.clones -= by_engine
+        if self.live == 0:
+            self.variables.clear()
 
     def round_over(self, suspended: int, going: int, changed: bool) -> AiciError | None:
         """Counts a round in which some sequences were suspended; what they end with if that is too much.

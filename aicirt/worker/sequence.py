@@ -212,8 +212,8 @@ class Sequence:
         if self.mid is not None:
             self.mid.cancel()
             self.mid = None
-        self.request.live -= 1
-        self.request.clones -= self.by_engine
+        self.context.log.clear()
+        self.request.left(self.by_engine)
         self.instance.close()
 
     def _check_fork(self, forks: int, can_fork: int) -> None:

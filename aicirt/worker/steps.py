@@ -387,6 +387,7 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
         arg=b"",
         variables=request.variables,
         seed=request.seed ^ number,
+        owner=request.owner,
     )
     context.sources = list(old.sources)
     child = Sequence(number, instance, context, request, parent.arg_address)

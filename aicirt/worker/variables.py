@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aicirt.errors import VariableLimitError
 from aicirt.settings import RequestLimits
+
+if TYPE_CHECKING:
+    from aicirt.worker.owner import Owner
 
 
 class Variables:
     """Named byte strings with versions. A missing variable has version 0; every write adds 1."""
 
-    __slots__ = ("_bytes", "_limits", "_values", "writes")
+    __slots__ = ("_bytes", "_limits", "_owner", "_values", "writes")
 
-    def __init__(self, limits: RequestLimits) -> None:
+    def __init__(self, limits: RequestLimits, owner: Owner | None = None) -> None:
+        """`owner`: whose variables they are; all of theirs together have a limit too."""
         self._limits = limits
+        self._owner = owner
         self._values: dict[bytes, tuple[int, bytes]] = {}
         self._bytes = 0
         #: number of writes so far: tells whether anything changed in a step
@@ -25,7 +32,7 @@ class Variables:
     def set(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
         """Replaces the value; returns the new version, or 0 if `when_version` is not the present one.
 
-        Raises VariableLimitError.
+        Raises VariableLimitError or OwnerLimitError.
         """
         version, old = self.get(name)
         if when_version is not None and when_version != version:
@@ -43,10 +50,19 @@ class Variables:
                 f"the variables of the request would take {grown} bytes; "
                 f"the limit is {self._limits.max_variable_bytes}"
             )
+        if self._owner is not None:
+            self._owner.keep_variables(grown - self._bytes)
         self._bytes = grown
         self._values[name] = (version + 1, value)
         self.writes += 1
         return version + 1
+
+    def clear(self) -> None:
+        """The request has ended: nobody will read them."""
+        if self._owner is not None:
+            self._owner.keep_variables(-self._bytes)
+        self._values.clear()
+        self._bytes = 0
 
     def append(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
         """Like `set`, with the value added to the end of the present one."""

@@ -76,6 +76,11 @@ AICI_EXPORT(aici_init_prompt) int aici_init_prompt(uint32_t n) {
         for (uint32_t i = 0; i < n; i++) sum += all[i];
         printf("%u tokens, %u bytes, sum %u\n", n, total, sum);
     }
+    if (is("keep")) aici_var_write("v", 1, dense, (uint32_t)number, AICI_SET, AICI_ANY_VERSION);
+    if (is("say")) {
+        memset(tokens, 'x', sizeof tokens);
+        fwrite(tokens, 1, (size_t)number, stdout);
+    }
     if (is("prompt_slow"))
         for (volatile unsigned i = 0; i < (unsigned)number * 1000000u; i++) {
         }

@@ -23,6 +23,8 @@ def join(guest_wasm: Path, tmp_path: Path) -> Iterator[Join]:
     limits = {
         "owner_sequences": 4,
         "owner_snapshot_bytes": 400_000,
+        "owner_variable_bytes": 10_000,
+        "owner_log_bytes": 5000,
         "owner_upload_bytes": guest_wasm.stat().st_size + 1000,
     }
     with ExitStack() as stack:
@@ -68,6 +70,49 @@ def test_snapshots_of_one_owner_do_not_push_out_those_of_another(join: Join, gue
     greedy.prepare(module, "ok 39")
     greedy.prepare(module, "ok 0")
     assert greedy.health()["builder"]["built"] == 42, "its own oldest ones went"
+
+
+def test_variables_of_all_requests_of_an_owner_together(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    first = a.instantiate(module, "keep 6000")
+    copy = a.clone(first)
+    with pytest.raises(OwnerLimitError, match=r"'a' in this worker would take 12002 .*owner_variable_bytes"):
+        again.instantiate(module, "keep 6000")
+    assert again.instantiate(module, "keep 3000"), "there is room for less"
+    assert b.instantiate(module, "keep 6000"), "others are not concerned"
+    a.free([first])
+    with pytest.raises(OwnerLimitError):  # the copy still has them
+        again.instantiate(module, "keep 6000")
+    a.free([copy])
+    last = a.instantiate(module, "keep 6000")
+    growing = b.instantiate(module, "variable_flood")
+    b.begin_step([StepInput(growing)]).wait()
+    ended = b.begin_step([StepInput(growing, [1])]).wait().mid[growing]
+    assert ended.verb == Verb.ERROR and isinstance(ended.error, OwnerLimitError)
+    assert a.begin_step([StepInput(last)]).wait().mid[last].verb == Verb.SAMPLE
+    (worker,) = a.health()["workers"]
+    assert worker["counters"]["owner_limit"] == 3
+
+
+def test_output_that_waits_of_all_requests_of_an_owner_together(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    first, second, other = (runtime.instantiate(module, "say 4000") for runtime in (a, again, b))
+
+    def said(runtime: Runtime, seq: int) -> str:
+        return runtime.begin_step([StepInput(seq)]).wait().logs[seq]
+
+    lost = (
+        "\n[3000 bytes of output dropped: over the limit of 5000 for all that owner 'a' has waiting here]\n"
+    )
+    assert said(again, second) == "x" * 1000 + lost
+    assert said(a, first) == said(b, other) == "x" * 4000
+    for _ in range(3):  # what nobody takes is given back with its sequence
+        a.free([a.instantiate(module, "say 4000")])
+    assert said(again, again.instantiate(module, "say 4000")) == "x" * 4000
+    (worker,) = a.health()["workers"]
+    assert worker["counters"]["log_dropped"] == 1
 
 
 def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""What an owner's requests keep in a worker is counted once, and given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aicirt.errors import OwnerLimitError
+from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.worker.log import Log
+from aicirt.worker.owner import Owner, Owners
+from aicirt.worker.request import Request
+
+SETTINGS = WorkerSettings(owner_variable_bytes=100, owner_log_bytes=50)
+WRITES = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from([b"a", b"b"]), st.binary(max_size=60), st.booleans())
+)
+
+
+@given(WRITES)
+def test_bytes_of_variables_are_those_that_are_there(writes: list[tuple[int, bytes, bytes, bool]]) -> None:
+    owner = Owner("o", SETTINGS, Counter())
+    requests = [Request(RequestLimits(), 0, owner) for _ in range(3)]
+    for number, name, value, append in writes:
+        variables = requests[number].variables
+        before = {key: variables.get(key) for key in (b"a", b"b")}
+        try:
+            (variables.append if append else variables.set)(name, value)
+        except OwnerLimitError:
+            assert {key: variables.get(key) for key in (b"a", b"b")} == before
+        there = [(r.variables.get(n), n) for r in requests for n in (b"a", b"b")]
+        assert owner.variable_bytes == sum(len(v) + len(n) for (version, v), n in there if version) <= 100
+    for request in requests:
+        request.left(by_engine=False)
+    assert owner.variable_bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=30))))
+def test_bytes_of_logs_are_those_that_wait(parts: list[tuple[int, bytes]]) -> None:
+    counters: Counter[str] = Counter()
+    owner = Owner("o", SETTINGS, counters)
+    logs = [Log(40, owner) for _ in range(3)]
+    waiting = [b""] * 3
+    for number, data in parts:
+        room = min(50 - sum(map(len, waiting)), 40 - len(waiting[number]))
+        logs[number].write(data)
+        waiting[number] += data[:room]
+        assert owner.log_bytes == sum(map(len, waiting))
+    dropped = ["dropped" in log.take() for log in logs]
+    assert owner.log_bytes == 0 and counters["log_dropped"] == sum(dropped)
+
+
+def test_what_was_dropped_names_the_limit() -> None:
+    owner = Owner("o", SETTINGS, Counter())
+    one, two = Log(40, owner), Log(40, owner)
+    one.write(b"x" * 41)
+    two.write(b"y" * 11)
+    assert one.take().endswith("\n[1 bytes of output dropped: over the limit of 40 per step]\n")
+    assert two.take().endswith("over the limit of 50 for all that owner 'o' has waiting here]\n")
+
+
+def test_owners_go_with_their_last_request() -> None:
+    owners = Owners(SETTINGS, Counter())
+    owner = owners.get("a")
+    assert owners.get("a") is owner and owners.get("b") is not owner
+    owner.keep_variables(10)
+    with pytest.raises(OwnerLimitError, match=r"would take 101 bytes; the limit is 100 \(owner_variable"):
+        owner.keep_variables(91)
+    del owner
+    assert owners.get("a").variable_bytes == 0
