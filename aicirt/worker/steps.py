@@ -231,7 +231,9 @@ class StepWork:
             seq.mid = Work(fiber, partial(_finished, seq), partial(_sliced, seq))
             self._worker.agenda.add(seq.mid)
         self._waiting[seq.id] = seq
-        seq.waits_in = self
+        earlier, seq.waits_in = seq.waits_in, self
+        if earlier is not None:  # the engine has abandoned it: what it has is not kept for this one
+            earlier.leave(seq)
 
     def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
         """mid_process has returned or failed."""
