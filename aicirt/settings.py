@@ -24,8 +24,9 @@ class RequestLimits:
     #: mid_ms, since the rows of one step share a core
     step_deadline_ms: int = limit(100, "ms on the clock", "sequences that are not ready are late")
     #: wall-clock time that an engine that has its logits waits for the rest of a step's rows once some
-    #: are there, milliseconds: whoever is slower sits this step out, and nobody else waits for it
-    step_grace_ms: int = limit(1, "ms on the clock", "late, if the engine waits and others are ready")
+    #: are there, milliseconds (a tick of at most 1 ms may be added): whoever is slower sits this step out,
+    #: and nobody else waits for it
+    step_grace_ms: float = limit(0.5, "ms on the clock", "late, if the engine waits and others are ready")
     #: rounds that all sequences of a request may stay suspended before it is a deadlock
     max_suspended_steps: int = limit(1000, "steps in a row", "deadlock, if all sequences are suspended")
     #: rounds in a row in which no token comes or goes, though something is done: all sequences of a request
