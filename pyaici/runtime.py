@@ -5,31 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-import numpy as np
-
-from aicirt.errors import (
-    AiciError,
-    ArgumentError,
-    ProtocolError,
-    RuntimeFailure,
-    UnknownSequenceError,
-    VocabularyError,
-    WorkerDiedError,
-    error_from_wire,
-)
-from aicirt.ipc.layout import Layout
+from aicirt.errors import ProtocolError, RuntimeFailure, VocabularyError, error_from_wire
 from aicirt.ipc.messages import (
     CLONE,
     CLONED,
     FREE,
-    LINK_NUMBERS,
     START,
     STARTED,
     STEP,
@@ -40,10 +26,13 @@ from aicirt.ipc.messages import (
 )
 from aicirt.ipc.spin import ANSWER_SECONDS
 from aicirt.modules.info import ModuleInfo
+from pyaici.arguments import argument_bytes, prompt_bytes
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.control import Control
 from pyaici.launch import Daemon
 from pyaici.link import WorkerLink
+from pyaici.links import Links
+from pyaici.sequences import SEQ, Sequences
 from pyaici.step import StepInput
 from pyaici.steps import Step, StepPart
 
@@ -52,8 +41,6 @@ if TYPE_CHECKING:
 
 #: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
 START_TIMEOUT = 60.0
-#: the sequence of a StepInput
-_SEQ = itemgetter(0)
 
 
 class Runtime:
@@ -98,13 +85,9 @@ class Runtime:
             if self._daemon is not None:
                 self._daemon.close()
             raise
-        self._rows = num_rows, num_dense
         self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
-        self._links: dict[tuple[int, int], WorkerLink] = {}
-        self._link_numbers: Iterator[int] = itertools.cycle(range(LINK_NUMBERS))
-        #: live sequences and where they are
-        self._live: dict[int, WorkerLink] = {}
-        self._ids = itertools.count(1)
+        self._live = Sequences()
+        self._links = Links(self._control, self._live, num_rows, num_dense)
         self._steps = itertools.count(1)
         #: those that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
@@ -174,7 +157,7 @@ class Runtime:
         refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
         """
         call = self._template(module, arg, capabilities)
-        tokens = _prompt(prompt, self._require_vocabulary()[1])
+        tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         placed = self._control.call("instantiate", **call)
         try:
@@ -186,24 +169,20 @@ class Runtime:
             gone = [placed["worker"], placed["generation"], placed["template"]]
             placed = self._control.call("instantiate", **call, gone=gone)
             link, seq = self._start(placed, tokens, capabilities, seed, wait)
-        self._live[seq] = link
-        if placed["has_pre"] or placed["has_post"]:
-            link.critical.add(seq)
-        if placed["has_post"]:
-            link.measured.add(seq)
+        self._live.start(seq, link, has_pre=placed["has_pre"], has_post=placed["has_post"])
         return seq
 
     def _template(self, module: str, arg: str | bytes, capabilities: Capabilities) -> dict[str, Any]:
         """What names the snapshot that a sequence starts from."""
         number, _ = self._require_vocabulary()
         wire = capabilities.to_wire()
-        return {"module": module, "arg": _argument(arg), "vocabulary": number, "capabilities": wire}
+        return {"module": module, "arg": argument_bytes(arg), "vocabulary": number, "capabilities": wire}
 
     def _start(
         self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int, wait: bool
     ) -> tuple[WorkerLink, int]:
-        link = self._link(placed)
-        seq = self._fresh_id()
+        link = self._links.attach(placed, *self._require_vocabulary())
+        seq = self._live.fresh_number()
         link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed, wait))
         try:
             _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT, look=ANSWER_SECONDS)
@@ -226,7 +205,7 @@ class Runtime:
 
         Finding them takes longer than masking; for others they are needed only after a row with a `top_k`.
         """
-        return seq in self._get(seq).measured
+        return seq in self._live.link(seq).measured
 
     def clone(self, seq: int) -> int:
         """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.
@@ -234,33 +213,22 @@ class Runtime:
         Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
         has been fetched or it has been abandoned, and as long as the sequence is late.
         """
-        link = self._get(seq)
+        link = self._live.link(seq)
         if any(step.holds(seq) for step in self._posted):
             raise RuntimeFailure(
                 f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
             )
-        child = self._fresh_id()
+        child = self._live.fresh_number()
         link.send(Clone(CLONE, seq, child))
         _, _, error = link.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
         if error is not None:
             raise error_from_wire(error)
-        self._adopt(seq, [child])
+        self._live.inherit(seq, [child])
         return child
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; numbers that are not live (any more) are ignored."""
-        by_link: dict[WorkerLink, list[int]] = {}
-        for seq in seqs:
-            link = self._live.pop(seq, None)
-            if link is not None:
-                link.forget(seq)
-                by_link.setdefault(link, []).append(seq)
-        for link, numbers in by_link.items():
-            if not link.dead:
-                try:
-                    link.send(Free(FREE, numbers))
-                except WorkerDiedError:
-                    continue
+        self._live.free(seqs)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -273,7 +241,7 @@ class Runtime:
         number = next(self._steps)
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
-            critical = bool(link.critical) and not link.critical.isdisjoint(map(_SEQ, items))
+            critical = bool(link.critical) and not link.critical.isdisjoint(map(SEQ, items))
             if critical and link.asleep:
                 link.wake()
             part = StepPart(link, items, critical)
@@ -286,20 +254,15 @@ class Runtime:
             except (TypeError, ValueError, OverflowError) as error:
                 link.put_back(released)
                 raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
-        step = Step(self, number, parts)
+        step = Step(self._live, number, parts)
         self._posted.add(step)
         return step
 
     def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
         """What goes to which worker. Raises UnknownSequenceError."""
-        live = self._live
-        if len(self._links) == 1:
-            if all(map(live.__contains__, map(_SEQ, inputs))):
-                return [(link, inputs) for link in self._links.values() if inputs]
-        by_link: dict[WorkerLink, list[StepInput]] = {}
-        for item in inputs:
-            by_link.setdefault(self._get(item.seq), []).append(item)
-        return by_link.items()
+        if len(self._links) == 1 and self._live.all_live(inputs):
+            return [(link, inputs) for link in self._links.values() if inputs]
+        return self._live.by_link(inputs)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -322,79 +285,10 @@ class Runtime:
     ) -> None:
         self.close()
 
-    def _adopt(self, parent: int, children: Iterable[int]) -> None:
-        """A sequence was forked: the children live where it lives."""
-        link = self._get(parent)
-        for child in children:
-            link.inherit(parent, child)
-            self._live[child] = link
-
-    def _ended(self, seq: int) -> None:
-        """The worker has ended this sequence."""
-        link = self._live.pop(seq, None)
-        if link is not None:
-            link.forget(seq)
-
-    def _get(self, seq: int) -> WorkerLink:
-        try:
-            return self._live[seq]
-        except KeyError:
-            raise _unknown(seq) from None
-
-    def _fresh_id(self) -> int:
-        # children that a worker numbers have the top bit set
-        while (seq := next(self._ids) & 0x7FFFFFFF) in self._live or seq == 0:
-            pass
-        return seq
-
-    def _link(self, placed: dict[str, Any]) -> WorkerLink:
-        key = placed["worker"], placed["generation"]
-        for old, link in list(self._links.items()):
-            if link.gone and link not in self._live.values():
-                del self._links[old]
-                link.close()
-        found = self._links.get(key)
-        if found is not None:
-            return found
-        vocabulary, size = self._require_vocabulary()
-        num_rows, num_dense = self._rows
-        layout = Layout(size, num_rows=num_rows, num_dense=num_dense)
-        link = WorkerLink(self._link_number(), *key, placed["pid"], placed["bell"], layout)
-        try:
-            self._control.call(
-                "attach",
-                worker=key[0],
-                generation=key[1],
-                link=link.number,
-                segment=link.segment.name,
-                bell=link.bell.name,
-                layout=layout.to_wire(),
-                vocabulary=vocabulary,
-            )
-            link.attached()
-        except AiciError:
-            link.close()
-            raise
-        self._links[key] = link
-        return link
-
-    def _link_number(self) -> int:
-        """One that no live link has, as it is a part of the numbers of the children that are forked there."""
-        used = {link.number for link in self._links.values()}
-        for number in itertools.islice(self._link_numbers, LINK_NUMBERS):
-            if number not in used:
-                return number
-        raise RuntimeFailure(
-            f"this client has sequences in {len(used)} workers, which is the most: free those whose worker "
-            "has ended"
-        )
-
     def _close_links(self, why: str) -> None:
         for step in list(self._posted):
             step.end(why)
-        for link in self._links.values():
-            link.close()
-        self._links.clear()
+        self._links.close()
 
     def _require_vocabulary(self) -> tuple[int, int]:
         if self._vocabulary is None:
@@ -404,25 +298,3 @@ class Runtime:
     def _require_daemon(self) -> Daemon:
         assert self._daemon is not None
         return self._daemon
-
-
-def _argument(arg: str | bytes) -> bytes:
-    try:
-        return arg.encode() if isinstance(arg, str) else bytes(arg)
-    except UnicodeEncodeError as error:
-        raise ArgumentError(f"the argument is not text that UTF-8 can hold: {error}") from None
-
-
-def _prompt(prompt: Sequence[int], vocab_size: int) -> bytes:
-    """The tokens as little-endian uint32."""
-    try:
-        tokens = np.asarray(prompt, dtype=np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise VocabularyError(f"the prompt is no list of tokens: {error}") from None
-    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
-        raise VocabularyError(f"the prompt has a token that is not between 0 and {vocab_size - 1}")
-    return tokens.astype("<u4").tobytes()
-
-
-def _unknown(seq: int) -> UnknownSequenceError:
-    return UnknownSequenceError(f"no live sequence has the number {seq}")

@@ -14,7 +14,7 @@ from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
     from pyaici.link import WorkerLink
-    from pyaici.runtime import Runtime
+    from pyaici.sequences import Sequences
 
 #: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
 STEP_TIMEOUT = 10.0
@@ -43,10 +43,10 @@ class StepPart:
 class Step:
     """Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
 
-    __slots__ = ("__weakref__", "_number", "_over", "_parts", "_pre", "_runtime")
+    __slots__ = ("__weakref__", "_live", "_number", "_over", "_parts", "_pre")
 
-    def __init__(self, runtime: Runtime, number: int, parts: list[StepPart]) -> None:
-        self._runtime = runtime
+    def __init__(self, live: Sequences, number: int, parts: list[StepPart]) -> None:
+        self._live = live
         self._number = number
         self._parts = parts
         self._pre: dict[int, PreResult] | None = None
@@ -73,14 +73,14 @@ class Step:
                     part.failure = error
                 else:
                     for seq, verb, payload in message[2]:
-                        if self._runtime.is_live(seq):
+                        if seq in self._live:
                             results[seq] = self._verdict(seq, verb, payload)
                         elif verb == Verb.FORK:  # freed meanwhile: nobody knows its children
                             part.link.send(Free(FREE, payload))
                     continue
             for seq in part.seqs:
                 results[seq] = PreResult(Verb.ERROR, error=part.failure)
-            self._runtime.free(part.seqs)  # a worker that is only slow shall not keep them
+            self._live.free(part.seqs)  # a worker that is only slow shall not keep them
         self._pre = results
         return results
 
@@ -110,10 +110,10 @@ class Step:
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
-                    mid, sample, is_live = result.mid, part.link.sample, self._runtime.is_live
+                    mid, sample, live = result.mid, part.link.sample, self._live
                     for entry in entries:
                         seq = entry[0]
-                        if not is_live(seq):  # freed while the step was under way
+                        if seq not in live:  # freed while the step was under way
                             part.link.decline(entry)
                         else:
                             mid[seq] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
@@ -158,17 +158,17 @@ class Step:
         lost += [child for seq in lost if seq in pre for child in pre[seq].children]
         for seq in lost:
             result.mid[seq] = MidResult(Verb.ERROR, error=part.failure)
-        self._runtime.free(lost)
+        self._live.free(lost)
 
     def _verdict(self, seq: int, verb: int, payload: Any) -> PreResult:
         if verb == Verb.FORK:
-            self._runtime._adopt(seq, payload)
+            self._live.inherit(seq, payload)
             return PreResult(Verb.FORK, children=payload)
         if verb == Verb.ERROR:
-            self._runtime._ended(seq)
+            self._live.ended(seq)
             return PreResult(Verb.ERROR, error=error_from_wire(payload))
         if verb == Verb.STOP:
-            self._runtime._ended(seq)
+            self._live.ended(seq)
         return PreResult(Verb(verb))
 
     def _result(self, entry: list[Any]) -> MidResult:
@@ -179,5 +179,5 @@ class Step:
             return MidResult(Verb.LATE)
         if verb not in (Verb.STOP, Verb.ERROR):
             raise ProtocolError(f"a result has the unknown verb {verb}")
-        self._runtime._ended(entry[0])
+        self._live.ended(entry[0])
         return MidResult(Verb(verb), error=error_from_wire(entry[2]) if entry[2] is not None else None)

@@ -95,7 +95,7 @@ def two_workers(guest_wasm: Path) -> Iterator[Player]:
 def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> None:
     """Also when the numbers of links have come round to one that is still in use."""
     player = two_workers
-    player.runtime._link_numbers = itertools.chain([5], itertools.cycle([5, 6]))
+    player.runtime._links.numbers = itertools.chain([5], itertools.cycle([5, 6]))
     parents = [player.start("fork 3") for _ in range(2)]
     player.step(*parents)
     verdicts = player.runtime.begin_step([StepInput(seq, tokens=[1]) for seq in parents]).wait_pre()
@@ -109,7 +109,7 @@ def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> 
 
 def test_no_link_without_a_number_of_its_own(two_workers: Player) -> None:
     player = two_workers
-    player.runtime._link_numbers = itertools.repeat(5)
+    player.runtime._links.numbers = itertools.repeat(5)
     seq = player.start("ok")
     with pytest.raises(RuntimeFailure, match="sequences in 1 workers"):
         player.start("ok")
@@ -118,6 +118,6 @@ def test_no_link_without_a_number_of_its_own(two_workers: Player) -> None:
 
 def test_a_link_number_out_of_range_is_refused(two_workers: Player) -> None:
     player = two_workers
-    player.runtime._link_numbers = itertools.repeat(128)
+    player.runtime._links.numbers = itertools.repeat(128)
     with pytest.raises(ProtocolError, match="link 128"):
         player.start("ok")
