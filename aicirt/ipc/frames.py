@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
 from array import array
+from collections import deque
 from typing import Any, NamedTuple
 
 from aicirt.errors import ProtocolError
@@ -43,8 +45,11 @@ class FrameSocket:
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._buffer = bytearray()
-        #: descriptors received and not yet claimed, in order of arrival
-        self.fds: list[int] = []
+        #: bytes of the stream before the buffer
+        self._position = 0
+        #: (a byte of their message in the stream, descriptors) of messages that have not been taken
+        self._arrived: deque[tuple[int, list[int]]] = deque()
+        self._fds: list[int] = []
         self.closed = False
 
     def send(self, message: NamedTuple, fds: list[int] | None = None) -> None:
@@ -73,10 +78,26 @@ class FrameSocket:
             message = self._take()
         return message
 
+    def take_fds(self) -> list[int]:
+        """The descriptors that came with the last message; the caller closes them.
+
+        Fewer than were sent if this process may open no more files.
+        """
+        fds, self._fds = self._fds, []
+        return fds
+
     def close(self) -> None:
-        """Closes the socket."""
+        """Closes the socket, and descriptors that nobody has taken."""
         self.closed = True
         self.socket.close()
+        self._drop(self.take_fds())
+        while self._arrived:
+            self._drop(self._arrived.popleft()[1])
+
+    @staticmethod
+    def _drop(fds: list[int]) -> None:
+        for fd in fds:
+            os.close(fd)
 
     def _fill(self, flags: int) -> bool:
         # socket.recv_fds ignores its flags (Python 3.11): it would block
@@ -87,7 +108,9 @@ class FrameSocket:
             data = b""
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                self.fds += array("i", payload[: len(payload) // 4 * 4])
+                # the kernel may put what was sent before in front, but nothing that was sent after
+                last_byte = self._position + len(self._buffer) + len(data) - 1
+                self._arrived.append((last_byte, list(array("i", payload[: len(payload) // 4 * 4]))))
         self._buffer += data
         self.closed = self.closed or not data
         return bool(data)
@@ -102,4 +125,9 @@ class FrameSocket:
             return None
         message = decode(bytes(self._buffer[4 : 4 + length]))
         del self._buffer[: 4 + length]
+        self._position += 4 + length
+        self._drop(self._fds)
+        self._fds = []
+        while self._arrived and self._arrived[0][0] < self._position:
+            self._fds += self._arrived.popleft()[1]
         return message

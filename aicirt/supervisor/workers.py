@@ -17,7 +17,7 @@ from typing import Any
 from aicirt.child import child_environment
 from aicirt.config import WorkerConfig
 from aicirt.descriptor import Descriptor
-from aicirt.errors import ProtocolError, RuntimeFailure, WorkerDiedError, error_from_wire
+from aicirt.errors import ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
@@ -123,6 +123,13 @@ class WorkerProcess:
         finally:
             self._waiting.pop(number, None)
 
+    def tell(self, name: str, args: dict[str, Any]) -> None:
+        """As `call`, but nobody waits for the answer, and a process that has ended need not be told."""
+        if self.alive:
+            with contextlib.suppress(OSError):  # whoever calls it next will notice
+                self._socket.send(Call(next(self._numbers), name, args))
+                self.bell.ring()
+
     async def watch(self) -> None:
         """Pings for ever; kills the process when it is silent for too long."""
         patience = max(self._silence, START_SECONDS)
@@ -162,8 +169,10 @@ class WorkerProcess:
         try:
             while (message := self._socket.poll()) is not None:
                 number, error, value, count = message
-                files = [Descriptor(fd) for fd in self._socket.fds[:count]]
-                self._socket.fds = self._socket.fds[count:]
+                files = [Descriptor(fd) for fd in self._socket.take_fds()]
+                if len(files) < count and error is None:
+                    problem = "an answer came without its descriptors: the daemon may open no more files"
+                    error = SpaceError(f"{problem} (ulimit -n)").to_wire()
                 future = self._waiting.get(number)
                 if future is not None and not future.done():
                     if error is None:

@@ -55,7 +55,7 @@ class Controls:
                 self._worker.running = False
             return False
         number, name, args, count = message
-        fds, self._socket.fds = self._socket.fds[:count], self._socket.fds[count:]
+        fds = self._socket.take_fds()
         try:
             value = self._calls[name](number, args, fds)
         except AiciError as error:

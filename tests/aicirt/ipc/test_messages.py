@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 import time
@@ -50,7 +51,9 @@ def test_frames_carry_descriptors_and_survive_any_cut() -> None:
     while first is None:
         first = right.poll()
     assert first[:2] == [1, "a"]
-    os.write(right.fds.pop(), b"!")
+    (got,) = right.take_fds()
+    os.write(got, b"!")
+    os.close(got)
     assert os.read(read_fd, 1) == b"!"
     assert right.receive() == [2, "b", {}, 0]
     assert right.poll() is None
@@ -60,6 +63,83 @@ def test_frames_carry_descriptors_and_survive_any_cut() -> None:
     right.close()
     os.close(read_fd)
     os.close(write_fd)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 10, 30_000])), min_size=1, max_size=12),
+    st.data(),
+)
+def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], data: st.DataObject) -> None:
+    """However many messages are glued or cut, and also when some descriptors found no room."""
+    ours, theirs = socket.socketpair()
+    left, right = FrameSocket(ours), FrameSocket(theirs)
+    ours.settimeout(5)
+    names = [f"{number}" for number in range(len(messages))]
+    received: dict[str, list[bytes]] = {}
+    pending: list[str] = []
+    files = []
+    crowd: list[int] = []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def drain() -> None:
+        while pending:
+            message = right.receive()
+            assert message is not None and message[1] == pending.pop(0)
+            fds = right.take_fds()
+            received[message[1]] = [os.pread(fd, 20, 0) for fd in fds]
+            for fd in fds:
+                os.close(fd)
+
+    short = data.draw(st.integers(-1, len(messages) - 1))
+    try:
+        for number, (name, (count, size)) in enumerate(zip(names, messages, strict=True)):
+            mine = [os.memfd_create("x") for _ in range(count)]
+            files += mine
+            for fd in mine:
+                os.pwrite(fd, name.encode(), 0)
+            if number == short and count:
+                drain()
+                room = data.draw(st.integers(0, count - 1))
+                highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))
+                while (fd := os.dup(0)) < highest:
+                    crowd.append(fd)
+                crowd.append(fd)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1 + room, limits[1]))
+            if size > 1000 and pending:  # what waits must find room in the socket
+                drain()
+            left.send(Call(number, name, {"x": b"-" * size}), mine or None)
+            pending.append(name)
+            if resource.getrlimit(resource.RLIMIT_NOFILE) != limits:
+                drain()
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                assert received[name] == [name.encode()] * room
+                received[name] = [name.encode()] * count
+            elif data.draw(st.booleans()):
+                drain()
+        drain()
+        assert received == {
+            name: [name.encode()] * count for name, (count, _) in zip(names, messages, strict=True)
+        }
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in (*files, *crowd):
+            os.close(fd)
+        left.close()
+        right.close()
+
+
+def test_what_nobody_took_is_closed() -> None:
+    ours, theirs = socket.socketpair()
+    left, right = FrameSocket(ours), FrameSocket(theirs)
+    before = set(os.listdir("/proc/self/fd"))
+    for number in range(3):
+        left.send(Call(number, "a", {}), [0, 0])
+    assert right.receive() == [0, "a", {}, 0]
+    assert right.receive() == [1, "a", {}, 0]
+    assert not right._buffer or right._arrived
+    left.close()
+    right.close()
+    assert len(os.listdir("/proc/self/fd")) == len(before) - 2
 
 
 def test_a_doorbell_wakes_and_times_out() -> None:
