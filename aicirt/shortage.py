@@ -12,7 +12,10 @@ _CURES = {
         "no process or thread is left: end some, or raise the limit (ulimit -u; TasksMax of a unit, pids.max "
         "of a container)"
     ),
-    errno.ENOMEM: "no memory is left: end something, or raise the limit (memory.max of a container)",
+    errno.ENOMEM: (
+        "no memory, address space or mappings are left: end something, or raise the limit (memory.max of a "
+        "container, ulimit -v, vm.max_map_count)"
+    ),
     errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
     errno.ENFILE: "the machine may open no more files: raise fs.file-max",
 }

@@ -38,6 +38,7 @@ from aicirt.ipc.messages import (
 )
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
 from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
+from aicirt.shortage import describe
 from aicirt.wasm.abi import Export
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.fiber import Fiber
@@ -363,4 +364,4 @@ def _cause(error: Exception) -> AiciError:
         return RuntimeFailure(f"the controller ended before its first step ({error.reason})")
     if isinstance(error, AiciError):
         return error
-    return RuntimeFailure(f"this worker has no room for another sequence: {error}")
+    return RuntimeFailure(f"this worker has no room for another sequence: {describe(error)}")

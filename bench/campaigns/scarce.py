@@ -232,7 +232,7 @@ def _no_address_space(wasm: bytes) -> None:
         (worker,) = runtime.health()["workers"]
         started = []
         with limited(worker["pid"], resource.RLIMIT_AS, 300 << 30):
-            with refused("Cannot allocate memory"):
+            with refused("ulimit -v"):
                 for _ in range(400):
                     started.append(runtime.instantiate(load.module, "1 0", [1]))
         runtime.free(started)
