@@ -69,7 +69,7 @@ class WorkerPool:
         self._on_death.append(callback)
 
     def place(self) -> WorkerProcess:
-        """The worker that has least to do, which has one sequence more to do from now on.
+        """The worker that has least to do, as measured, and one sequence more from now on.
 
         Raises WorkerDiedError if none is running.
         """
@@ -80,8 +80,8 @@ class WorkerPool:
                 f"no worker is running: {self._problem}; the next attempt to start one is in "
                 f"{max(0.0, due - self._loop.time()):.1f} s"
             )
-        worker = min(living, key=lambda w: w.load)
-        worker.load += 1
+        worker = min(living, key=lambda w: w.load.score)
+        worker.load.place()
         return worker
 
     def find(self, index: int, generation: int) -> WorkerProcess:

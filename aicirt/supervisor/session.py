@@ -244,7 +244,12 @@ class Session:
                     raise WorkerDiedError("it answers nonsense")
             except (WorkerDiedError, TimeoutError) as error:
                 stats = {"error": str(error), "clients": {}}
-            who = {"index": worker.index, "generation": worker.generation, "pid": worker.pid}
+            who = {
+                "index": worker.index,
+                "generation": worker.generation,
+                "pid": worker.pid,
+                "load": worker.load.score,
+            }
             return {**who, **usage(worker.pid), **stats}
 
         builder, *workers = await asyncio.gather(*(one(process) for process in (pool.builder, *pool.workers)))

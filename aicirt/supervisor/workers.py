@@ -23,6 +23,7 @@ from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
 from aicirt.shortage import describe
+from aicirt.supervisor.load import Load
 
 _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences
@@ -50,8 +51,7 @@ class WorkerProcess:
         #: for messages
         self.name = "the builder" if index == BUILDER else f"worker {index}"
         self.generation = generation
-        #: live sequences, as counted by the worker's last answer and what was placed since
-        self.load = 0
+        self.load = Load()
         self._on_death = on_death
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
@@ -136,10 +136,13 @@ class WorkerProcess:
         while self.alive:
             try:
                 stats = await self.call("ping", {}, timeout=patience)
-                self.load = stats["sequences"]
+                self.load.report(stats)
                 patience = self._silence
             except TimeoutError:
                 _log.error("%s (pid %d) is silent: killing it", self.name, self.pid)
+                self.kill()
+            except ProtocolError as error:
+                _log.error("%s (pid %d) sent nonsense (%s): killing it", self.name, self.pid, error)
                 self.kill()
             except WorkerDiedError:
                 return

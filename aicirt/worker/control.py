@@ -84,6 +84,9 @@ class Controls:
         return {
             "sequences": worker.num_sequences,
             "clients": {number: len(client.sequences) for number, client in worker.clients.items()},
+            "busy": worker.meter.busy(),
+            "work_s": worker.meter.cpu_seconds,
+            "asked": worker.asked,
             "counters": dict(worker.counters),
             "steps": worker.steps,
             "snapshot_bytes": worker.templates.nbytes,

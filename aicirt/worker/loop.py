@@ -49,6 +49,7 @@ from aicirt.worker.client import Client
 from aicirt.worker.context import PROMPT, GuestContext
 from aicirt.worker.control import Controls
 from aicirt.worker.listener import Listener
+from aicirt.worker.meter import Meter
 from aicirt.worker.owner import Owners
 from aicirt.worker.request import Request
 from aicirt.worker.results import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K
@@ -88,7 +89,10 @@ class Worker:
         self.agenda = Agenda()
         self.templates = Templates(settings)
         self.running = True
+        self.meter = Meter()
         self.steps = 0
+        #: sequences that clients have asked it to start
+        self.asked = 0
         #: counters of clients that are gone, and of what belongs to none
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
@@ -194,7 +198,11 @@ class Worker:
                 message = client.receive()
                 if message is not None:
                     busy = True
-                    self._handle(client, message)
+                    self.meter.begin()
+                    try:
+                        self._handle(client, message)
+                    finally:
+                        self.meter.end()
                 if not client.flush():
                     time.sleep(0)
             except _MALFORMED as error:
@@ -206,10 +214,12 @@ class Worker:
             busy = True
         if self.agenda:
             self._listener.listen()
+            self.meter.begin()
             try:
                 self.agenda.run_slice()
             except Exception:
                 _log.exception("the end of a guest's call failed")
+            self.meter.end()
             busy = True
         now = 0.0
         for client in self.clients.values():
@@ -229,6 +239,7 @@ class Worker:
             self.steps += 1
             StepWork(self, client, message)
         elif op == START:
+            self.asked += 1
             self._start(client, Start(*message))
         elif op == CLONE:
             self._clone(client, Clone(*message))

@@ -15,7 +15,8 @@ from pyaici.cli.command import add_command
 
 _MORE = """
 Shows the processes of a running aicirt, its clients, and what has happened to their sequences: forks, late
-steps, and errors by their code. Rates are of the time since the lines before. Ctrl-C ends it.
+steps, and errors by their code. A worker is busy while it works for sequences; new ones go where there is
+time. Rates are of the time since the lines before. Ctrl-C ends it.
 """
 _EXAMPLES = """\
   aici top --socket /run/aici.sock        a screen once a second
@@ -82,20 +83,22 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
         f"aicirt {health['pid']}: {health['modules']} modules, {len(health['clients'])} clients, "
         f"{health['restarts']} workers replaced",
         "",
-        f"{'process':<12} {'pid':>8} {'cpu %':>6} {'MB':>6} {'sequences':>9} {'steps/s':>8}",
+        f"{'process':<12} {'pid':>8} {'cpu %':>6} {'busy %':>6} {'MB':>6} {'sequences':>9} {'steps/s':>8}",
     ]
     for process in _processes(health):
         old = older.get(process["pid"], {})
         cpu = _rate(process, old, "cpu_s", seconds, 100)
         steps = _rate(process, old, "steps", seconds, 1)
         sequences = process.get("sequences", process.get("error", ""))
+        busy = f"{100 * process['busy']:.0f}" if "busy" in process else "-"
         memory = f"{process['rss_kib'] / 1000:.0f}" if "rss_kib" in process else "-"
         lines.append(
-            f"{process['name']:<12} {process['pid']:>8} {cpu:>6} {memory:>6} {sequences:>9} {steps:>8}"
+            f"{process['name']:<12} {process['pid']:>8} {cpu:>6} {busy:>6} {memory:>6} "
+            f"{sequences:>9} {steps:>8}"
         )
-    lines += ["", f"{'client':<12} {'pid':>8} {'':>13} {'sequences':>9}"]
+    lines += ["", f"{'client':<12} {'pid':>8} {'':>20} {'sequences':>9}"]
     for number, client in enumerate(health["clients"]):
-        lines.append(f"{number:<12} {client['pid']:>8} {'':>13} {client['sequences']:>9}")
+        lines.append(f"{number:<12} {client['pid']:>8} {'':>20} {client['sequences']:>9}")
     counters: Counter[str] = Counter()
     for process in _processes(health):
         counters.update(process.get("counters", {}))

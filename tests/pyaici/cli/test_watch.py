@@ -41,7 +41,7 @@ def test_one_screen(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "--socket", str(daemon.socket_path)]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"aicirt {daemon.pid}: ") and "2 clients, 0 workers replaced" in text
-    assert re.search(r"^worker 0 +\d+ +- +\d+ +2 +-$", text, re.MULTILINE)
+    assert re.search(r"^worker 0 +\d+ +- +\d+ +\d+ +2 +-$", text, re.MULTILINE)
     assert re.search(rf"^0 +{os.getpid()} +2$", text, re.MULTILINE)
     assert "so far: starts 4, time_limit 1, trap 1" in text
 
@@ -57,13 +57,21 @@ def test_everything_for_programs(daemon: Daemon, capsys: pytest.CaptureFixture[s
 
 def test_rates_are_of_the_time_between() -> None:
     builder = {"pid": 2, "cpu_s": 1.0, "rss_kib": 3000, "counters": {"argument": 1}}
-    worker = {"pid": 3, "index": 0, "cpu_s": 2.0, "rss_kib": 90_000, "steps": 100, "sequences": 5}
+    worker = {
+        "pid": 3,
+        "index": 0,
+        "cpu_s": 2.0,
+        "rss_kib": 90_000,
+        "busy": 0.42,
+        "steps": 100,
+        "sequences": 5,
+    }
     dead = {"pid": 4, "index": 1, "error": "gone"}
     old = {"pid": 1, "modules": 1, "clients": [], "restarts": 0, "builder": builder, "time": 10.0}
     new = {**old, "workers": [{**worker, "cpu_s": 3.0, "steps": 200}, dead], "time": 12.0}
     lines = screen(new, {**old, "workers": [worker]})
     assert [line.split() for line in lines if line.startswith("worker 0")] == [
-        ["worker", "0", "3", "50", "90", "5", "50"]
+        ["worker", "0", "3", "50", "42", "90", "5", "50"]
     ]
     assert any("gone" in line for line in lines) and lines[-1] == "so far: argument 1"
 
