@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace aici::regex {
+namespace aici {
 
 /// Mixes words into a hash; `bits` of the result are good in all positions.
 class Hasher {
@@ -63,4 +63,4 @@ class HashIndex {
   std::size_t count_ = 0;
 };
 
-}  // namespace aici::regex
+}  // namespace aici

@@ -1,6 +1,6 @@
 #include "determinize.hpp"
 
-#include "aici/regex/hash_index.hpp"
+#include "aici/hash_index.hpp"
 #include "subset.hpp"
 
 namespace aici::regex {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "aici/regex/codepoint_set.hpp"
-#include "aici/regex/hash_index.hpp"
+#include "aici/hash_index.hpp"
 #include "aici/regex/limits.hpp"
 
 namespace aici::regex {

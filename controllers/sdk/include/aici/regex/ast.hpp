@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "aici/regex/codepoint_set.hpp"
-#include "aici/regex/hash_index.hpp"
+#include "aici/hash_index.hpp"
 
 namespace aici::regex {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "aici/regex/alphabet.hpp"
-#include "aici/regex/hash_index.hpp"
+#include "aici/hash_index.hpp"
 #include "aici/regex/kind_sets.hpp"
 #include "aici/regex/limits.hpp"
 #include "aici/regex/nfa.hpp"

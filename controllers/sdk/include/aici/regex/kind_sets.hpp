@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "aici/regex/hash_index.hpp"
+#include "aici/hash_index.hpp"
 
 namespace aici::regex {
 
