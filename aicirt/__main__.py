@@ -16,7 +16,7 @@ from aicirt.config import WorkerConfig
 from aicirt.cpu_quota import default_worker_count
 from aicirt.limit import describe
 from aicirt.modules.store import ModuleStore
-from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
 from aicirt.supervisor.server import Supervisor
 from aicirt.wasm.limits import Limits
 
@@ -39,6 +39,7 @@ _GROUPS = {
     "of a controller (times are its own CPU time, in each callback)": Limits,
     "of a request: a sequence and its forks": RequestLimits,
     "of a worker process": WorkerSettings,
+    "of the daemon, for all its clients": DaemonSettings,
 }
 
 

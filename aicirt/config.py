@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
 from aicirt.wasm.limits import Limits
 
 
@@ -18,6 +18,7 @@ class WorkerConfig:
     limits: Limits = field(default_factory=Limits)
     request: RequestLimits = field(default_factory=RequestLimits)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
     #: where compiled modules are
     code: str = ""
 
@@ -28,7 +29,8 @@ class WorkerConfig:
         Raises ValueError for an unknown name, and for what is no amount of that limit.
         """
         default = cls()
-        parts: dict[str, Any] = {name: getattr(default, name) for name in ("limits", "request", "worker")}
+        groups = ("limits", "request", "worker", "daemon")
+        parts: dict[str, Any] = {name: getattr(default, name) for name in groups}
         for name, value in overrides.items():
             for group, part in parts.items():
                 kinds = {limit.name: type(getattr(part, limit.name)) for limit in fields(part)}
@@ -52,6 +54,7 @@ class WorkerConfig:
             Limits(**data.pop("limits")),
             RequestLimits(**data.pop("request")),
             WorkerSettings(**data.pop("worker")),
+            DaemonSettings(**data.pop("daemon")),
             **data,
         )
 

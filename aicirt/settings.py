@@ -64,8 +64,6 @@ class WorkerSettings:
     #: those of them, and of the snapshots' bytes, that belong to one owner
     owner_sequences: int = limit(3072, "sequences", "further ones do not start: owner_limit")
     owner_snapshot_bytes: int = limit(192 << 20, "bytes", "the owner's least recently used one goes")
-    #: bytes of modules that one owner may upload while the daemon runs, known ones not counted
-    owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
     #: bytes of all variables of an owner's live requests, and of their output that clients have not got yet
     owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for who writes")
     owner_log_bytes: int = limit(32 << 20, "bytes", "the rest is dropped, and the log says so")
@@ -78,6 +76,27 @@ class WorkerSettings:
     max_outbox: int = limit(1024, "messages", "the client is dropped")
     #: a worker that does not answer a ping for this long is killed and replaced
     silence_seconds: int = limit(10, "s", "the worker is killed and replaced")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """What the daemon may keep and do for all clients, and for one owner of them."""
+
+    #: bytes of modules that one owner may upload while the daemon runs, known ones not counted: they stay
+    owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
+    #: CPU time of compiling modules and vocabularies. As much as one processor has: who needs more has others
+    #: wait. Unlike bytes it comes back
+    owner_compile_s: float = limit(3600.0, "s of CPU time an hour", "owner_limit, until there is some again")
+    #: compilations at a time: each may take 2 GiB and a processor, in the background
+    max_compilations: int = limit(3, "at a time", "further ones wait; owners take turns")
+    owner_compilations: int = limit(2, "at a time", "further ones of the owner wait")
+    #: each has its module in memory
+    owner_queue: int = limit(16, "compilations", "further ones are refused: owner_limit")
+    #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
+    max_vocabularies: int = limit(64, "vocabularies", "one that no client uses goes, or else space")
+    vocabulary_bytes: int = limit(1 << 30, "bytes", "one that no client uses goes, or else space")
+    owner_vocabularies: int = limit(16, "vocabularies", "the same among the owner's, or else owner_limit")
+    owner_vocabulary_bytes: int = limit(512 << 20, "bytes", "the same among the owner's, or else owner_limit")
 
 
 #: parts of `warm_budget_ms` after which a snapshot is taken again: soon, and when most is there

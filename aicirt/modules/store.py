@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
@@ -29,6 +29,15 @@ def default_directory() -> Path:
     if folder := os.environ.get("AICI_STORE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"
+
+
+#: around a compilation for an owner: waits for its turn, and is told the seconds of CPU time that it took
+Turns = Callable[[str], AbstractAsyncContextManager[Callable[[float], None]]]
+
+
+@asynccontextmanager
+async def _at_once(_owner: str) -> AsyncIterator[Callable[[float], None]]:
+    yield lambda _seconds: None
 
 
 class ModuleStore:
@@ -64,6 +73,8 @@ class ModuleStore:
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
         self.tags = Tags(root)
+        #: who may compile when, with `add_async` and `get_async`
+        self.turns: Turns = _at_once
 
     # -- adding ------------------------------------------------------------------------------
 
@@ -82,16 +93,22 @@ class ModuleStore:
             info = compile_in_child(pending, artifact, self._limits, self._cost)
             return self._finish(info, pending, artifact)
 
-    async def add_async(self, wasm: bytes) -> ModuleInfo:
-        """`add` for asyncio; cancelling it ends the compilation."""
+    async def add_async(self, wasm: bytes, owner: str = "") -> ModuleInfo:
+        """`add` for asyncio; cancelling it ends the compilation, which waits for the owner's turn.
+
+        Raises also what `turns` raises.
+        """
         module_id = self._check_size(wasm)
         known = self._known(module_id)
         if known:
             return known
-        with self._keeping() as (pending, artifact):
-            pending.write_bytes(wasm)
-            info = await compile_in_child_async(pending, artifact, self._limits, self._cost)
-            return self._finish(info, pending, artifact)
+        async with self.turns(owner) as spent:
+            if known := self._known(module_id):  # somebody else has added it meanwhile
+                return known
+            with self._keeping() as (pending, artifact):
+                pending.write_bytes(wasm)
+                info = await compile_in_child_async(pending, artifact, self._limits, self._cost, spent)
+                return self._finish(info, pending, artifact)
 
     def knows(self, wasm: bytes) -> bool:
         """Whether this module has been added."""
@@ -151,10 +168,10 @@ class ModuleStore:
         module_id = self.tags.resolve(name)
         return self._known(module_id) or self.add(self.wasm(module_id))
 
-    async def get_async(self, name: str) -> ModuleInfo:
-        """`get` for asyncio."""
+    async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
+        """`get` for asyncio, compiled for `owner` if it must be."""
         module_id = self.tags.resolve(name)
-        return self._known(module_id) or await self.add_async(self.wasm(module_id))
+        return self._known(module_id) or await self.add_async(self.wasm(module_id), owner)
 
     def wasm(self, name: str) -> bytes:
         """The module itself, checked against its id. Raises `UnknownModuleError`, or RuntimeFailure if it

@@ -9,6 +9,8 @@ import os
 import signal
 import socket
 import struct
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure
 from aicirt.ipc import names
 from aicirt.modules.store import ModuleStore
+from aicirt.supervisor.compilations import Compilations
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
 from aicirt.supervisor.uploads import Uploads
-from aicirt.supervisor.vocabularies import Vocabularies
+from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 
 _log = logging.getLogger("aicirt.supervisor")
 
@@ -34,8 +37,12 @@ class Supervisor:
     def __init__(self, socket_path: Path, store: ModuleStore, config: WorkerConfig, num_workers: int) -> None:
         self.store = store
         self.templates = Templates(store, config.worker, lambda: self.pool.builder)
-        self.vocabularies = Vocabularies()
-        self.uploads = Uploads(config.worker.owner_upload_bytes)
+        self.compilations = Compilations(config.daemon, time.monotonic)
+        store.turns = self.compilations.turn
+        self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
+        self.uploads = Uploads(config.daemon.owner_upload_bytes)
+        #: calls that were refused, by the error's code, and what was given up for others
+        self.counters: Counter[str] = Counter()
         #: by number
         self.clients: dict[int, Session] = {}
         #: what told it to stop
@@ -89,6 +96,13 @@ class Supervisor:
             if owner_fd is not None:
                 loop.remove_reader(owner_fd)
                 os.close(owner_fd)
+
+    def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
+        """It was given up for others: nothing here needs it any more."""
+        self.counters["vocabularies_given_up"] += 1
+        self.templates.forget_vocabulary(vocabulary)
+        for process in self.pool.all:
+            process.tell("forget_vocabulary", {"id": vocabulary.id})
 
     def stop(self) -> None:
         """Ends `run`."""

@@ -90,6 +90,7 @@ class Session:
                 raise ProtocolError("the first call must be hello")
             reply = Reply(number, None, await call(args))
         except AiciError as error:
+            self._supervisor.counters[error.code] += 1
             reply = Reply(number, error.to_wire(), None)
         except (KeyError, TypeError, ValueError) as error:
             reply = Reply(
@@ -131,6 +132,7 @@ class Session:
         self._unwatch_peer()
         for task in self._tasks:
             task.cancel()
+        self._supervisor.vocabularies.leave(self.number)
         for index, generation in self._attached:
             with contextlib.suppress(AiciError, TimeoutError):
                 worker = self._supervisor.pool.find(index, generation)
@@ -164,9 +166,9 @@ class Session:
         vocabularies = self._supervisor.vocabularies
         spec = args.get("spec")
         entry = (
-            vocabularies.find(args["fingerprint"])
+            vocabularies.find(args["fingerprint"], self.number)
             if spec is None
-            else await vocabularies.register(args["fingerprint"], spec)
+            else await vocabularies.register(args["fingerprint"], spec, self.owner, self.number)
         )
         return None if entry is None else {"id": entry.id, "vocab_size": entry.vocab_size}
 
@@ -192,7 +194,7 @@ class Session:
     async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
         store, wasm = self._supervisor.store, args["wasm"]
         with self._supervisor.uploads.counted(self.owner, 0 if store.knows(wasm) else len(wasm)):
-            info = await store.add_async(wasm)
+            info = await store.add_async(wasm, self.owner)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
@@ -268,6 +270,9 @@ class Session:
                 for number, session in clients.items()
             ],
             "modules": len(self._supervisor.store.list()),
+            "counters": dict(self._supervisor.counters),
+            "compilations": self._supervisor.compilations.stats(),
+            "vocabularies": self._supervisor.vocabularies.stats(),
         }
 
     async def _shutdown(self, _: dict[str, Any]) -> None:

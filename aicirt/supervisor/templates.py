@@ -92,6 +92,15 @@ class Templates:
         if number is None:
             self._known_vocabularies = {k for k in self._known_vocabularies if k[0] != worker.generation}
 
+    def forget_vocabulary(self, vocabulary: RegisteredVocabulary) -> None:
+        """Drops what nobody can ask for any more."""
+        done = {key: task.result() for key, task in self._built.items() if _succeeded(task)}
+        gone = {key for key, built in done.items() if built.vocabulary is vocabulary}
+        for key in gone:
+            del self._built[key]
+        self._adopted = {key: adopted for key, adopted in self._adopted.items() if key[1] not in gone}
+        self._known_vocabularies = {k for k in self._known_vocabularies if k[1] != vocabulary.id}
+
     async def ensure_vocabulary(self, worker: WorkerProcess, vocabulary: RegisteredVocabulary) -> None:
         """Gives a worker the vocabulary if it has not got it."""
         known = worker.generation, vocabulary.id
@@ -105,7 +114,7 @@ class Templates:
                 "tokenizer_kind": vocabulary.tokenizer_kind,
                 "tokenizer_bytes": vocabulary.tokenizer_bytes,
             },
-            fds=[vocabulary.image_fd, vocabulary.tokenizer_fd],
+            fds=[vocabulary.image.fd, vocabulary.tokenizer.fd],
         )
         self._known_vocabularies.add(known)
 
@@ -118,7 +127,7 @@ class Templates:
         capabilities: list[list[int]],
         owner: str,
     ) -> Built:
-        info = await self._store.get_async(module)
+        info = await self._store.get_async(module, owner)
         builder = self._builder()
         await self.ensure_vocabulary(builder, vocabulary)
         call: dict[str, Any] = {

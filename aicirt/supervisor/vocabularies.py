@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import fcntl
+import itertools
 import os
 import threading
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.descriptor import Descriptor
+from aicirt.errors import OwnerLimitError, SpaceError, VocabularyError
+from aicirt.modules.store import Turns
+from aicirt.settings import DaemonSettings
 from aicirt.vocab.image import build_image
 
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -19,60 +25,118 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_
 
 @dataclass(slots=True)
 class RegisteredVocabulary:
-    """One tokenizer's image and its tokenizer, both as descriptors for the workers."""
+    """One tokenizer's image and its tokenizer, both as files for the workers.
+
+    Who refers to it can use it, also after the registry has given it up.
+    """
 
     id: int
     fingerprint: str
+    #: who has registered it first: it counts against their limits
+    owner: str
     vocab_size: int
-    image_fd: int
+    image: Descriptor
     image_bytes: int
     tokenizer_kind: str
-    tokenizer_fd: int
+    tokenizer: Descriptor
     tokenizer_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Of both files."""
+        return self.image_bytes + self.tokenizer_bytes
 
 
 class Vocabularies:
-    """All of them, by number and by fingerprint; equal ones are kept once."""
+    """All of them, by number and by fingerprint; equal ones are kept once.
 
-    def __init__(self) -> None:
-        self._by_id: dict[int, RegisteredVocabulary] = {}
+    Those that no client uses are given up for others, the least recently used first.
+    """
+
+    def __init__(
+        self, settings: DaemonSettings, turns: Turns, given_up: Callable[[RegisteredVocabulary], None]
+    ) -> None:
+        """Images are built in `turns`; `given_up` is told of each that is there no more."""
+        self._settings = settings
+        self._turns = turns
+        self._given_up = given_up
+        self._numbers = itertools.count(1)
+        #: the least recently used first
+        self._by_id: OrderedDict[int, RegisteredVocabulary] = OrderedDict()
         self._by_fingerprint: dict[str, asyncio.Task[RegisteredVocabulary]] = {}
+        #: client -> number of the one that it uses
+        self._users: dict[int, int] = {}
+        #: by fingerprint: clients that are about to use it
+        self._arriving: Counter[str] = Counter()
 
-    def find(self, fingerprint: str) -> RegisteredVocabulary | None:
-        """The registered one with this fingerprint, if it is ready."""
+    def find(self, fingerprint: str, client: int) -> RegisteredVocabulary | None:
+        """The registered one with this fingerprint, if it is ready; the client uses it from now on."""
         task = self._by_fingerprint.get(fingerprint)
-        return task.result() if task is not None and task.done() and not task.exception() else None
+        if task is None or not task.done() or task.exception():
+            return None
+        self._use(task.result(), client)
+        return task.result()
 
     def get(self, number: int) -> RegisteredVocabulary:
         """Raises VocabularyError if there is none with this number."""
         try:
             return self._by_id[number]
         except KeyError:
-            raise VocabularyError(f"no vocabulary is registered as {number}") from None
+            raise VocabularyError(
+                f"no vocabulary is registered as {number} (any more): register it again"
+            ) from None
 
-    async def register(self, fingerprint: str, spec: dict[str, Any]) -> RegisteredVocabulary:
-        """Builds the image (seconds for large vocabularies, in a thread). Raises VocabularyError."""
+    async def register(
+        self, fingerprint: str, spec: dict[str, Any], owner: str, client: int
+    ) -> RegisteredVocabulary:
+        """Builds the image (seconds for large vocabularies, in a thread); the client uses it from now on.
+
+        Raises VocabularyError, OwnerLimitError, or SpaceError if there are too many and all are in use.
+        """
         task = self._by_fingerprint.get(fingerprint)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._build(fingerprint, spec))
+            task = asyncio.get_running_loop().create_task(self._build(fingerprint, spec, owner))
             self._by_fingerprint[fingerprint] = task
             task.add_done_callback(lambda task: self._drop_failed(fingerprint, task))
-        return await asyncio.shield(task)
+        self._arriving[fingerprint] += 1
+        try:
+            entry = await asyncio.shield(task)
+            self._use(entry, client)
+        finally:
+            self._arriving[fingerprint] -= 1
+            self._arriving += Counter()  # forgets those that nobody waits for
+        return entry
+
+    def leave(self, client: int) -> None:
+        """A client has gone."""
+        self._users.pop(client, None)
 
     def all(self) -> list[RegisteredVocabulary]:
-        """Every ready one."""
+        """Every ready one, the least recently used first."""
         return list(self._by_id.values())
+
+    def stats(self) -> dict[str, int]:
+        """Number and bytes."""
+        return {"kept": len(self._by_id), "bytes": sum(entry.nbytes for entry in self._by_id.values())}
+
+    def _use(self, entry: RegisteredVocabulary, client: int) -> None:
+        self._users[client] = entry.id
+        if entry.id in self._by_id:
+            self._by_id.move_to_end(entry.id)
 
     def _drop_failed(self, fingerprint: str, task: asyncio.Task[RegisteredVocabulary]) -> None:
         """Also if nobody waits for it any more."""
         if task.cancelled() or task.exception() is not None:
             del self._by_fingerprint[fingerprint]
 
-    async def _build(self, fingerprint: str, spec: dict[str, Any]) -> RegisteredVocabulary:
+    async def _build(self, fingerprint: str, spec: dict[str, Any], owner: str) -> RegisteredVocabulary:
         tokenizer = spec["tokenizer_data"]
-        try:
-            image = await _in_thread(
-                lambda: build_image(
+
+        seconds: list[float] = []
+
+        def build() -> bytes:
+            try:
+                return build_image(
                     spec["tokens"],
                     special=spec["special"],
                     eos=spec["eos"],
@@ -81,21 +145,73 @@ class Vocabularies:
                     unk=spec.get("unk"),
                     vocab_size=spec["vocab_size"],
                 )
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise VocabularyError(f"the vocabulary cannot be used: {error!r}") from error
+            finally:
+                seconds.append(time.thread_time())
+
+        async with self._turns(owner) as spent:
+            try:
+                image = await _in_thread(build)
+            except (KeyError, TypeError, ValueError) as error:
+                raise VocabularyError(f"the vocabulary cannot be used: {error!r}") from error
+            finally:
+                spent(sum(seconds))
+        self._make_room(owner, len(image) + len(tokenizer))
         entry = RegisteredVocabulary(
-            id=len(self._by_id) + 1,
+            id=next(self._numbers),
             fingerprint=fingerprint,
+            owner=owner,
             vocab_size=spec["vocab_size"],
-            image_fd=sealed_file(f"aici-vocabulary-{fingerprint[:8]}", image),
+            image=Descriptor(sealed_file(f"aici-vocabulary-{fingerprint[:8]}", image)),
             image_bytes=len(image),
             tokenizer_kind=spec["tokenizer_kind"],
-            tokenizer_fd=sealed_file(f"aici-tokenizer-{fingerprint[:8]}", tokenizer),
+            tokenizer=Descriptor(sealed_file(f"aici-tokenizer-{fingerprint[:8]}", tokenizer)),
             tokenizer_bytes=len(tokenizer),
         )
         self._by_id[entry.id] = entry
         return entry
+
+    def _make_room(self, owner: str, nbytes: int) -> None:
+        """For one more of an owner, of so many bytes."""
+        settings = self._settings
+        if too_much := self._reduce(
+            [entry for entry in self.all() if entry.owner == owner],
+            nbytes,
+            (settings.owner_vocabularies, "owner_vocabularies"),
+            (settings.owner_vocabulary_bytes, "owner_vocabulary_bytes"),
+        ):
+            raise OwnerLimitError(
+                f"owner {owner!r} {too_much}: use the same in several clients, or close some clients",
+                limit=settings.owner_vocabularies,
+            )
+        if too_much := self._reduce(
+            self.all(),
+            nbytes,
+            (settings.max_vocabularies, "max_vocabularies"),
+            (settings.vocabulary_bytes, "vocabulary_bytes"),
+        ):
+            raise SpaceError(f"this aicirt {too_much}", limit=settings.max_vocabularies)
+
+    def _reduce(
+        self, entries: list[RegisteredVocabulary], nbytes: int, number: tuple[int, str], size: tuple[int, str]
+    ) -> str:
+        """Gives up those that nobody uses, the first of `entries` first, until one more of so many bytes
+        fits. Tells what is too much if all that is left is in use; then nothing goes.
+        """
+        used = set(self._users.values())
+        spare = [e for e in entries if e.id not in used and not self._arriving[e.fingerprint]]
+        count, total = len(entries) + 1, sum(entry.nbytes for entry in entries) + nbytes
+        going: list[RegisteredVocabulary] = []
+        while count > number[0] or total > size[0]:
+            if not spare:
+                what = f"{count} vocabularies" if count > number[0] else f"vocabularies of {total} bytes"
+                limit, name = number if count > number[0] else size
+                return f"would have {what} in use; the limit is {limit} ({name})"
+            going.append(spare.pop(0))
+            count, total = count - 1, total - going[-1].nbytes
+        for entry in going:
+            del self._by_id[entry.id], self._by_fingerprint[entry.fingerprint]
+            self._given_up(entry)
+        return ""
 
 
 def sealed_file(name: str, data: bytes) -> int:

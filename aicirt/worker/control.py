@@ -40,6 +40,7 @@ class Controls:
         self._calls: dict[str, Callable[[int, dict[str, Any], list[int]], Any]] = {
             "ping": self._ping,
             "vocabulary": self._vocabulary,
+            "forget_vocabulary": self._forget_vocabulary,
             "build": self._build,
             "adopt": self._adopt,
             "attach": self._attach,
@@ -100,6 +101,10 @@ class Controls:
         self._worker.vocabularies[args["id"]] = LoadedVocabulary(
             image_fd, args["image_bytes"], tokenizer_fd, args["tokenizer_bytes"], args["tokenizer_kind"]
         )
+
+    def _forget_vocabulary(self, _: int, args: dict[str, Any], __: list[int]) -> None:
+        """What still uses it keeps it."""
+        self._worker.vocabularies.pop(args["id"], None)
 
     def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Runs `aici_init`; the answer is what `_adopt` of any worker takes."""

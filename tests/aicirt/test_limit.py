@@ -12,11 +12,11 @@ from aicirt.__main__ import limits_help, main
 from aicirt.config import WorkerConfig
 from aicirt.errors import AiciError
 from aicirt.limit import describe, limit
-from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
 from aicirt.wasm import Limits
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "controllers.md"
-GROUPS = (Limits, RequestLimits, WorkerSettings)
+GROUPS = (Limits, RequestLimits, WorkerSettings, DaemonSettings)
 DEFAULTS = {item.name: item.default for group in GROUPS for item in dataclasses.fields(group)}
 
 
@@ -65,7 +65,7 @@ def test_amounts_are_readable() -> None:
 def test_every_limit_can_be_set(name: str) -> None:
     config = WorkerConfig.with_overrides({name: 7})
     parts = dataclasses.asdict(config)
-    now = {**parts["limits"], **parts["request"], **parts["worker"]}
+    now = {**parts["limits"], **parts["request"], **parts["worker"], **parts["daemon"]}
     assert now == {**DEFAULTS, name: 7} and type(now[name]) is type(DEFAULTS[name])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from wasmtime import wat2wasm
 from aicirt.config import WorkerConfig
 from aicirt.errors import TimeLimitError, VocabularyError
 from aicirt.modules import ModuleStore
+from aicirt.settings import DaemonSettings
+from aicirt.supervisor.compilations import Compilations
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
@@ -55,6 +58,11 @@ class Setup:
         return len(self.templates._built), len(self.templates._adopted)
 
 
+def vocabularies() -> Vocabularies:
+    settings = DaemonSettings()
+    return Vocabularies(settings, Compilations(settings, time.monotonic).turn, lambda _: None)
+
+
 def run(folder: Path, test: Callable[[Setup], Awaitable[None]]) -> None:
     async def main() -> None:
         store = ModuleStore(folder / "store")
@@ -65,7 +73,7 @@ def run(folder: Path, test: Callable[[Setup], Awaitable[None]]) -> None:
         pool = WorkerPool(1, config)
         try:
             await pool.ready()
-            vocabulary = await Vocabularies().register("v", VOCABULARY)
+            vocabulary = await vocabularies().register("v", VOCABULARY, "o", 1)
             await test(
                 Setup(pool, Templates(store, config.worker, lambda: pool.builder), vocabulary, info.id)
             )
@@ -119,15 +127,15 @@ def test_what_was_given_up_before_a_worker_had_it_is_not_kept(tmp_path: Path) ->
 
 def test_a_vocabulary_that_fails_is_not_kept_though_nobody_waits_for_it() -> None:
     async def main() -> None:
-        vocabularies = Vocabularies()
-        waiting = asyncio.create_task(vocabularies.register("bad", {**VOCABULARY, "eos": [9999]}))
+        known = vocabularies()
+        waiting = asyncio.create_task(known.register("bad", {**VOCABULARY, "eos": [9999]}, "o", 1))
         await asyncio.sleep(0)
         waiting.cancel()
         async with asyncio.timeout(30):
-            while vocabularies._by_fingerprint:
+            while known._by_fingerprint:
                 await asyncio.sleep(0.01)
         with pytest.raises(VocabularyError):
-            await vocabularies.register("bad", {**VOCABULARY, "eos": [9999]})
-        assert not vocabularies._by_fingerprint and not vocabularies.all()
+            await known.register("bad", {**VOCABULARY, "eos": [9999]}, "o", 1)
+        assert not known._by_fingerprint and not known.all()
 
     asyncio.run(main())

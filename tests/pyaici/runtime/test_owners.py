@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ModuleError, OwnerLimitError, ProtocolError
+from aicirt.errors import ModuleError, OwnerLimitError, ProtocolError, SpaceError
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
+from pyaici.tokens import Vocabulary
 
 from .conftest import VOCABULARY
 
@@ -110,7 +111,7 @@ def test_output_that_waits_of_all_requests_of_an_owner_together(join: Join, gues
     assert said(a, first) == said(b, other) == "x" * 4000
     for _ in range(3):  # what nobody takes is given back with its sequence
         a.free([a.instantiate(module, "say 4000")])
-    assert said(again, again.instantiate(module, "say 4000")) == "x" * 4000
+    assert said(a, a.instantiate(module, "say 4000")) == "x" * 4000
     (worker,) = a.health()["workers"]
     assert worker["counters"]["log_dropped"] == 1
 
@@ -129,6 +130,51 @@ def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> Non
     with pytest.raises(ModuleError):
         b.upload(b"\0asm nonsense")
     b.upload(other)
+
+
+def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> None:
+    limits = {"owner_compile_s": 0.001, "max_vocabularies": 1}
+    with (
+        Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
+        Runtime(daemon.socket_path, owner="a") as a,
+        Runtime(daemon.socket_path, owner="b") as b,
+    ):
+        wasm = guest_wasm.read_bytes()
+        with pytest.raises(ModuleError):
+            a.upload(b"\0asm nonsense")  # what is refused takes time as well
+        with pytest.raises(OwnerLimitError, match=r"owner_compile_s\): there is time again in 60 minutes"):
+            a.upload(wasm)
+        module = b.upload(wasm)
+        assert a.upload(wasm) == module, "what is known costs nothing"
+        with pytest.raises(OwnerLimitError, match="compiling for owner 'b'"):
+            b.register(VOCABULARY)
+        health = a.health()
+        assert health["counters"] == {"module": 1, "owner_limit": 2}
+        assert health["compilations"] == {"running": 0, "waiting": 0}
+
+
+def test_a_vocabulary_that_is_not_used_goes_for_another(guest_wasm: Path, tmp_path: Path) -> None:
+    with (
+        Daemon(workers=1, limits={"max_vocabularies": 1}, store=tmp_path / "store") as daemon,
+        Runtime(daemon.socket_path) as first,
+    ):
+        first.register(VOCABULARY)
+        module = first.upload(guest_wasm).id
+        seq = first.instantiate(module, "ok")
+        other = Vocabulary(tokens=[b"a", b"b", b""], special_names={2: "</s>"}, eos=(2,))
+        with Runtime(daemon.socket_path) as second:
+            with pytest.raises(SpaceError, match="max_vocabularies"):
+                second.register(other)
+            assert first.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+            first.free([seq])
+            first.close()
+            second.register(other)
+            assert second.begin_step([StepInput(second.instantiate(module, "ok"))]).wait().mid
+            health = second.health()
+            assert health["vocabularies"]["kept"] == 1 and health["counters"]["vocabularies_given_up"] == 1
+        with Runtime(daemon.socket_path) as third:
+            third.register(VOCABULARY)
+            assert third.instantiate(module, "ok")
 
 
 def test_tags_belong_to_who_set_them(join: Join, guest_wasm: Path) -> None:

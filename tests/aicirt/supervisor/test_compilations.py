@@ -1,0 +1,165 @@
+"""Owners take turns at compiling, and each has so much time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aicirt.errors import OwnerLimitError
+from aicirt.settings import DaemonSettings
+from aicirt.supervisor.compilations import Compilations
+
+SETTINGS = DaemonSettings(owner_compile_s=100, max_compilations=3, owner_compilations=2, owner_queue=4)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Work:
+    """Compilations that last until they are told to end."""
+
+    def __init__(self, compilations: Compilations) -> None:
+        self.compilations = compilations
+        self.begun: list[str] = []
+        self.running: Counter[str] = Counter()
+        self.ends: dict[str, list[asyncio.Event]] = {}
+
+    async def run(self, owner: str, seconds: float = 0.0) -> None:
+        end = asyncio.Event()
+        async with self.compilations.turn(owner) as spent:
+            self.begun.append(owner)
+            self.running[owner] += 1
+            assert self.running.total() <= 3 and self.running[owner] <= 2
+            self.ends.setdefault(owner, []).append(end)
+            try:
+                await end.wait()
+            finally:
+                self.running[owner] -= 1
+                spent(seconds)
+
+    def start(self, *owners: str) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self.run(owner)) for owner in owners]
+
+    async def end(self, owner: str) -> None:
+        self.ends[owner].pop(0).set()
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_who_uploads_much_waits_for_himself() -> None:
+    async def main() -> None:
+        work = Work(Compilations(SETTINGS, Clock()))
+        tasks = work.start(*"aaaaaa")
+        await settle()
+        assert work.begun == ["a", "a"], "two of one owner at a time"
+        tasks += work.start(*"bbc")
+        await settle()
+        assert work.begun == ["a", "a", "b"], "others do not wait for them"
+        await work.end("a")
+        assert work.begun[3:] == ["c"], "who has nothing at work comes first"
+        await work.end("a")
+        await work.end("b")
+        assert sorted(work.begun[4:]) == ["a", "b"]
+        assert work.compilations.stats() == {"running": 3, "waiting": 3}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert work.compilations.stats() == {"running": 0, "waiting": 0}
+
+    asyncio.run(main())
+
+
+def test_only_so_many_wait() -> None:
+    async def main() -> None:
+        work = Work(Compilations(SETTINGS, Clock()))
+        tasks = work.start(*"aaaaaa")
+        await settle()
+        with pytest.raises(OwnerLimitError, match=r"4 compilations wait for owner 'a' already.*owner_queue"):
+            await work.run("a")
+        tasks += work.start("b")
+        await settle()
+        assert work.begun[-1] == "b"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_time_is_used_up_and_comes_back() -> None:
+    clock = Clock()
+    compilations = Compilations(SETTINGS, clock)
+
+    async def use(owner: str, seconds: float) -> None:
+        async with compilations.turn(owner) as spent:
+            spent(seconds)
+
+    asyncio.run(use("a", 60))
+    clock.now = 1800
+    asyncio.run(use("a", 50))
+    with pytest.raises(OwnerLimitError, match=r"taken 110\.0 s .* limit is 100 .* again in 30 minutes"):
+        asyncio.run(use("a", 0))
+    asyncio.run(use("b", 1))
+    clock.now = 3601
+    asyncio.run(use("a", 1000))
+    clock.now = 5401
+    with pytest.raises(OwnerLimitError):
+        asyncio.run(use("a", 1))
+    clock.now = 7202
+    asyncio.run(use("a", 1))
+    clock.now = 7200 * 2
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(failing(compilations))
+    asyncio.run(use("a", 1))
+    assert compilations.stats() == {"running": 0, "waiting": 0}
+
+
+async def failing(compilations: Compilations) -> None:
+    async with compilations.turn("a"):
+        raise ZeroDivisionError
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["start", "cancel", "end"]), st.sampled_from("abc"), st.integers(0, 9))
+    )
+)
+def test_whatever_is_begun_ended_and_cancelled(events: list[tuple[str, str, int]]) -> None:
+    """Nobody waits while there is room for them, and in the end nothing is left."""
+
+    async def main() -> None:
+        work, tasks = Work(Compilations(SETTINGS, Clock())), []
+        for kind, owner, number in events:
+            if kind == "start":
+                tasks += work.start(owner)
+            elif kind == "cancel" and tasks:
+                tasks[number % len(tasks)].cancel()
+            elif work.ends.get(owner):
+                work.ends[owner].pop(0).set()
+            if number % 2:
+                await settle()
+        await settle()
+        waiting = {o for o in "abc" if work.compilations._waiting.get(o)}
+        running = work.running
+        assert work.compilations.stats()["running"] == running.total()
+        assert running.total() == 3 or all(running[owner] == 2 for owner in waiting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert work.compilations.stats() == {"running": 0, "waiting": 0}
+
+    asyncio.run(main())

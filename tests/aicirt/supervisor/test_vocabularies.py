@@ -1,0 +1,128 @@
+"""Registered vocabularies: a bounded number, and those in use stay."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from aicirt.errors import OwnerLimitError, SpaceError, VocabularyError
+from aicirt.settings import DaemonSettings
+from aicirt.supervisor.compilations import Compilations
+from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
+
+
+def spec(extra: int = 0) -> dict[str, Any]:
+    tokens = [bytes([i]) for i in range(256)]
+    return {
+        "tokens": tokens,
+        "special": {},
+        "eos": [0],
+        "vocab_size": 256,
+        "tokenizer_kind": "longest",
+        "tokenizer_data": b"x" * extra,
+    }
+
+
+class Registry:
+    def __init__(self, **limits: int) -> None:
+        settings = DaemonSettings(**limits)
+        self.gone: list[RegisteredVocabulary] = []
+        self.compilations = Compilations(settings, time.monotonic)
+        self.vocabularies = Vocabularies(settings, self.compilations.turn, self.gone.append)
+
+    async def register(self, name: str, owner: str, client: int, extra: int = 0) -> RegisteredVocabulary:
+        return await self.vocabularies.register(name, spec(extra), owner, client)
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.fingerprint for entry in self.vocabularies.all()]
+
+
+def test_the_least_recently_used_without_users_goes() -> None:
+    async def main() -> None:
+        registry = Registry(max_vocabularies=3)
+        first = await registry.register("a", "o", 1)
+        await registry.register("b", "o", 2)
+        await registry.register("c", "o", 3)
+        registry.vocabularies.leave(2)
+        registry.vocabularies.leave(1)
+        assert registry.vocabularies.find("a", 1) is first, "used again"
+        last = await registry.register("d", "p", 4)
+        assert registry.names == ["c", "a", "d"]
+        assert [entry.fingerprint for entry in registry.gone] == ["b"]
+        with pytest.raises(VocabularyError, match=r"registered as 2 \(any more\): register it again"):
+            registry.vocabularies.get(2)
+        assert registry.vocabularies.find("b", 5) is None
+        assert last.id == 4, "numbers are not used again"
+        with pytest.raises(SpaceError, match=r"would have 4 vocabularies in use; .* 3 \(max_vocabularies\)"):
+            await registry.register("e", "q", 5)
+        assert registry.names == ["c", "a", "d"]
+        registry.vocabularies.leave(3)
+        assert (await registry.register("e", "q", 5)).fingerprint == "e"
+
+    asyncio.run(main())
+
+
+def test_an_owner_has_so_many() -> None:
+    async def main() -> None:
+        registry = Registry(owner_vocabularies=2)
+        await registry.register("a", "o", 1)
+        await registry.register("b", "o", 2)
+        with pytest.raises(OwnerLimitError, match=r"owner 'o' would have 3 .* 2 \(owner_vocabularies\)"):
+            await registry.register("c", "o", 3)
+        assert await registry.register("a", "o", 3), "an equal one is the same"
+        await registry.register("c", "p", 4)
+        registry.vocabularies.leave(2)
+        await registry.register("d", "o", 2)
+        assert registry.names == ["a", "c", "d"]
+
+    asyncio.run(main())
+
+
+def test_bytes_are_limited() -> None:
+    async def main() -> None:
+        size = (await Registry().register("x", "o", 1)).nbytes
+        registry = Registry(owner_vocabulary_bytes=3 * size, vocabulary_bytes=4 * size)
+        with pytest.raises(OwnerLimitError, match=r"vocabularies of .* bytes in use.*owner_vocabulary_bytes"):
+            await registry.register("large", "o", 1, 3 * size)
+        await registry.register("a", "o", 1)
+        await registry.register("b", "o", 2, size)
+        with pytest.raises(SpaceError, match=r"this aicirt .*\(vocabulary_bytes\)"):
+            await registry.register("c", "p", 3, size)
+        registry.vocabularies.leave(2)
+        await registry.register("c", "p", 3, size)
+        assert registry.names == ["a", "c"]
+        assert registry.vocabularies.stats() == {"kept": 2, "bytes": 3 * size}
+
+    asyncio.run(main())
+
+
+def test_one_that_clients_wait_for_is_not_given_up() -> None:
+    async def main() -> None:
+        registry = Registry(max_vocabularies=2)
+        names = [f"v{number}" for number in range(4)]
+        found = await asyncio.gather(
+            *(registry.register(name, "o", number) for number, name in enumerate(names)),
+            return_exceptions=True,
+        )
+        kept = [entry for entry in found if isinstance(entry, RegisteredVocabulary)]
+        assert len(kept) == 2 and all(registry.vocabularies.get(entry.id) is entry for entry in kept)
+        assert all(isinstance(entry, (RegisteredVocabulary, SpaceError)) for entry in found)
+
+    asyncio.run(main())
+
+
+def test_building_counts_as_compiling() -> None:
+    async def main() -> None:
+        registry = Registry(owner_compile_s=0.0001)
+        with pytest.raises(VocabularyError):
+            await registry.vocabularies.register("bad", {**spec(), "eos": [9999]}, "o", 1)
+        await registry.register("a", "o", 1)
+        with pytest.raises(OwnerLimitError, match=r"\(owner_compile_s\)"):
+            await registry.register("b", "o", 1)
+        await registry.register("b", "p", 2)
+
+    asyncio.run(main())
