@@ -25,6 +25,7 @@ from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
 from aicirt.supervisor.uploads import Uploads
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
+from aicirt.supervisor.warming import Warming
 
 _log = logging.getLogger("aicirt.supervisor")
 
@@ -37,6 +38,7 @@ class Supervisor:
     def __init__(self, socket_path: Path, store: ModuleStore, config: WorkerConfig, num_workers: int) -> None:
         self.store = store
         self.templates = Templates(store, config.worker, lambda: self.pool.builder)
+        self.warming = Warming(self.templates, config.worker, lambda: self.pool.builder)
         self.compilations = Compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
@@ -90,6 +92,7 @@ class Supervisor:
         finally:
             for task in (ready, stopping):
                 task.cancel()
+            self.warming.stop()
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
             await self.pool.stop()

@@ -273,6 +273,8 @@ class Session:
             "counters": dict(self._supervisor.counters),
             "compilations": self._supervisor.compilations.stats(),
             "vocabularies": self._supervisor.vocabularies.stats(),
+            "templates": self._supervisor.templates.stats(),
+            "warm_failures": dict(self._supervisor.warming.failures),
         }
 
     async def _shutdown(self, _: dict[str, Any]) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from aicirt.descriptor import Descriptor
-from aicirt.errors import WorkerDiedError
+from aicirt.errors import AiciError, WorkerDiedError
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
 from aicirt.supervisor.workers import WorkerProcess
 
-_Key = TypeVar("_Key")
+_log = logging.getLogger("aicirt.supervisor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,23 @@ class Built:
     files: list[Descriptor]
     nbytes: int
     owner: str
+    #: how often its tables have been filled further
+    warmth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Adopted:
+    """A template that a worker has, or is about to have, under this number."""
+
+    worker: WorkerProcess
+    number: asyncio.Task[int]
 
 
 class Templates:
     """Knows what is built, by (module, argument, vocabulary, capabilities, owner), and which worker has it.
 
-    The least recently used are given up beyond a number or their bytes; what fails is not kept.
+    The least recently used are given up beyond a number or their bytes; what fails is not kept. One may be
+    replaced by a better one of the same: sequences that start from then on start from that.
     """
 
     def __init__(
@@ -47,9 +59,12 @@ class Templates:
         self._store = store
         self._settings = settings
         self._builder = builder
-        self._built: OrderedDict[bytes, asyncio.Task[Built]] = OrderedDict()
-        #: (generation of the worker, digest) -> number there
-        self._adopted: dict[tuple[int, bytes], asyncio.Task[int]] = {}
+        self._built: OrderedDict[bytes, asyncio.Future[Built]] = OrderedDict()
+        #: by generation of the worker and digest
+        self._adopted: dict[tuple[int, bytes], _Adopted] = {}
+        self._renewals: set[asyncio.Task[None]] = set()
+        #: called with each new one
+        self.on_built: Callable[[Built], None] | None = None
         self._known_vocabularies: set[tuple[int, int]] = set()
 
     async def build(
@@ -70,22 +85,65 @@ class Templates:
         if task is None:
             coroutine = self._build(digest, module, arg, vocabulary, capabilities, owner)
             task = self._built[digest] = asyncio.get_running_loop().create_task(coroutine)
-            task.add_done_callback(lambda task: self._settle(digest, task))
+            task.add_done_callback(lambda task: self._settle_built(digest, task))
         self._built.move_to_end(digest)
         return await asyncio.shield(task)
 
     async def adopt(self, worker: WorkerProcess, built: Built) -> int:
         """The template's number in that worker. Raises WorkerDiedError."""
         key = worker.generation, built.digest
-        task = self._adopted.get(key)
-        if task is None:
-            task = self._adopted[key] = asyncio.get_running_loop().create_task(self._adopt(worker, built))
-            task.add_done_callback(lambda task: self._settle_adopted(key, task))
-        return await asyncio.shield(task)
+        adopted = self._adopted.get(key)
+        if adopted is None:
+            newest = self.current(built.digest) or built
+            task = asyncio.get_running_loop().create_task(self._adopt(worker, newest))
+            adopted = self._adopted[key] = _Adopted(worker, task)
+            task.add_done_callback(lambda _: self._settle_adopted(key, adopted))
+        return await asyncio.shield(adopted.number)
+
+    def current(self, digest: bytes) -> Built | None:
+        """What is built and has not been given up."""
+        task = self._built.get(digest)
+        return task.result() if task is not None and _succeeded(task) else None
+
+    def replace(self, old: Built, new: Built) -> bool:
+        """Puts `new` in the place of `old`, here and in every worker that has it.
+
+        False if `old` has been given up, or others would have to be for the bytes that `new` has more.
+        """
+        if self.current(old.digest) is not old:
+            return False
+        kept = [task.result() for task in self._built.values() if _succeeded(task)]
+        growth, settings = new.nbytes - old.nbytes, self._settings
+        own = sum(built.nbytes for built in kept if built.owner == old.owner)
+        total = sum(built.nbytes for built in kept)
+        if growth > 0 and (
+            own + growth > settings.owner_snapshot_bytes or total + growth > settings.snapshot_bytes
+        ):
+            return False
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Built] = loop.create_future()
+        done.set_result(new)
+        self._built[old.digest] = done  # it keeps its place among the others
+        for (_, digest), adopted in self._adopted.items():
+            if digest == old.digest:
+                renewal = loop.create_task(self._renew(adopted, new))
+                self._renewals.add(renewal)
+                renewal.add_done_callback(self._renewals.discard)
+        return True
+
+    def stats(self) -> dict[str, int]:
+        """How many there are, those of which tables have been filled, and bytes of all."""
+        kept = [task.result() for task in self._built.values() if _succeeded(task)]
+        return {
+            "kept": len(kept),
+            "warm": sum(built.warmth > 0 for built in kept),
+            "bytes": sum(built.nbytes for built in kept),
+        }
 
     def forget(self, worker: WorkerProcess, number: int | None = None) -> None:
         """Drops what a dead worker had, or one template that it has given up."""
-        for key, task in list(self._adopted.items()):
+        for key, adopted in list(self._adopted.items()):
+            task = adopted.number
             gone = number is None or (_succeeded(task) and task.result() == number)
             if key[0] == worker.generation and gone:
                 del self._adopted[key]
@@ -135,15 +193,12 @@ class Templates:
             "path": str(self._store.artifact_path(module)),
             "arg_bytes": len(arg),
             "vocabulary": vocabulary.id,
+            "capabilities": capabilities,
         }
         # a memory file: the socket holds less than an argument may have
         argument = Descriptor(sealed_file("aici-argument", arg))
-        answer, files = await builder.exchange(
-            "build", {**call, "capabilities": capabilities}, fds=[argument.fd]
-        )
-        if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
-            raise WorkerDiedError("the builder answered nonsense")
-        nbytes = max(0, answer["nbytes"]) + len(arg)
+        answer, files = await builder.exchange("build", call, fds=[argument.fd])
+        nbytes = snapshot_bytes(answer) + len(arg)
         call["built"] = answer
         return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner)
 
@@ -154,9 +209,26 @@ class Templates:
             raise WorkerDiedError(f"worker {worker.index} answered nonsense for a template")
         return number
 
+    async def _renew(self, adopted: _Adopted, new: Built) -> None:
+        """A worker that cannot take it goes on with what it has, until it has given that up."""
+        try:
+            number = await asyncio.shield(adopted.number)
+            call = {**new.call, "replaces": number}
+            await adopted.worker.call("adopt", call, fds=[file.fd for file in new.files])
+        except WorkerDiedError:
+            pass
+        except AiciError as error:
+            _log.error("%s does not take a template with more in its tables: %s", adopted.worker.name, error)
+
+    def _settle_built(self, digest: bytes, task: asyncio.Task[Built]) -> None:
+        self._settle(digest, task)
+        if self.on_built is not None and (built := self.current(digest)) is not None:
+            self.on_built(built)
+
     def _settle(self, digest: bytes, task: asyncio.Task[Built]) -> None:
         """Keeps what was built, within the limits."""
-        _drop_failed(self._built, digest, task)
+        if not _succeeded(task) and self._built.get(digest) is task:
+            del self._built[digest]  # an argument that was refused is tried again when it comes again
         done = {key: task.result() for key, task in self._built.items() if _succeeded(task)}
         if digest not in done:
             return
@@ -177,21 +249,23 @@ class Templates:
             for adopted in [k for k in self._adopted if k[1] == key]:
                 del self._adopted[adopted]
 
-    def _settle_adopted(self, key: tuple[int, bytes], task: asyncio.Task[int]) -> None:
+    def _settle_adopted(self, key: tuple[int, bytes], adopted: _Adopted) -> None:
         """Keeps it as long as what was built is kept."""
-        _drop_failed(self._adopted, key, task)
-        if key[1] not in self._built:
+        failed = not _succeeded(adopted.number) and self._adopted.get(key) is adopted
+        if failed or key[1] not in self._built:
             self._adopted.pop(key, None)
 
 
-def _succeeded(task: asyncio.Task[Any]) -> bool:
+def snapshot_bytes(answer: Any) -> int:
+    """Bytes of the snapshot that the builder describes. Raises WorkerDiedError if it does not."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
+        raise WorkerDiedError("the builder answered nonsense")
+    nbytes: int = answer["nbytes"]
+    return max(0, nbytes)
+
+
+def _succeeded(task: asyncio.Future[Any]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
-
-
-def _drop_failed(tasks: dict[_Key, asyncio.Task[Any]], key: _Key, task: asyncio.Task[Any]) -> None:
-    """An argument that was refused is tried again when it comes again."""
-    if not _succeeded(task) and tasks.get(key) is task:
-        del tasks[key]
 
 
 def _digest(module: str, arg: bytes, vocabulary: int, capabilities: list[list[int]], owner: str) -> bytes:

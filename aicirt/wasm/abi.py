@@ -12,7 +12,7 @@ MARKER = "aici_abi_v"
 IMPORT_MODULE = "aici"
 
 _NOTHING = FuncType((), ())
-_ADDRESS = FuncType((), ("i32",))
+_RESULT = FuncType((), ("i32",))
 _COUNT = FuncType(("i32",), ("i32",))
 
 
@@ -28,18 +28,20 @@ class Export(IntEnum):
     #: the rewritten start section, then the reactor's own start; once per fresh instance
     START = 6
     INITIALIZE = 7
+    WARM = 8
 
 
 #: name and type of each function export
 EXPORTS: dict[Export, tuple[str, FuncType]] = {
-    Export.ARG: ("aici_arg", _ADDRESS),
+    Export.ARG: ("aici_arg", _RESULT),
     Export.INIT: ("aici_init", _COUNT),
     Export.INIT_PROMPT: ("aici_init_prompt", _COUNT),
-    Export.PRE: ("aici_pre_process", _ADDRESS),
-    Export.MID: ("aici_mid_process", _ADDRESS),
-    Export.POST: ("aici_post_process", _ADDRESS),
+    Export.PRE: ("aici_pre_process", _RESULT),
+    Export.MID: ("aici_mid_process", _RESULT),
+    Export.POST: ("aici_post_process", _RESULT),
     Export.START: ("__aici_rt_start", _NOTHING),
     Export.INITIALIZE: ("_initialize", _NOTHING),
+    Export.WARM: ("aici_warm", _RESULT),
 }
 #: a module without one of these is refused
 REQUIRED = (Export.ARG, Export.MID)

@@ -294,6 +294,10 @@ class Instance:
         """The state of the guest between two calls, to make others from."""
         return snapshot.take(self)
 
+    def grown_bytes(self) -> int:
+        """How many bytes a snapshot of it would have more than the one that it started from."""
+        return snapshot.grown(self)
+
     def fork(self) -> Instance:
         """A new guest in the same state; the owner, log and clock are taken over."""
         return snapshot.fork(self, 1)[0]

@@ -41,6 +41,9 @@ class Limits:
     mid_host_ms: float = limit(20.0, "ms of tokenize a step", "time_limit")
     #: on the critical path between two forward passes
     post_ms: float = limit(1.0, "ms", "time_limit")
+    #: one call of `aici_warm`. Nobody waits for it, but only between two calls there is a state to keep. A
+    #: mask of a large vocabulary takes 0.1 to 1 ms, tokens that are sure to come take up to 10 ms to find
+    warm_ms: float = limit(50.0, "ms a call", "the snapshot stays as it was")
     #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted apart
     shared_bytes: int = limit(256 << 20, "bytes", "memory_limit (the vocabulary, which all share)")
 

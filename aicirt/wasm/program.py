@@ -70,6 +70,7 @@ class Program:
             Export.PRE: limits.pre_ms,
             Export.MID: limits.mid_ms,
             Export.POST: limits.post_ms,
+            Export.WARM: limits.warm_ms,
         }
         #: CPU time of a call in ns, by `Export`
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)

@@ -100,6 +100,15 @@ def take(guest: Instance) -> Snapshot:
     return _take(guest, _changed(guest))
 
 
+def grown(guest: Instance) -> int:
+    """Bytes that a snapshot of `guest` would have beyond those of its base."""
+    guest.check_idle()
+    guest.refresh()
+    base = _base_runs(guest)
+    own = [(address - guest.base, length) for address, length in _changed(guest)]
+    return _nbytes(_union(base, own)) - _nbytes(base)
+
+
 def _take(guest: Instance, changed: Runs) -> Snapshot:
     own = [(address - guest.base, length) for address, length in changed]
     runs = _union(_base_runs(guest), own)

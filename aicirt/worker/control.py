@@ -19,6 +19,7 @@ from aicirt.worker.programs import Programs
 from aicirt.worker.sequence import check_arg_address
 from aicirt.worker.templates import Template
 from aicirt.worker.vocabulary import LoadedVocabulary
+from aicirt.worker.warming import Warmed, Warming
 
 if TYPE_CHECKING:
     from aicirt.worker.loop import Worker
@@ -42,6 +43,7 @@ class Controls:
             "vocabulary": self._vocabulary,
             "forget_vocabulary": self._forget_vocabulary,
             "build": self._build,
+            "warm": self._warm,
             "adopt": self._adopt,
             "attach": self._attach,
             "detach": self._detach,
@@ -118,31 +120,53 @@ class Controls:
                 worker.past[result.code] += 1
                 self._reply(Reply(number, result.to_wire(), None))
                 return
-            wire, fd = to_wire(result.snapshot)
-            found = {
-                "snapshot": wire,
-                "nbytes": result.snapshot.nbytes,
-                "address": result.arg_address,
-                "log": result.log,
-            }
-            files = [fd] if fd >= 0 else []
+            found, files = _description(result)
             self._reply(Reply(number, None, found, len(files)), files)
 
         capabilities = worker.guest_capabilities(args["capabilities"], vocabulary)
         build_template(worker.agenda, worker.limits, self._program(args), arg, vocabulary, capabilities, done)
         return _LATER
 
-    def _adopt(self, _: int, args: dict[str, Any], fds: list[int]) -> int:
-        """Keeps a template that another process has built; returns its number here."""
+    def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
+        """Goes on with `aici_warm` in a template, whoever has built it, while there is nothing else to do.
+
+        Answers as `build` does, and whether there is more to do.
+        """
         worker = self._worker
+        template = self._template(args, fds)
+
+        def done(result: Warmed | AiciError) -> None:
+            if isinstance(result, AiciError):
+                self._reply(Reply(number, result.to_wire(), None))
+                return
+            found, files = _description(result.template)
+            self._reply(Reply(number, None, {**found, "more": result.more}, len(files)), files)
+
+        capabilities = worker.guest_capabilities(args["capabilities"], template.vocabulary)
+        budget, most = args["budget_ms"], args["most_bytes"]
+        worker.agenda.when_idle(Warming(template, capabilities, worker.limits, budget, most, done))
+        return _LATER
+
+    def _adopt(self, _: int, args: dict[str, Any], fds: list[int]) -> int:
+        """Keeps a template that another process has built; returns its number here.
+
+        In the place of another one if `replaces` names it; 0 if that has been given up.
+        """
+        templates, template = self._worker.templates, self._template(args, fds)
+        if old := args.get("replaces"):
+            return old if templates.replace(old, template) else 0
+        return templates.add(template)
+
+    def _template(self, args: dict[str, Any], fds: list[int]) -> Template:
+        """A template that came from another process."""
         arg = _argument(args, fds)
-        vocabulary = worker.vocabularies[args["vocabulary"]]
+        vocabulary = self._worker.vocabularies[args["vocabulary"]]
         built = args["built"]
         file = _take(fds) if fds else -1
         snapshot = from_wire(self._program(args), built["snapshot"], file, vocabulary.file)
         address, log = int(built["address"]), bytes(built["log"])
         check_arg_address(address, snapshot.size)
-        return worker.templates.add(Template(snapshot, arg, address, vocabulary, log))
+        return Template(snapshot, arg, address, vocabulary, log)
 
     def _program(self, args: dict[str, Any]) -> Program:
         return self._programs.get(args["module"], args["path"])
@@ -166,6 +190,14 @@ class Controls:
 
     def _stop(self, _: int, __: dict[str, Any], ___: list[int]) -> None:
         self._worker.running = False
+
+
+def _description(template: Template) -> tuple[dict[str, Any], list[int]]:
+    """What `Controls._template` makes the template of again, and its file."""
+    wire, fd = to_wire(template.snapshot)
+    nbytes = template.snapshot.nbytes
+    found = {"snapshot": wire, "nbytes": nbytes, "address": template.arg_address, "log": template.log}
+    return found, [fd] if fd >= 0 else []
 
 
 def _take(fds: list[int]) -> int:

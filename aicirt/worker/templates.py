@@ -59,11 +59,28 @@ class Templates:
         template.number = next(self._numbers)
         self._templates[template.number] = template
         self._bytes += template.snapshot.nbytes
+        self._shrink()
+        return template.number
+
+    def replace(self, number: int, template: Template) -> bool:
+        """Puts `template` in the place of another; false if that has been given up.
+
+        Sequences that have started from the old one keep what they have of it.
+        """
+        old = self._templates.get(number)
+        if old is None:
+            return False
+        template.number = number
+        self._templates[number] = template
+        self._bytes += template.snapshot.nbytes - old.snapshot.nbytes
+        self._shrink()
+        return True
+
+    def _shrink(self) -> None:
         while self._too_much():
             _, old = self._templates.popitem(last=False)
             self.given_up += 1
             self._bytes -= old.snapshot.nbytes
-        return template.number
 
     def _too_much(self) -> bool:
         number, settings = len(self._templates), self._settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from aicirt.wasm.fiber import Fiber
 
@@ -46,16 +47,28 @@ class Work:
             self.fiber.cancel()
 
 
+class IdleWork(Protocol):
+    """Something that nobody waits for."""
+
+    def run(self) -> bool:
+        """Runs one slice; True if there is nothing more to run."""
+
+
 class Agenda:
     """All work of the worker, served in turn: who needs many slices waits between them."""
 
-    __slots__ = ("_queue",)
+    __slots__ = ("_idle", "_queue")
 
     def __init__(self) -> None:
         self._queue: deque[Work] = deque()
+        self._idle: deque[IdleWork] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._queue)
+        return bool(self._queue or self._idle)
+
+    def when_idle(self, work: IdleWork) -> None:
+        """Takes work of which a slice is run when there is nothing else to run."""
+        self._idle.append(work)
 
     def add(self, work: Work) -> None:
         """Takes work whose first slice has run."""
@@ -68,6 +81,9 @@ class Agenda:
 
     def run_slice(self) -> None:
         """Runs the next slice of whoever is first in the queue."""
-        work = self._queue.popleft()
-        if not work.run():
-            self._queue.append(work)
+        if self._queue:
+            work = self._queue.popleft()
+            if not work.run():
+                self._queue.append(work)
+        elif self._idle[0].run():
+            self._idle.popleft()

@@ -120,6 +120,9 @@ typedef struct aici_mid_result {
  *   int  aici_init(uint32_t arg_len)      read the argument with aici_read(AICI_ARG, ...);
  *                                         0 = ready, else the argument is refused (say why with
  *                                         aici_fail). Sees no prompt: its result is memoised.
+ *   int  aici_warm(void)                  fill tables ahead, a few ms a call: 1 = more to do, 0 = done.
+ *                                         Called after aici_init, perhaps, while nobody waits; sees
+ *                                         no prompt. Answers must not depend on how far it came.
  *   int  aici_init_prompt(uint32_t n)     read the n prompt tokens with aici_read(AICI_PROMPT, ...)
  *   aici_pre_result  *aici_pre_process(void)   on the critical path, about 1 ms
  *   aici_mid_result  *aici_mid_process(void)   overlaps the forward pass, about 20 ms

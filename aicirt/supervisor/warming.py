@@ -1,0 +1,109 @@
+"""Has the builder fill the tables of templates ahead, while it has nothing else to do."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from aicirt.errors import AiciError, SpaceError, WorkerDiedError
+from aicirt.settings import RESPAWN_SECONDS, WARM_STAGES, WorkerSettings
+from aicirt.supervisor.templates import Built, Templates, snapshot_bytes
+from aicirt.supervisor.workers import WorkerProcess
+from aicirt.wasm.abi import EXPORTS, Export
+
+_log = logging.getLogger("aicirt.supervisor")
+_WARM = EXPORTS[Export.WARM][0]
+
+
+class Warming:
+    """One template at a time, in stages; the first stage of all of them comes before the second of any.
+
+    After each stage what the builder has then replaces the template. What goes wrong leaves it as it is.
+    """
+
+    def __init__(
+        self, templates: Templates, settings: WorkerSettings, builder: Callable[[], WorkerProcess]
+    ) -> None:
+        self._templates = templates
+        self._settings = settings
+        self._builder = builder
+        #: stage, number in the order of arrival, template, its bytes at first
+        self._waiting: list[tuple[int, int, bytes, int]] = []
+        self._arrivals = itertools.count()
+        self._task: asyncio.Task[None] | None = None
+        #: modules of which it has been said that something went wrong
+        self._told: set[str] = set()
+        #: why templates could not be filled further, by the error's code
+        self.failures: Counter[str] = Counter()
+        templates.on_built = self._on_built
+
+    def stop(self) -> None:
+        """Nothing more is asked of the builder."""
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _on_built(self, built: Built) -> None:
+        if _WARM not in built.info.exports or not self._settings.warm_budget_ms:
+            return
+        heapq.heappush(self._waiting, (0, next(self._arrivals), built.digest, built.nbytes))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._waiting:
+            while not self._builder().alive:
+                await asyncio.sleep(RESPAWN_SECONDS)
+            stage, arrival, digest, nbytes = heapq.heappop(self._waiting)
+            built = self._templates.current(digest)
+            if built is None or built.warmth != stage:
+                continue  # it has been given up, and perhaps built again: that one waits, too
+            try:
+                more = await self._warm(built, stage, nbytes)
+            except AiciError as error:
+                self._failed(built, error)
+            else:
+                if more and stage + 1 < len(WARM_STAGES):
+                    heapq.heappush(self._waiting, (stage + 1, arrival, digest, nbytes))
+
+    async def _warm(self, built: Built, stage: int, nbytes: int) -> bool:
+        """Whether there is more to do for it. Raises what `aici_warm` failed with, WorkerDiedError."""
+        settings = self._settings
+        before = WARM_STAGES[stage - 1] if stage else 0.0
+        builder = self._builder()
+        await self._templates.ensure_vocabulary(builder, built.vocabulary)
+        answer, files = await builder.exchange(
+            "warm",
+            {
+                **built.call,
+                "budget_ms": (WARM_STAGES[stage] - before) * settings.warm_budget_ms,
+                "most_bytes": settings.warm_bytes - (built.nbytes - nbytes),
+            },
+            fds=[file.fd for file in built.files],
+        )
+        size = snapshot_bytes(answer)
+        new = replace(
+            built,
+            call={**built.call, "built": answer},
+            files=[built.files[0], *files[:1]],
+            nbytes=size + built.call["arg_bytes"],
+            warmth=stage + 1,
+        )
+        if not self._templates.replace(built, new):
+            if self._templates.current(built.digest) is built:
+                raise SpaceError("others would have to be given up for a template with more in its tables")
+            return False
+        return answer.get("more") is True
+
+    def _failed(self, built: Built, error: AiciError) -> None:
+        """Nobody waits for it, so the daemon's log has it, once; not the words, which may be the user's."""
+        self.failures[error.code] += 1
+        if isinstance(error, WorkerDiedError) or built.info.id in self._told:
+            return
+        self._told.add(built.info.id)
+        _log.warning("%s of module %s: %s; its templates stay as they are", _WARM, built.info.id, error.code)
