@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from aicirt.command import ended_by, run_command
@@ -18,6 +19,7 @@ from aicirt.limit import describe
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
 from aicirt.supervisor.server import Supervisor
+from aicirt.user import User
 from aicirt.wasm.limits import Limits
 
 _EPILOG = """\
@@ -97,6 +99,13 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
     )
     parser.add_argument(
+        "--worker-user",
+        metavar="NAME",
+        help="compile and run controllers as this user of the system, who should own nothing else: one that "
+        "breaks out of its sandbox cannot touch files and processes of aicirt's user. aicirt must be started "
+        "as root, or with the right to switch users (aici doctor tells)",
+    )
+    parser.add_argument(
         "--limit",
         type=_limit,
         action="append",
@@ -130,8 +139,11 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def serve() -> signal.Signals | None:
-        store = ModuleStore(args.store, limits=config.limits)
-        supervisor = Supervisor(args.socket, store, config, args.workers)
+        user = User.find(args.worker_user) if args.worker_user else None
+        if user is not None:
+            user.require()
+        store = ModuleStore(args.store, limits=config.limits, user=user)
+        supervisor = Supervisor(args.socket, store, replace(config, user=user), args.workers)
         await supervisor.run(args.ready_fd, args.owner_pid)
         if args.folder is not None:
             shutil.rmtree(args.folder, ignore_errors=True)  # after an error the owner wants the log

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
+from aicirt.user import User
 from aicirt.wasm.limits import Limits
 
 
@@ -19,8 +20,10 @@ class WorkerConfig:
     request: RequestLimits = field(default_factory=RequestLimits)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
-    #: where compiled modules are
+    #: where compiled modules are; the folder in which workers are started
     code: str = ""
+    #: as whom they run, if not as the daemon's user
+    user: User | None = None
 
     @classmethod
     def with_overrides(cls, overrides: Mapping[str, float]) -> WorkerConfig:
@@ -50,11 +53,13 @@ class WorkerConfig:
     def from_json(cls, text: str) -> WorkerConfig:
         """The other way round."""
         data = json.loads(text)
+        user = data.pop("user")
         return cls(
             Limits(**data.pop("limits")),
             RequestLimits(**data.pop("request")),
             WorkerSettings(**data.pop("worker")),
             DaemonSettings(**data.pop("daemon")),
+            user=User(**user) if user else None,
             **data,
         )
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from aicirt.config import WorkerConfig
+from aicirt.descriptor import Descriptor
 from aicirt.errors import AiciError, error_from_wire
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
@@ -32,6 +33,7 @@ from aicirt.ipc.messages import (
     decode,
     encode,
 )
+from aicirt.ipc.names import open_shared_memory
 from aicirt.ipc.segment import Segment
 from aicirt.supervisor.vocabularies import sealed_file
 from aicirt.vocab.image import build_image
@@ -91,10 +93,11 @@ class LocalWorker:
         self.vocabulary = vocabulary
         self.layout = Layout(vocabulary.vocab_size, num_rows=num_rows, num_dense=0)
         self._segment = Segment.create(self.layout)
+        segment = Descriptor(open_shared_memory(self._segment.name))
         self.client = Client(
             _CLIENT,
             0,
-            self._segment.name,
+            segment.fd,
             self._bells[1].name,
             self.layout,
             vocabulary,

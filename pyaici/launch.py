@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,8 +30,12 @@ class Daemon:
         workers: int | None = None,
         limits: Mapping[str, int] | None = None,
         store: Path | None = None,
+        options: Sequence[str] = (),
     ) -> None:
-        """Raises RuntimeFailure with the daemon's own words if it does not start."""
+        """`options`: more of those of `aici runtime --help`.
+
+        Raises RuntimeFailure with the daemon's own words if it does not start.
+        """
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
@@ -40,14 +44,14 @@ class Daemon:
         try:
             self.socket_path = self._folder / "aicirt.sock"
             self._log = self._folder / "aicirt.log"
-            options = ["--socket", str(self.socket_path), "--folder", str(self._folder)]
+            command = ["--socket", str(self.socket_path), "--folder", str(self._folder)]
             if workers is not None:
-                options += ["--workers", str(workers)]
+                command += ["--workers", str(workers)]
             if store is not None:
-                options += ["--store", str(store)]
+                command += ["--store", str(store)]
             for name, value in (limits or {}).items():
-                options += ["--limit", f"{name}={value}"]
-            self._start(options)
+                command += ["--limit", f"{name}={value}"]
+            self._start([*command, *options])
         except OSError as error:
             self.close()
             raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error

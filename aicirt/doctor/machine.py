@@ -19,6 +19,7 @@ from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
 from aicirt.modules.private import private_directory
 from aicirt.modules.store import default_directory
+from aicirt.user import CURE, User
 from aicirt.worker import landlock
 
 #: vocabulary and rows of a usual engine, for which shared memory must do
@@ -43,6 +44,7 @@ def examine() -> list[Finding]:
         overcommit,
         guests.changed_pages,
         confinement,
+        worker_user,
         store,
     )
     found = []
@@ -188,6 +190,18 @@ def confinement() -> Finding:
         cost = f"a guest that breaks out can {weak}"
         return Finding("Landlock", State.NOTE, f"version {version}", cost, "Linux 6.12 has version 6")
     return Finding("Landlock", State.OK, f"version {version}")
+
+
+def worker_user(name: str = "nobody") -> Finding:
+    """Whether workers may run as another user."""
+    cost = "a guest that breaks out of its sandbox is the user who has started aicirt"
+    try:
+        problem = User.find(name).problem()
+    except RuntimeFailure as error:
+        problem = str(error)
+    if problem:
+        return Finding("worker user", State.NOTE, f"not possible: {problem}", cost, CURE)
+    return Finding("worker user", State.OK, "possible: aici runtime --worker-user NAME")
 
 
 def store(folder: Path | None = None) -> Finding:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import stat
 from pathlib import Path
 
 import posix_ipc
+
+from aicirt.errors import ProtocolError
 
 _SHM_DIR = Path("/dev/shm")
 _NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]+)$")
@@ -49,6 +52,35 @@ def unlink_semaphore(name: str) -> None:
         posix_ipc.unlink_semaphore(name)
     except posix_ipc.ExistentialError:
         pass
+
+
+def open_shared_memory(name: str) -> int:
+    """A descriptor of shared memory with a name of ours, to pass on. Raises ProtocolError."""
+    return _open(name, "")
+
+
+def share_semaphore(name: str, gid: int) -> None:
+    """Lets processes of a group open a semaphore with a name of ours, too. Raises ProtocolError, OSError."""
+    fd = _open(name, "sem.")
+    try:
+        os.fchown(fd, -1, gid)
+        os.fchmod(fd, 0o660)
+    finally:
+        os.close(fd)
+
+
+def _open(name: str, prefix: str) -> int:
+    """No other file, whatever a client says."""
+    if not isinstance(name, str) or _NAME.fullmatch(entry := prefix + name.removeprefix("/")) is None:
+        raise ProtocolError(f"{name!r} is no name that aicirt or its clients make")
+    try:
+        fd = os.open(_SHM_DIR / entry, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise ProtocolError(f"there is no {entry} in {_SHM_DIR}") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise ProtocolError(f"{entry} in {_SHM_DIR} is no file")
+    return fd
 
 
 def sweep_orphans() -> list[str]:

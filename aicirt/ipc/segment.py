@@ -70,12 +70,17 @@ class Segment:
         except posix_ipc.ExistentialError as error:
             raise ProtocolError(f"there is no shared-memory segment {name}") from error
         try:
-            if shared.size != layout.total:
-                raise ProtocolError(f"segment {name} has {shared.size} bytes, {layout.total} expected")
-            mapped = mmap.mmap(shared.fd, layout.total)
+            return cls.of_file(shared.fd, layout, name)
         finally:
             shared.close_fd()
-        return cls(mapped, name, layout, owner=False)
+
+    @classmethod
+    def of_file(cls, fd: int, layout: Layout, name: str = "") -> Segment:
+        """An existing one that is open. Raises ProtocolError if it is of another size."""
+        size = os.fstat(fd).st_size
+        if size != layout.total:
+            raise ProtocolError(f"segment {name} has {size} bytes, {layout.total} expected")
+        return cls(mmap.mmap(fd, layout.total), name, layout, owner=False)
 
     def unlink(self) -> None:
         """Removes the name; both sides keep their map."""

@@ -20,6 +20,7 @@ from aicirt.child import child_environment
 from aicirt.descriptor import Descriptor
 from aicirt.errors import CompileLimitError, RuntimeFailure, error_from_wire
 from aicirt.modules.info import ModuleInfo
+from aicirt.user import User
 from aicirt.wasm.limits import Limits
 
 
@@ -57,12 +58,13 @@ async def compile_in_child_async(
     limits: Limits | None = None,
     cost: CompileLimits | None = None,
     spent: Callable[[float], None] | None = None,
+    user: User | None = None,
 ) -> ModuleInfo:
     """`compile_in_child` for asyncio; cancelling it kills the child.
 
-    `spent` is told the seconds of CPU time that the child has used, however it ended.
+    `spent` is told the seconds of CPU time that the child has used, however it ended; it runs as `user`.
     """
-    with _Child(wasm, artifact, limits or Limits(), cost or CompileLimits(), spent) as child:
+    with _Child(wasm, artifact, limits or Limits(), cost or CompileLimits(), spent, user) as child:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(child.pidfd.fd, ended.set)
         try:
@@ -84,6 +86,7 @@ class _Child:
         limits: Limits,
         cost: CompileLimits,
         spent: Callable[[float], None] | None = None,
+        user: User | None = None,
     ) -> None:
         """Raises RuntimeFailure if there is no such module, OSError if something is short."""
         self.cost = cost
@@ -101,7 +104,7 @@ class _Child:
         both = json.dumps([asdict(limits), asdict(cost)])
         try:
             self._process = subprocess.Popen(
-                [*command, both, str(os.getpid())],
+                [*command, both, str(os.getpid()), *([str(user.uid), str(user.gid)] if user else [])],
                 env=child_environment(),
                 stdin=source.fd,
                 stdout=self._out.fd,

@@ -1,9 +1,9 @@
 """The process that compiles one module: it checks, rewrites and compiles what it is given, within limits.
 
-``python -m aicirt.modules.compiler ARTIFACT LIMITS PARENT`` reads the module from its input and writes the
-artifact to the open file with the number ARTIFACT; it opens none itself. It prints one line of JSON,
+``python -m aicirt.modules.compiler ARTIFACT LIMITS PARENT [UID GID]`` reads the module from its input and
+writes the artifact to the open file with the number ARTIFACT; it opens none itself. It prints a line of JSON,
 ``{"info": ...}`` or ``{"error": [code, message, detail]}``. LIMITS is JSON of `Limits` and `CompileLimits`,
-PARENT the process id of the caller, with whom it ends.
+PARENT the process id of the caller, with whom it ends, UID and GID whom it becomes before.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from aicirt.child import stay_in_background
 from aicirt.errors import AiciError, CompileLimitError, RuntimeFailure
 from aicirt.modules.compile import CompileLimits
 from aicirt.modules.info import ModuleInfo
+from aicirt.user import become
 from aicirt.wasm.check import check
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.limits import Limits
@@ -31,8 +32,10 @@ from aicirt.wasm.rewrite import rewrite
 _PR_SET_PDEATHSIG = 1
 
 
-def main(artifact: str, both: str, parent: str) -> dict[str, Any]:
+def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
     """What is printed."""
+    if user:
+        become(*map(int, user))
     _die_with(int(parent))
     stay_in_background()
     limits, cost = json.loads(both)
@@ -78,4 +81,4 @@ def _limit(cost: CompileLimits) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:4])))
+    print(json.dumps(main(*sys.argv[1:])))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from aicirt.errors import RuntimeFailure
 
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+#: a group may be let through to files that it is allowed to read, and whose names it knows
+_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -36,6 +37,19 @@ def private_directory(path: Path) -> Path:
         if movable or above.st_uid not in (0, os.geteuid()):
             raise RuntimeFailure(f"{parent}, above {path}, can be changed by other users")
     return path
+
+
+def let_read(path: Path, gid: int) -> None:
+    """Lets a group read a file of ours, or go through a directory; nothing more. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        mode = 0o710 if stat.S_ISDIR(found.st_mode) else 0o640
+        if found.st_gid != gid or stat.S_IMODE(found.st_mode) != mode:
+            os.fchown(fd, -1, gid)
+            os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
 
 
 def is_private_file(path: Path) -> bool:

@@ -13,9 +13,10 @@ from pathlib import Path
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.info import ModuleInfo
-from aicirt.modules.private import is_private_file, move_whole, private_directory, write_whole
+from aicirt.modules.private import is_private_file, let_read, move_whole, private_directory, write_whole
 from aicirt.modules.tags import Tags, is_module_id
 from aicirt.shortage import describe, is_shortage
+from aicirt.user import User
 from aicirt.wasm.check import CHECKED
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.limits import Limits
@@ -55,8 +56,10 @@ class ModuleStore:
         modules: Path | None = None,
         limits: Limits | None = None,
         cost: CompileLimits | None = None,
+        user: User | None = None,
     ) -> None:
-        """`modules`: where the .wasm files are, if they are shared with other machines or users.
+        """`modules`: where the .wasm files are, if they are shared with other machines or users. `user`: who
+        compiles, with `add_async` and `get_async`, and runs what was compiled, if not the caller.
 
         Raises `RuntimeFailure` if the directory is not private, or cannot be made.
         """
@@ -69,6 +72,9 @@ class ModuleStore:
             self._modules.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RuntimeFailure(f"modules cannot be kept in {root}: {describe(error)}") from error
+        self._user = user
+        if user is not None:
+            let_read(self.code, user.gid)
         self._limits = limits or Limits()
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
@@ -107,7 +113,9 @@ class ModuleStore:
                 return known
             with self._keeping() as (pending, artifact):
                 pending.write_bytes(wasm)
-                info = await compile_in_child_async(pending, artifact, self._limits, self._cost, spent)
+                info = await compile_in_child_async(
+                    pending, artifact, self._limits, self._cost, spent, self._user
+                )
                 return self._finish(info, pending, artifact)
 
     def knows(self, wasm: bytes) -> bool:
@@ -151,7 +159,7 @@ class ModuleStore:
             if new:
                 self._discard(wasm, self.artifact_path(info.id))
             raise
-        return self._with_tags(info)
+        return self._ready(info)
 
     @staticmethod
     def _discard(*paths: Path) -> None:
@@ -233,6 +241,12 @@ class ModuleStore:
             return None
         if hashlib.sha256(artifact.read_bytes()).hexdigest() != info.compiled_sha256:
             return None
+        return self._ready(info)
+
+    def _ready(self, info: ModuleInfo) -> ModuleInfo:
+        """Of a module that can be run: by whom it shall be."""
+        if self._user is not None:
+            let_read(self.artifact_path(info.id), self._user.gid)
         return self._with_tags(info)
 
     def _with_tags(self, info: ModuleInfo) -> ModuleInfo:

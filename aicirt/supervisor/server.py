@@ -50,7 +50,7 @@ class Supervisor:
         #: what told it to stop
         self.ended_by: signal.Signals | None = None
         self._path = socket_path
-        self._config = replace(config, code=str(store.code))
+        self.config = replace(config, code=str(store.code))
         self._num_workers = num_workers
         self._stopping = asyncio.Event()
         self._sessions: set[asyncio.Task[None]] = set()
@@ -67,7 +67,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal, number)
         listening = self._listen()  # raises before anything is started
         names.sweep_orphans()
-        self.pool = WorkerPool(self._num_workers, self._config)
+        self.pool = WorkerPool(self._num_workers, self.config)
         self.pool.on_death(self.templates.forget)
         owner_fd = None
         ready = loop.create_task(self.pool.ready())

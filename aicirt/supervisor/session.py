@@ -9,6 +9,7 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from aicirt.descriptor import Descriptor
 from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, WorkerDiedError
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
@@ -178,17 +179,21 @@ class Session:
         vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
         await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
         self._attached.add((worker.index, worker.generation))
+        # the worker may be another user, who cannot open it
+        segment = Descriptor(names.open_shared_memory(args["segment"]))
+        if (user := self._supervisor.config.user) is not None:
+            names.share_semaphore(args["bell"], user.gid)
         await worker.call(
             "attach",
             {
                 "client": self.number,
                 "link": args["link"],
-                "segment": args["segment"],
                 "bell": args["bell"],
                 "layout": args["layout"],
                 "vocabulary": vocabulary.id,
                 "owner": self.owner,
             },
+            fds=[segment.fd],
         )
 
     async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:

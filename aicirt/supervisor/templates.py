@@ -190,7 +190,7 @@ class Templates:
         await self.ensure_vocabulary(builder, vocabulary)
         call: dict[str, Any] = {
             "module": module,
-            "path": str(self._store.artifact_path(module)),
+            "path": self._store.artifact_path(module).name,
             "arg_bytes": len(arg),
             "vocabulary": vocabulary.id,
             "capabilities": capabilities,

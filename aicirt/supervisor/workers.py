@@ -18,6 +18,7 @@ from aicirt.child import child_environment
 from aicirt.config import WorkerConfig
 from aicirt.descriptor import Descriptor
 from aicirt.errors import ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError, error_from_wire
+from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
@@ -72,6 +73,9 @@ class WorkerProcess:
     def _start(self, config: WorkerConfig, undo: contextlib.ExitStack) -> None:
         self.bell = Doorbell.create()
         undo.callback(self.bell.close)
+        user = config.user
+        if user is not None:
+            names.share_semaphore(self.bell.name, user.gid)
         ours, theirs = socket.socketpair()
         undo.callback(ours.close)
         with theirs, _deaf():
@@ -81,7 +85,10 @@ class WorkerProcess:
                     *("--control-fd", str(theirs.fileno()), "--bell", self.bell.name),
                     *("--config", config.to_json(), "--parent", str(os.getpid())),
                     *(["--background"] if self.index == BUILDER else []),
+                    *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
                 ],
+                # another user may not reach the folder by its path
+                cwd=config.code or None,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=child_environment(),

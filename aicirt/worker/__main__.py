@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import logging
 import socket
 import sys
@@ -12,6 +14,7 @@ from aicirt.child import stay_in_background
 from aicirt.config import WorkerConfig
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.user import become
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
@@ -34,7 +37,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config", required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--background", action="store_true", help="give way to other workers")
+    parser.add_argument("--user", type=int, nargs=2, metavar=("UID", "GID"), help="become this one")
     args = parser.parse_args(argv)
+    if args.user:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tokenizers")  # the other user may not be able to read it
+        become(*args.user)
     confine.bind_to(args.parent)
     if args.background:
         stay_in_background()
@@ -44,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
-    landlock = confine.close_in(Path(config.code))
+    landlock = confine.close_in(Path())  # where compiled modules are
     confine.hide()
     take_short_turns(_TICKER_TURN_SECONDS)
     ticker = Ticker(engine)

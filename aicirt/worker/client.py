@@ -32,14 +32,14 @@ class Client:
         self,
         number: int,
         link: int,
-        segment: str,
+        segment: int,
         bell: str,
         layout: Layout,
         vocabulary: LoadedVocabulary,
         max_outbox: int,
         owner: str = "",
     ) -> None:
-        """Raises ProtocolError if the segment is not as the layout says."""
+        """`segment`: its file, still the caller's. Raises ProtocolError if it is not as the layout says."""
         if not 0 <= link < LINK_NUMBERS:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
         if layout.vocab_size != vocabulary.vocab_size:
@@ -49,7 +49,7 @@ class Client:
         self.number = number
         self.owner = owner
         self.vocabulary = vocabulary
-        self._segment = Segment.open(segment, layout)
+        self._segment = Segment.of_file(segment, layout)
         self._bell = Doorbell.open(bell)
         self.rows = RowPool(self._segment.memory, layout, dense=False)
         self.dense = RowPool(self._segment.memory, layout, dense=True)

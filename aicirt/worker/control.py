@@ -171,13 +171,14 @@ class Controls:
     def _program(self, args: dict[str, Any]) -> Program:
         return self._programs.get(args["module"], args["path"])
 
-    def _attach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
+    def _attach(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         worker = self._worker
         worker.detach(args["client"])  # a client that registers another vocabulary comes again
+        _require(fds, 1)
         worker.clients[args["client"]] = Client(
             args["client"],
             args["link"],
-            args["segment"],
+            fds[0],
             args["bell"],
             Layout.from_wire(args["layout"]),
             worker.vocabularies[args["vocabulary"]],
@@ -202,9 +203,13 @@ def _description(template: Template) -> tuple[dict[str, Any], list[int]]:
 
 def _take(fds: list[int]) -> int:
     """The next descriptor, for the caller to keep."""
-    if not fds:
-        raise SpaceError("a call came without its descriptors: the worker may open no more files (ulimit -n)")
+    _require(fds, 1)
     return fds.pop(0)
+
+
+def _require(fds: list[int], count: int) -> None:
+    if len(fds) < count:
+        raise SpaceError("a call came without its descriptors: the worker may open no more files (ulimit -n)")
 
 
 def _argument(args: dict[str, Any], fds: list[int]) -> bytes:

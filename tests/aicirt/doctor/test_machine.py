@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -82,6 +83,15 @@ def test_confinement(monkeypatch: pytest.MonkeyPatch, version: int, words: str) 
     monkeypatch.setattr(landlock, "version", lambda: version)
     found = machine.confinement()
     assert (found.state == State.OK) == (not words) and words in found.cost
+
+
+def test_worker_user() -> None:
+    found = machine.worker_user()
+    assert (found.state, "not possible" in found.found) == (
+        (State.OK, False) if os.geteuid() == 0 else (State.NOTE, True)
+    )
+    found = machine.worker_user("no-such-user-here")
+    assert found.state == State.NOTE and "there is no user" in found.found and "as root" in found.cure
 
 
 def test_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

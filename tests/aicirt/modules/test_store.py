@@ -14,7 +14,7 @@ from wasmtime import wat2wasm
 from aicirt.errors import CompileLimitError, ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
 from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
 from aicirt.modules import store as store_module
-from aicirt.modules.private import is_private_file, private_directory, write_whole
+from aicirt.modules.private import is_private_file, let_read, private_directory, write_whole
 from aicirt.wasm import Engine, Limits, Linker, Program
 
 
@@ -158,6 +158,9 @@ def test_directories_of_others_are_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(RuntimeFailure, match="chmod 700"):
         ModuleStore(tmp_path / "cache")
     compiled.chmod(0o700)
+    let_read(compiled, os.getgid())
+    assert compiled.stat().st_mode & 0o777 == 0o710
+    ModuleStore(tmp_path / "cache")  # a group that may go through it finds nothing that it may read
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(RuntimeFailure, match="can be changed by other users"):
         ModuleStore(tmp_path / "cache")
