@@ -57,7 +57,7 @@ class Controls:
             if self._socket.closed:  # the supervisor is gone
                 self._worker.running = False
             return False
-        number, name, args, count = message
+        number, name, args, _ = message
         fds = self._socket.take_fds()
         try:
             value = self._calls[name](number, args, fds)
