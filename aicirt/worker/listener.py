@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 
+from aicirt.errors import RuntimeFailure
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.settings import IDLE_WAIT_SECONDS
@@ -29,9 +30,12 @@ class Listener:
         self._cpu = -1
 
     def start(self) -> None:
-        """Raises RuntimeError if there can be no thread."""
+        """Raises RuntimeFailure if there can be no thread."""
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise RuntimeFailure("a worker cannot start: no thread is left (ulimit -u, -i)") from error
 
     def listen(self) -> None:
         """Sends the thread to the bell, also if it has come back from there since the last time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import time
@@ -34,9 +35,9 @@ LIMITS = {
     "max_late_steps": 3,
     "snapshot_bytes": 64 << 20,
 }
-#: in which a stranger must have met its end, unless it is late: how many it needs then depends on how long
-#: steps take
-_STEPS, _MOST_STEPS = 24, 500
+#: in which a stranger must have met its end, unless it is late: then it gets what is left of a processor
+#: beside steps that take no time, and how many it needs until its time is used depends on the machine
+_STEPS, _MOST_SECONDS = 24, 20.0
 
 
 def run(campaign: Campaign) -> None:
@@ -89,9 +90,11 @@ class Arena:
         self.engine.step([good])
         begun = len(self.engine.waits)
         strangers, error = self._start(stranger)
-        for number in range(_MOST_STEPS):
+        until = time.monotonic() + _MOST_SECONDS
+        for number in itertools.count():
             self.engine.step([good, *strangers])
-            if number >= _STEPS and not any(request.late for request in strangers):
+            late = any(request.late for request in strangers)
+            if number >= _STEPS and not (late and time.monotonic() < until):
                 break
         while not self.witness.done(good):
             self.engine.step([good])
