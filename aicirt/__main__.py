@@ -8,20 +8,23 @@ import logging
 import os
 import shutil
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+from aicirt import logs
 from aicirt.command import ended_by, run_command
 from aicirt.config import WorkerConfig
 from aicirt.cpu_quota import default_worker_count
+from aicirt.errors import AiciError
 from aicirt.limit import describe
+from aicirt.logs import fields
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
 from aicirt.supervisor.server import Supervisor
 from aicirt.user import User
 from aicirt.wasm.limits import Limits
 
+_log = logging.getLogger("aicirt")
 _EPILOG = """\
 {limits}
 
@@ -119,22 +122,26 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         default="info",
         help="default: %(default)s",
     )
+    parser.add_argument(
+        "--log-format",
+        choices=logs.FORMATS,
+        default=logs.FORMATS[0],
+        help="text: lines for people; json: an object a line for programs, with time, level, logger, event "
+        "and, where they are known, worker, client, owner, module, code. The log never has anything of "
+        "prompts, outputs, arguments, variables, or what controllers print (default: %(default)s)",
+    )
     parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
     # of a daemon that belongs to one process: ends with it, and then removes this folder
     parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    logging.basicConfig(
-        level=args.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
     if args.workers < 1:
         parser.error("--workers must be at least 1")
     try:
         config = WorkerConfig.with_overrides(dict(args.limit))
     except ValueError as error:
         parser.error(str(error))
+    logs.configure(args.log_format, args.log_level.upper())
     if args.socket == default_socket():
         args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -143,15 +150,28 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         if user is not None:
             user.require()
         store = ModuleStore(args.store, limits=config.limits, user=user)
-        supervisor = Supervisor(args.socket, store, replace(config, user=user), args.workers)
+        supervisor = Supervisor(
+            args.socket, store, replace(config, user=user, log_format=args.log_format), args.workers
+        )
         await supervisor.run(args.ready_fd, args.owner_pid)
         if args.folder is not None:
             shutil.rmtree(args.folder, ignore_errors=True)  # after an error the owner wants the log
         return supervisor.ended_by
 
     def work() -> int:
-        number = asyncio.run(serve())
-        return 0 if number is None else ended_by(prog, number)
+        try:
+            number = asyncio.run(serve())
+        except AiciError as error:
+            if args.log_format == "text":
+                raise
+            _log.error("%s", error, extra=fields(code=error.code))
+            return 1
+        if number is None:
+            return 0
+        if args.log_format == "text":
+            return ended_by(prog, number)
+        _log.info("ended by %s", number.name)
+        return 128 + number
 
     return run_command(prog, work)
 

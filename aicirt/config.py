@@ -22,6 +22,8 @@ class WorkerConfig:
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
     #: where compiled modules are; the folder in which workers are started
     code: str = ""
+    #: how they write their log, one of `aicirt.logs.FORMATS`
+    log_format: str = "text"
     #: as whom they run, if not as the daemon's user
     user: User | None = None
 

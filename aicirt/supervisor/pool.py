@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure, WorkerDiedError
+from aicirt.logs import fields
 from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS
 from aicirt.supervisor.workers import BUILDER, WorkerProcess
 
@@ -108,7 +109,7 @@ class WorkerPool:
         watcher.add_done_callback(self._watchers.discard)
 
     def _died(self, dead: WorkerProcess) -> None:
-        _log.error("%s (pid %d) died", dead.name, dead.pid)
+        _log.error("%s (pid %d) died", dead.name, dead.pid, extra=fields(worker=dead.index, pid=dead.pid))
         for callback in self._on_death:
             callback(dead)
         if self._loop.time() - dead.started > RESPAWN_MAX_SECONDS:
@@ -124,7 +125,8 @@ class WorkerPool:
             self._try(index)
             return
         pause = min(RESPAWN_SECONDS * 2 ** min(earlier - 1, 30), RESPAWN_MAX_SECONDS)
-        _log.warning("%s; the next attempt to start one is in %.1f s", problem, pause)
+        about = fields(worker=index)
+        _log.warning("%s; the next attempt to start one is in %.1f s", problem, pause, extra=about)
         self._attempts[index] = self._loop.call_later(pause, self._try, index)
 
     def _try(self, index: int) -> None:

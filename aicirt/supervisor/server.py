@@ -18,6 +18,7 @@ from typing import Any
 from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure
 from aicirt.ipc import names
+from aicirt.logs import fields
 from aicirt.modules.store import ModuleStore
 from aicirt.supervisor.compilations import Compilations
 from aicirt.supervisor.pool import WorkerPool
@@ -148,7 +149,7 @@ class Supervisor:
         peer = writer.get_extra_info("socket")
         pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in (os.getuid(), 0):
-            _log.warning("refused a connection of user %d", uid)
+            _log.warning("refused a connection of user %d", uid, extra=fields(user=uid, pid=pid))
             writer.close()
             return
         self._clients += 1

@@ -14,6 +14,7 @@ from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, WorkerDiedEr
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
+from aicirt.logs import fields
 from aicirt.shortage import describe, is_shortage
 from aicirt.supervisor.usage import usage
 
@@ -78,7 +79,10 @@ class Session:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         except (AiciError, ValueError) as error:
-            _log.warning("client %d (pid %d) broke the protocol: %s", self.number, self.pid, error)
+            # not the error's words, which quote the client
+            what = error.code if isinstance(error, AiciError) else type(error).__name__
+            problem = "client %d (pid %d) broke the protocol: %s"
+            _log.warning(problem, self.number, self.pid, what, extra=self._about(code=what))
         finally:
             await self._close()
 
@@ -92,6 +96,9 @@ class Session:
             reply = Reply(number, None, await call(args))
         except AiciError as error:
             self._supervisor.counters[error.code] += 1
+            # not its words, which may be the controller's
+            about = self._about(call=name if name in self._calls else "", code=error.code)
+            _log.info("client %d got an error: %s", self.number, error.code, extra=about)
             reply = Reply(number, error.to_wire(), None)
         except (KeyError, TypeError, ValueError) as error:
             reply = Reply(
@@ -101,12 +108,16 @@ class Session:
             if isinstance(error, OSError) and is_shortage(error):
                 problem = f"{name!r} is not possible now: {describe(error)}"
             else:  # a defect of ours must not look like silence
-                _log.exception("call %r of client %d failed", name, self.number)
+                _log.exception("call %r of client %d failed", name, self.number, extra=self._about(call=name))
                 problem = f"internal error in {name!r}: {error!r}"
             reply = Reply(number, RuntimeFailure(problem).to_wire(), None)
         with contextlib.suppress(ConnectionError):
             self._writer.write(frame(reply))
             await self._writer.drain()
+
+    def _about(self, **more: Any) -> dict[str, Any]:
+        """For log calls."""
+        return fields(client=self.number, pid=self.pid, owner=self.owner, **more)
 
     def _watch_peer(self) -> None:
         """Ends the connection with the process: children that it has forked may hold it open."""
@@ -115,7 +126,8 @@ class Session:
         except ProcessLookupError:
             self._writer.transport.abort()
         except OSError as error:
-            _log.warning("client %d is not watched, only its connection: %s", self.number, error)
+            problem = "client %d is not watched, only its connection: %s"
+            _log.warning(problem, self.number, error.strerror, extra=self._about())
         else:
             asyncio.get_running_loop().add_reader(self._pidfd, self._peer_died)
 
@@ -140,6 +152,7 @@ class Session:
                 await worker.call("detach", {"client": self.number}, timeout=5)
         self._writer.close()
         if self.pid:
+            _log.info("client %d (pid %d) has gone", self.number, self.pid, extra=self._about())
             # what a killed client made and had no time to unlink
             names.sweep_orphans()
 
@@ -156,6 +169,7 @@ class Session:
             raise ProtocolError(f"an owner is named by 1 to {_MAX_OWNER} printable characters, not {owner!r}")
         self.owner = owner
         self.pid = int(args["pid"])
+        _log.info("client %d (pid %d) has come", self.number, self.pid, extra=self._about())
         return {
             "pid": os.getpid(),
             "protocol": PROTOCOL_VERSION,
@@ -200,6 +214,7 @@ class Session:
         store, wasm = self._supervisor.store, args["wasm"]
         with self._supervisor.uploads.counted(self.owner, 0 if store.knows(wasm) else len(wasm)):
             info = await store.add_async(wasm, self.owner)
+        _log.info("client %d has uploaded %s", self.number, info.id, extra=self._about(module=info.id))
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:

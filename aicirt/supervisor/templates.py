@@ -12,6 +12,7 @@ from typing import Any
 
 from aicirt.descriptor import Descriptor
 from aicirt.errors import AiciError, WorkerDiedError
+from aicirt.logs import fields
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import WorkerSettings
@@ -218,7 +219,9 @@ class Templates:
         except WorkerDiedError:
             pass
         except AiciError as error:
-            _log.error("%s does not take a template with more in its tables: %s", adopted.worker.name, error)
+            problem = "%s does not take a template with more in its tables: %s"
+            about = fields(worker=adopted.worker.index, code=error.code)
+            _log.error(problem, adopted.worker.name, error.code, extra=about)
 
     def _settle_built(self, digest: bytes, task: asyncio.Task[Built]) -> None:
         self._settle(digest, task)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from aicirt.errors import AiciError, SpaceError, WorkerDiedError
+from aicirt.logs import fields
 from aicirt.settings import RESPAWN_SECONDS, WARM_STAGES, WorkerSettings
 from aicirt.supervisor.templates import Built, Templates, snapshot_bytes
 from aicirt.supervisor.workers import WorkerProcess
@@ -106,4 +107,6 @@ class Warming:
         if isinstance(error, WorkerDiedError) or built.info.id in self._told:
             return
         self._told.add(built.info.id)
-        _log.warning("%s of module %s: %s; its templates stay as they are", _WARM, built.info.id, error.code)
+        about = fields(module=built.info.id, owner=built.owner, code=error.code)
+        problem = "%s of module %s: %s; its templates stay as they are"
+        _log.warning(problem, _WARM, built.info.id, error.code, extra=about)

@@ -22,6 +22,7 @@ from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import Call
+from aicirt.logs import fields
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
 from aicirt.shortage import describe
 from aicirt.supervisor.load import Load
@@ -146,10 +147,10 @@ class WorkerProcess:
                 self.load.report(stats)
                 patience = self._silence
             except TimeoutError:
-                _log.error("%s (pid %d) is silent: killing it", self.name, self.pid)
+                self._complain("is silent")
                 self.kill()
             except ProtocolError as error:
-                _log.error("%s (pid %d) sent nonsense (%s): killing it", self.name, self.pid, error)
+                self._complain(f"sent nonsense ({type(error).__name__})")
                 self.kill()
             except WorkerDiedError:
                 return
@@ -190,10 +191,14 @@ class WorkerProcess:
                     else:
                         future.set_exception(error_from_wire(error))
         except (ProtocolError, TypeError, ValueError, OSError) as error:
-            _log.error("%s (pid %d) sent nonsense (%s): killing it", self.name, self.pid, error)
+            self._complain(f"sent nonsense ({type(error).__name__})")
             self.kill()
         if self._socket.closed:
             self._loop.remove_reader(self._socket.socket.fileno())
+
+    def _complain(self, what: str) -> None:
+        about = fields(worker=self.index, pid=self.pid)
+        _log.error("%s (pid %d) %s: killing it", self.name, self.pid, what, extra=about)
 
     def _died(self) -> None:
         if not self.alive:

@@ -7,9 +7,9 @@ import contextlib
 import importlib
 import logging
 import socket
-import sys
 from pathlib import Path
 
+from aicirt import logs
 from aicirt.child import stay_in_background
 from aicirt.config import WorkerConfig
 from aicirt.ipc.doorbell import Doorbell
@@ -46,8 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     confine.bind_to(args.parent)
     if args.background:
         stay_in_background()
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     config = WorkerConfig.from_json(args.config)
+    logs.configure(config.log_format, logging.WARNING)
     control = FrameSocket(socket.socket(fileno=args.control_fd))
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)

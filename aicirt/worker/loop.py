@@ -37,6 +37,7 @@ from aicirt.ipc.messages import (
     Started,
 )
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
+from aicirt.logs import fields
 from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
 from aicirt.shortage import describe
 from aicirt.wasm.abi import Export
@@ -208,7 +209,8 @@ class Worker:
             except _MALFORMED as error:
                 client.broken = ProtocolError(f"a message that is none: {error!r}")
             except Exception as error:  # a defect of ours must cost nobody else
-                _log.exception("a message of client %d failed", client.number)
+                about = fields(client=client.number, owner=client.owner)
+                _log.exception("a message of client %d failed", client.number, extra=about)
                 client.broken = RuntimeFailure(f"internal error: {error!r}")
         if self._controls.serve():
             busy = True
@@ -228,7 +230,11 @@ class Worker:
                 if now >= step.deadline:
                     step.expire()
         for client in [client for client in self.clients.values() if client.broken is not None]:
-            _log.error("dropping client %d: %s", client.number, client.broken)
+            assert client.broken is not None
+            # not its words, which quote the client, who is told them
+            about = fields(client=client.number, owner=client.owner, code=client.broken.code)
+            _log.error("dropping client %d: %s", client.number, client.broken.code, extra=about)
+            self.past["clients_dropped"] += 1
             client.tell_why()
             self.detach(client.number)
         return busy

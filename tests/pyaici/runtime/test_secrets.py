@@ -14,7 +14,7 @@ from pyaici.step import StepInput, Verb
 from .conftest import VOCABULARY
 
 #: keeps all that it hears in memory, in a variable and in its log
-_GOSSIP = """
+GOSSIP = """
 #include <aici.h>
 #include <stdio.h>
 #include <string.h>
@@ -97,7 +97,7 @@ def until_warm(runtime: Runtime, count: int) -> None:
 
 def test_nothing_shared_knows_what_was_said(tmp_path: Path) -> None:
     source = tmp_path / "gossip.c"
-    source.write_text(_GOSSIP)
+    source.write_text(GOSSIP)
     wasm = build_controller(source, tmp_path / "gossip.wasm").path
     with (
         Daemon(workers=1, store=tmp_path / "store") as daemon,
