@@ -93,13 +93,20 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         "--workers",
         type=int,
         default=default_worker_count(),
-        help="worker processes (default here: %(default)s)",
+        help="worker processes (default here: %(default)s); with --isolate-owners, owners at a time",
     )
     parser.add_argument(
         "--store",
         type=Path,
         default=None,
         help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
+    )
+    parser.add_argument(
+        "--isolate-owners",
+        action="store_true",
+        help="give each owner a worker of its own, started when the owner first needs it, ended when it has "
+        "been idle (worker_idle_s): a controller that breaks out of its sandbox finds nothing of others "
+        "there. One more owner than --workers gets an error until another one is idle",
     )
     parser.add_argument(
         "--worker-user",
@@ -150,8 +157,9 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         if user is not None:
             user.require()
         store = ModuleStore(args.store, limits=config.limits, user=user)
+        configured = replace(config, user=user, log_format=args.log_format)
         supervisor = Supervisor(
-            args.socket, store, replace(config, user=user, log_format=args.log_format), args.workers
+            args.socket, store, configured, args.workers, isolate_owners=args.isolate_owners
         )
         await supervisor.run(args.ready_fd, args.owner_pid)
         if args.folder is not None:

@@ -82,6 +82,8 @@ class WorkerSettings:
 class DaemonSettings:
     """What the daemon may keep and do for all clients, and for one owner of them."""
 
+    #: with --isolate-owners: how long an owner's worker stays without sequences. Starting one takes a second
+    worker_idle_s: float = limit(300.0, "s", "with --isolate-owners, an idle worker is ended")
     #: bytes of modules that one owner may upload while the daemon runs, known ones not counted: they stay
     owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
     #: CPU time of compiling modules and vocabularies. As much as one processor has: who needs more has others

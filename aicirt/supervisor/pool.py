@@ -39,7 +39,7 @@ class WorkerPool:
         self.restarts = 0
         self._places: dict[int, WorkerProcess] = {}
         try:
-            for index in (*range(count), BUILDER):
+            for index in self._at_first(count):
                 self._spawn(index)
         except RuntimeFailure:
             for worker in self.all:
@@ -49,7 +49,12 @@ class WorkerPool:
     @property
     def workers(self) -> list[WorkerProcess]:
         """By index; those that have died and could not be replaced yet are among them."""
-        return [worker for index, worker in self._places.items() if index != BUILDER]
+        return [worker for index, worker in sorted(self._places.items()) if index >= 0]
+
+    @property
+    def builders(self) -> list[WorkerProcess]:
+        """The processes that run `aici_init`."""
+        return [process for index, process in sorted(self._places.items(), reverse=True) if index < 0]
 
     @property
     def builder(self) -> WorkerProcess:
@@ -58,7 +63,7 @@ class WorkerPool:
 
     @property
     def all(self) -> list[WorkerProcess]:
-        """The workers and the builder."""
+        """The workers and builders."""
         return list(self._places.values())
 
     async def ready(self) -> None:
@@ -69,18 +74,26 @@ class WorkerPool:
         """`callback(dead)` is called when a process has died, before another is started."""
         self._on_death.append(callback)
 
-    def place(self) -> WorkerProcess:
-        """The worker that has least to do, as measured, and one sequence more from now on.
+    def builder_for(self, _owner: str) -> WorkerProcess:
+        """The process that runs `aici_init` for an owner, started if there is none. Raises RuntimeFailure."""
+        return self.builder
+
+    def present_builder(self, _owner: str) -> WorkerProcess | None:
+        """The same, None if it would have to be started."""
+        return self.builder
+
+    def owner_of(self, _process: WorkerProcess) -> str | None:
+        """Whom a process serves; None: everybody."""
+        return None
+
+    def place(self, _owner: str = "") -> WorkerProcess:
+        """The worker for a sequence of an owner: the one that has least to do, as measured, and one more now.
 
         Raises WorkerDiedError if none is running.
         """
         living = [worker for worker in self.workers if worker.alive]
         if not living:
-            due = min(attempt.when() for attempt in self._attempts.values())
-            raise WorkerDiedError(
-                f"no worker is running: {self._problem}; the next attempt to start one is in "
-                f"{max(0.0, due - self._loop.time()):.1f} s"
-            )
+            raise self._none_runs()
         worker = min(living, key=lambda w: w.load.score)
         worker.load.place()
         return worker
@@ -99,6 +112,18 @@ class WorkerPool:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*(worker.stop() for worker in self.all))
+
+    def _at_first(self, count: int) -> tuple[int, ...]:
+        """What is started at once."""
+        return (*range(count), BUILDER)
+
+    def _none_runs(self) -> WorkerDiedError:
+        """What is said while the dead wait to be replaced."""
+        due = min(attempt.when() for attempt in self._attempts.values())
+        return WorkerDiedError(
+            f"no worker is running: {self._problem}; the next attempt to start one is in "
+            f"{max(0.0, due - self._loop.time()):.1f} s"
+        )
 
     def _spawn(self, index: int) -> None:
         self._generation += 1

@@ -24,9 +24,11 @@ from aicirt.supervisor.compilations import Compilations
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
+from aicirt.supervisor.tenants import TenantPool
 from aicirt.supervisor.uploads import Uploads
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.supervisor.warming import Warming
+from aicirt.supervisor.workers import WorkerProcess
 
 _log = logging.getLogger("aicirt.supervisor")
 
@@ -36,10 +38,19 @@ class Supervisor:
 
     pool: WorkerPool
 
-    def __init__(self, socket_path: Path, store: ModuleStore, config: WorkerConfig, num_workers: int) -> None:
+    def __init__(
+        self,
+        socket_path: Path,
+        store: ModuleStore,
+        config: WorkerConfig,
+        num_workers: int,
+        *,
+        isolate_owners: bool = False,
+    ) -> None:
+        """`isolate_owners`: a worker serves one owner only; there are at most `num_workers`."""
         self.store = store
-        self.templates = Templates(store, config.worker, lambda: self.pool.builder)
-        self.warming = Warming(self.templates, config.worker, lambda: self.pool.builder)
+        self.templates = Templates(store, config.worker, self._builder_for)
+        self.warming = Warming(self.templates, config.worker, self._present_builder)
         self.compilations = Compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
@@ -53,6 +64,7 @@ class Supervisor:
         self._path = socket_path
         self.config = replace(config, code=str(store.code))
         self._num_workers = num_workers
+        self._make_pool = TenantPool if isolate_owners else WorkerPool
         self._stopping = asyncio.Event()
         self._sessions: set[asyncio.Task[None]] = set()
         self._clients = 0
@@ -68,7 +80,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._on_signal, number)
         listening = self._listen()  # raises before anything is started
         names.sweep_orphans()
-        self.pool = WorkerPool(self._num_workers, self.config)
+        self.pool = self._make_pool(self._num_workers, self.config)
         self.pool.on_death(self.templates.forget)
         owner_fd = None
         ready = loop.create_task(self.pool.ready())
@@ -100,6 +112,12 @@ class Supervisor:
             if owner_fd is not None:
                 loop.remove_reader(owner_fd)
                 os.close(owner_fd)
+
+    def _builder_for(self, owner: str) -> WorkerProcess:
+        return self.pool.builder_for(owner)
+
+    def _present_builder(self, owner: str) -> WorkerProcess | None:
+        return self.pool.present_builder(owner)
 
     def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
         """It was given up for others: nothing here needs it any more."""

@@ -234,7 +234,7 @@ class Session:
         if gone := args.get("gone"):  # the worker has given a template up for others
             templates.forget(pool.find(gone[0], gone[1]), gone[2])
         built = await self._build(args)
-        worker = pool.place()
+        worker = pool.place(self.owner)
         worker.bell.ring()  # the client will send it a Start: it is awake then
         template, info = await templates.adopt(worker, built), built.info
         return {
@@ -266,19 +266,25 @@ class Session:
                     raise WorkerDiedError("it answers nonsense")
             except (WorkerDiedError, TimeoutError) as error:
                 stats = {"error": str(error), "clients": {}}
-            who = {
+            who: dict[str, Any] = {
                 "index": worker.index,
                 "generation": worker.generation,
                 "pid": worker.pid,
                 "load": worker.load.score,
             }
+            if (owner := pool.owner_of(worker)) is not None:
+                who["owner"] = owner
             return {**who, **usage(worker.pid), **stats}
 
-        builder, *workers = await asyncio.gather(*(one(process) for process in (pool.builder, *pool.workers)))
+        processes = await asyncio.gather(*(one(process) for process in (*pool.workers, *pool.builders)))
+        workers = [process for process in processes if process["index"] >= 0]
+        builders = [process for process in processes if process["index"] < 0]
         return {
             "pid": os.getpid(),
             **usage(os.getpid()),
-            "builder": builder,
+            # the one that all owners share
+            "builder": next((found for found in builders if "owner" not in found), None),
+            "builders": builders,
             "workers": workers,
             "restarts": pool.restarts,
             "clients": [

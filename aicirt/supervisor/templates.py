@@ -54,9 +54,9 @@ class Templates:
     """
 
     def __init__(
-        self, store: ModuleStore, settings: WorkerSettings, builder: Callable[[], WorkerProcess]
+        self, store: ModuleStore, settings: WorkerSettings, builder: Callable[[str], WorkerProcess]
     ) -> None:
-        """`builder` returns the process that runs `aici_init`."""
+        """`builder` returns the process that runs `aici_init` for an owner."""
         self._store = store
         self._settings = settings
         self._builder = builder
@@ -187,7 +187,7 @@ class Templates:
         owner: str,
     ) -> Built:
         info = await self._store.get_async(module, owner)
-        builder = self._builder()
+        builder = self._builder(owner)
         await self.ensure_vocabulary(builder, vocabulary)
         call: dict[str, Any] = {
             "module": module,

@@ -28,8 +28,10 @@ class Warming:
     """
 
     def __init__(
-        self, templates: Templates, settings: WorkerSettings, builder: Callable[[], WorkerProcess]
+        self, templates: Templates, settings: WorkerSettings, builder: Callable[[str], WorkerProcess | None]
     ) -> None:
+        """`builder` returns the process that runs `aici_init` for an owner, None if it would have to be
+        started."""
         self._templates = templates
         self._settings = settings
         self._builder = builder
@@ -58,25 +60,26 @@ class Warming:
 
     async def _run(self) -> None:
         while self._waiting:
-            while not self._builder().alive:
-                await asyncio.sleep(RESPAWN_SECONDS)
             stage, arrival, digest, nbytes = heapq.heappop(self._waiting)
             built = self._templates.current(digest)
             if built is None or built.warmth != stage:
                 continue  # it has been given up, and perhaps built again: that one waits, too
+            while (builder := self._builder(built.owner)) is not None and not builder.alive:
+                await asyncio.sleep(RESPAWN_SECONDS)
+            if builder is None:
+                continue  # the owner has gone
             try:
-                more = await self._warm(built, stage, nbytes)
+                more = await self._warm(builder, built, stage, nbytes)
             except AiciError as error:
                 self._failed(built, error)
             else:
                 if more and stage + 1 < len(WARM_STAGES):
                     heapq.heappush(self._waiting, (stage + 1, arrival, digest, nbytes))
 
-    async def _warm(self, built: Built, stage: int, nbytes: int) -> bool:
+    async def _warm(self, builder: WorkerProcess, built: Built, stage: int, nbytes: int) -> bool:
         """Whether there is more to do for it. Raises what `aici_warm` failed with, WorkerDiedError."""
         settings = self._settings
         before = WARM_STAGES[stage - 1] if stage else 0.0
-        builder = self._builder()
         await self._templates.ensure_vocabulary(builder, built.vocabulary)
         answer, files = await builder.exchange(
             "warm",

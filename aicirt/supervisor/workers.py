@@ -28,7 +28,8 @@ from aicirt.shortage import describe
 from aicirt.supervisor.load import Load
 
 _log = logging.getLogger("aicirt.supervisor")
-#: index of the process that runs `aici_init`, which may take a second: it has no sequences
+#: index of the process that runs `aici_init`, which may take a second: it has no sequences. Where each worker
+#: has its own they go on downwards
 BUILDER = -1
 
 
@@ -51,7 +52,7 @@ class WorkerProcess:
         """Raises RuntimeFailure if there is no room for another process."""
         self.index = index
         #: for messages
-        self.name = "the builder" if index == BUILDER else f"worker {index}"
+        self.name = f"worker {index}" if index >= 0 else "the builder"
         self.generation = generation
         self.load = Load()
         self._on_death = on_death
@@ -85,7 +86,7 @@ class WorkerProcess:
                     *(sys.executable, "-P", "-m", "aicirt.worker"),
                     *("--control-fd", str(theirs.fileno()), "--bell", self.bell.name),
                     *("--config", config.to_json(), "--parent", str(os.getpid())),
-                    *(["--background"] if self.index == BUILDER else []),
+                    *(["--background"] if self.index < 0 else []),
                     *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
                 ],
                 # another user may not reach the folder by its path

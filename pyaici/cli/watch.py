@@ -114,7 +114,10 @@ def _processes(health: dict[str, Any]) -> list[dict[str, Any]]:
     supervisor: dict[str, Any] = {name: health[name] for name in own if name in health}
     return [
         {"name": "supervisor", "sequences": "", **supervisor},
-        {**health["builder"], "name": "builder", "sequences": health["builder"].get("error", "")},
+        *(
+            {**builder, "name": "builder", "sequences": builder.get("error", "")}
+            for builder in health["builders"]
+        ),
         *({**worker, "name": f"worker {worker['index']}"} for worker in health["workers"]),
     ]
 

@@ -74,9 +74,7 @@ def run(folder: Path, test: Callable[[Setup], Awaitable[None]]) -> None:
         try:
             await pool.ready()
             vocabulary = await vocabularies().register("v", VOCABULARY, "o", 1)
-            await test(
-                Setup(pool, Templates(store, config.worker, lambda: pool.builder), vocabulary, info.id)
-            )
+            await test(Setup(pool, Templates(store, config.worker, pool.builder_for), vocabulary, info.id))
         finally:
             await pool.stop()
 

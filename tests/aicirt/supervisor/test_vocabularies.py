@@ -27,7 +27,7 @@ def spec(extra: int = 0) -> dict[str, Any]:
 
 
 class Registry:
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         settings = DaemonSettings(**limits)
         self.gone: list[RegisteredVocabulary] = []
         self.compilations = Compilations(settings, time.monotonic)
@@ -117,12 +117,13 @@ def test_one_that_clients_wait_for_is_not_given_up() -> None:
 
 def test_building_counts_as_compiling() -> None:
     async def main() -> None:
-        registry = Registry(owner_compile_s=0.0001)
-        with pytest.raises(VocabularyError):
-            await registry.vocabularies.register("bad", {**spec(), "eos": [9999]}, "o", 1)
+        registry = Registry(owner_compile_s=1e-6)
         await registry.register("a", "o", 1)
-        with pytest.raises(OwnerLimitError, match=r"\(owner_compile_s\)"):
-            await registry.register("b", "o", 1)
-        await registry.register("b", "p", 2)
+        with pytest.raises(VocabularyError):
+            await registry.vocabularies.register("bad", {**spec(), "eos": [9999]}, "p", 2)
+        for owner in ("o", "p"):
+            with pytest.raises(OwnerLimitError, match=r"\(owner_compile_s\)"):
+                await registry.register("b", owner, 1)
+        await registry.register("b", "q", 3)
 
     asyncio.run(main())

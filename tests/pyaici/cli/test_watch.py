@@ -67,7 +67,7 @@ def test_rates_are_of_the_time_between() -> None:
         "sequences": 5,
     }
     dead = {"pid": 4, "index": 1, "error": "gone"}
-    old = {"pid": 1, "modules": 1, "clients": [], "restarts": 0, "builder": builder, "time": 10.0}
+    old = {"pid": 1, "modules": 1, "clients": [], "restarts": 0, "builders": [builder], "time": 10.0}
     new = {**old, "workers": [{**worker, "cpu_s": 3.0, "steps": 200}, dead], "time": 12.0}
     lines = screen(new, {**old, "workers": [worker]})
     assert [line.split() for line in lines if line.startswith("worker 0")] == [
