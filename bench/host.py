@@ -46,6 +46,7 @@ from aicirt.worker.loop import Worker
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from aicirt.worker.vocabulary import LoadedVocabulary
+from aicirt.worker.warming import Warmed, Warming
 from pyaici.capabilities import ALL
 from pyaici.step import RowKind, Verb
 from pyaici.tokens import Vocabulary
@@ -151,6 +152,23 @@ class LocalWorker:
             raise found
         self.worker.templates.add(found)
         return found
+
+    def warm(self, template: Template) -> Template:
+        """The same with its tables filled ahead, as the builder does it. Raises what `aici_warm` ends with."""
+        outcome: list[Warmed | AiciError] = []
+        capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
+        settings = self.worker.settings
+        budget, most = settings.warm_budget_ms, settings.warm_bytes
+        self.worker.agenda.when_idle(
+            Warming(template, capabilities, self.worker.limits, budget, most, outcome.append)
+        )
+        while self.worker.agenda:
+            self.worker.agenda.run_slice()
+        (found,) = outcome
+        if isinstance(found, AiciError):
+            raise found
+        self.worker.templates.add(found.template)
+        return found.template
 
     # -- what a client asks for ----------------------------------------------------------------
 

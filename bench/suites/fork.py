@@ -6,7 +6,7 @@ import gc
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,8 @@ _CHILDREN, _TURNS = 5, 5
 _ROUNDS, _QUICK_ROUNDS = 150, 5
 #: sequences of each constraint whose memory is measured, and tokens that each of them gets
 _SEQUENCES, _TOKENS = 32, 50
+#: steps of a new sequence of which the masks are timed together
+_FIRST_STEPS = 32
 #: mask rows for each sequence: one held by the engine, one being written
 _ROWS = 2
 
@@ -49,6 +51,7 @@ def run(report: Report) -> None:
         with LocalWorker(load_for_guests(vocab), num_rows=8) as worker:
             _worker(report, worker, ballast, regex)
             _memory(report, worker, regex, vocab)
+            _first_steps(report, worker, regex, vocab)
         with Runtime() as runtime:
             runtime.register(vocab)
             _client(report, runtime, ballast, regex)
@@ -64,6 +67,7 @@ def _worker(report: Report, worker: LocalWorker, ballast: Path, regex: Path) -> 
     plain = CONSTRAINTS[0]
     template = worker.template(worker.program(regex), plain.argument)
     contestants["start.worker_us"] = partial(_start, worker, template)
+    contestants["start.worker_warm_us"] = partial(_start, worker, worker.warm(template))
     samples = alternate(contestants, _rounds(report))
     several, one = samples.pop("next_child"), samples["fork.us.1mb"]
     samples["fork.us.next_child"] = [(a - b) / _CHILDREN for a, b in zip(several, one, strict=True)]
@@ -71,7 +75,7 @@ def _worker(report: Report, worker: LocalWorker, ballast: Path, regex: Path) -> 
     targets |= {"fork.us.next_child": NEXT_CHILD_TARGET, "start.worker_us": START_WORKER_TARGET}
     for name, values in samples.items():
         report.samples(name, values, "us")
-        report.figure(name, summarise(values).median, "us", target=targets[name])
+        report.figure(name, summarise(values).median, "us", target=targets.get(name))
     worker.free(parents.values())
 
 
@@ -163,23 +167,74 @@ def _memory(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary)
     program = worker.program(regex)
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
     rows = _ROWS * worker.layout.row_bytes / 1024
-    guests, tables = [], []
+    guests, warm, tables = [], [], []
     for constraint in CONSTRAINTS:
         template = worker.template(program, constraint.argument)
         tokens = list(spell(constraint.long_text.encode()))[:_TOKENS]
-        # the first ones find memory that others have left
-        seqs = [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
-        gc.collect()
-        unique, mapped = _unique_kib(), _page_table_kib()
-        seqs += [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
-        guests.append((_unique_kib() - unique) / _SEQUENCES)
-        tables.append((_page_table_kib() - mapped) / _SEQUENCES)
-        report.figure(f"memory.guest_kib.{constraint.name}", guests[-1], "KiB")
-        worker.free(seqs)
+        kib, mapped = _each(worker, template, tokens)
+        guests.append(kib)
+        tables.append(mapped)
+        report.figure(f"memory.guest_kib.{constraint.name}", kib, "KiB")
+        warm.append(_each(worker, worker.warm(template), tokens)[0])
+        report.figure(f"memory.guest_warm_kib.{constraint.name}", warm[-1], "KiB")
     report.figure("memory.mask_rows_kib", rows, "KiB")
     report.figure("memory.page_tables_kib", sum(tables) / len(tables), "KiB")
     mean = sum(guests) / len(guests)
     report.figure("memory.per_sequence_kib", mean + rows, "KiB", target=MEMORY_TARGET)
+    report.figure("memory.per_warm_sequence_kib", sum(warm) / len(warm) + rows, "KiB", target=MEMORY_TARGET)
+
+
+def _each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tuple[float, float]:
+    """KiB that each sequence has for itself after some tokens, and KiB of its page tables."""
+    # the first ones find memory that others have left
+    seqs = [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    gc.collect()
+    unique, mapped = _unique_kib(), _page_table_kib()
+    seqs += [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    kib = (_unique_kib() - unique) / _SEQUENCES, (_page_table_kib() - mapped) / _SEQUENCES
+    worker.free(seqs)
+    return kib
+
+
+def _first_steps(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary) -> None:
+    """Microseconds of the masks of a sequence's first steps, together, from the snapshot after init and from the
+    one whose tables are filled ahead: the mean of all constraints."""
+    program = worker.program(regex)
+    spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
+    contestants: dict[str, Callable[[], float]] = {}
+    for constraint in CONSTRAINTS:
+        tokens = list(spell(constraint.long_text.encode()))[:_FIRST_STEPS]
+        cold = worker.template(program, constraint.argument)
+        for name, template in (("cold", cold), ("warm", worker.warm(cold))):
+            contestants[f"{name}.{constraint.name}"] = partial(_masks, worker, template, tokens)
+            size = template.snapshot.nbytes / 1024
+            report.figure(f"start.snapshot_{name}_kib.{constraint.name}", size, "KiB")
+    samples = alternate(contestants, max(3, _rounds(report) // 5))
+    for name in ("cold", "warm"):
+        of_all = [samples[f"{name}.{constraint.name}"] for constraint in CONSTRAINTS]
+        means = [sum(values) / len(values) for values in zip(*of_all, strict=True)]
+        report.samples(f"start.first_steps_{name}_us", means, "us")
+        for constraint, values in zip(CONSTRAINTS, of_all, strict=True):
+            median = summarise(values).median
+            report.figure(f"start.first_steps_{name}_us.{constraint.name}", median, "us")
+        report.figure(f"start.first_steps_{name}_us", summarise(means).median, "us")
+
+
+def _masks(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> float:
+    def turn() -> float:
+        seq = worker.start(template)
+        news: tuple[int, ...] = ()
+        seconds = 0.0
+        for token in tokens:
+            mask = worker.mask(seq, news, sampled=bool(news))
+            seconds += mask.seconds
+            if mask.row is not None and mask.row.kind == BITMASK:
+                worker.row(mask.row)
+            news = (token,)
+        worker.free([seq])
+        return seconds * 1e6
+
+    return _middle(turn)
 
 
 def _walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Guest:

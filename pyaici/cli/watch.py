@@ -82,6 +82,7 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
     lines = [
         f"aicirt {health['pid']}: {health['modules']} modules, {len(health['clients'])} clients, "
         f"{health['restarts']} workers replaced",
+        *_templates(health),
         "",
         f"{'process':<12} {'pid':>8} {'cpu %':>6} {'busy %':>6} {'MB':>6} {'sequences':>9} {'steps/s':>8}",
     ]
@@ -106,6 +107,14 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
         known = (f"{name} {count}" for name, count in sorted(counters.items()))
         lines += ["", "so far: " + ", ".join(known)]
     return lines
+
+
+def _templates(health: dict[str, Any]) -> list[str]:
+    """What sequences start from, and how often its tables could not be filled ahead."""
+    kept = health["templates"]
+    line = f"templates: {kept['kept']} of {kept['bytes'] / 1e6:.1f} MB, {kept['warm']} warm"
+    failed = [f"{code} {count}" for code, count in sorted(health["warm_failures"].items())]
+    return [line + (f", aici_warm failed: {', '.join(failed)}" if failed else "")]
 
 
 def _processes(health: dict[str, Any]) -> list[dict[str, Any]]:

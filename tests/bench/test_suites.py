@@ -56,7 +56,13 @@ def test_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names |= {"fork.us.next_child", "start.worker_us", "start.client_ms"}
     names |= {f"start.client_ms.{name}" for name in CONSTRAINTS}
     names |= {f"memory.guest_kib.{name}" for name in CONSTRAINTS}
+    names |= {f"memory.guest_warm_kib.{name}" for name in CONSTRAINTS}
     names |= {"memory.per_sequence_kib", "memory.mask_rows_kib", "memory.page_tables_kib"}
+    names |= {"start.worker_warm_us", "memory.per_warm_sequence_kib"}
+    for way in ("cold", "warm"):
+        names |= {f"start.first_steps_{way}_us"}
+        names |= {f"start.first_steps_{way}_us.{name}" for name in CONSTRAINTS}
+        names |= {f"start.snapshot_{way}_kib.{name}" for name in CONSTRAINTS}
     assert set(found) == names
     assert min(found[f"fork.us.{size}"] for size in sizes) > 0
     # a step writes to two pages at least: the step's argument, and the stack; the short form has so few

@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 
 from aicirt.vocab import VocabularyImage, build_image
 from aicirt.vocab.spell import Speller
-from aicirt.wasm import Engine, Export, GuestExit, Instance, Limits, Linker, Program, Ticker, host_functions
+from aicirt.wasm import (
+    Engine,
+    Export,
+    Fiber,
+    GuestExit,
+    Instance,
+    Limits,
+    Linker,
+    Program,
+    Ticker,
+    host_functions,
+)
 from tests.controllers.calls import ARG, CALLS, GROUP, PROMPT, TOKENS, TOP
 
 STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE = range(6)
@@ -127,6 +138,15 @@ class Guest:
             assert self.instance.call(Export.INIT, len(self.sources[ARG])) == 0
         if program.has[Export.INIT_PROMPT]:
             assert self.instance.call(Export.INIT_PROMPT, len(prompt)) == 0
+
+    def warm(self, most: int = 10_000) -> int:
+        """Calls aici_warm while it has more to do; how often."""
+        for calls in range(1, most + 1):
+            value = Fiber(self.instance, Export.WARM).run()
+            assert value in (0, 1)
+            if not value:
+                return calls
+        return most
 
     def _adopt(self, instance: Instance) -> None:
         self.instance = instance

@@ -25,29 +25,49 @@ std::size_t blocks(std::size_t mask_words) { return (mask_words + kBlock - 1) / 
 
 }  // namespace
 
-const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
-  for (Entry& entry : entries_) {
-    if (entry.key != key) continue;
-    entry.last_use = ++now_;
-    entry.uses++;
-    if (entry.form == Form::stop) {
-      found_ = {Answer::Kind::stop, {}};
-    } else if (entry.form == Form::tokens) {
-      found_ = {Answer::Kind::tokens, {entry.data.get(), entry.count}};
-    } else if (entry.base == Base::whole && entry.count == 0) {
-      found_ = {Answer::Kind::mask, {wholes_[entry.whole].words.get(), mask_words_}};
-    } else {
-      unpack(entry, scratch);
-      found_ = {Answer::Kind::mask, scratch.words()};
-      if (entry.uses >= kOften && entry.count >= kLong && bytes_ + mask_words_ * kWord <= budget_) {
-        bytes_ -= entry.data_words * kWord;
-        release_base(entry);
-        keep_whole(&entry, scratch.words());
-      }
-    }
-    return &found_;
-  }
+AnswerCache::Entry* AnswerCache::look(std::uint64_t key) {
+  for (std::size_t i = 0; i < kept_keys_.size(); i++)
+    if (kept_keys_[i] == key) return &kept_[i];
+  for (Entry& entry : entries_)
+    if (entry.key == key) return &entry;
   return nullptr;
+}
+
+const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
+  Entry* const found = look(key);
+  if (found == nullptr) return nullptr;
+  Entry& entry = *found;
+  // What is kept lies in shared memory: the fewer of its pages are written to, the better.
+  const bool kept = is_kept(entry);
+  if (!kept) entry.last_use = ++now_;
+  if (entry.form == Form::stop) {
+    found_ = {Answer::Kind::stop, {}};
+  } else if (entry.form == Form::tokens) {
+    found_ = {Answer::Kind::tokens, {entry.data.get(), entry.count}};
+  } else if (entry.base == Base::whole && entry.count == 0) {
+    found_ = {Answer::Kind::mask, {wholes_[entry.whole].words.get(), mask_words_}};
+  } else {
+    unpack(entry, scratch);
+    found_ = {Answer::Kind::mask, scratch.words()};
+    // The whole mask of one that is kept will never make room again, so such masks take no more than half.
+    const std::size_t room = kept ? budget_ / 2 : budget_;
+    if (entry.count >= kLong && ++entry.uses >= kOften && bytes_ + mask_words_ * kWord <= room) {
+      if (!kept) bytes_ -= entry.data_words * kWord;
+      release_base(entry);
+      keep_whole(&entry, scratch.words());
+    }
+  }
+  return &found_;
+}
+
+void AnswerCache::keep() {
+  for (Entry& entry : entries_) {
+    kept_keys_.push_back(entry.key);
+    kept_.push_back(std::move(entry));
+  }
+  entries_.clear();
+  kept_bytes_ += bytes_;
+  bytes_ = 0;
 }
 
 void AnswerCache::put(std::uint64_t key, const Answer& answer) {
@@ -70,8 +90,10 @@ void AnswerCache::put(std::uint64_t key, const Answer& answer) {
 
 void AnswerCache::clear() {
   entries_.clear();
+  kept_.clear();
+  kept_keys_.clear();
   wholes_.clear();
-  bytes_ = 0;
+  bytes_ = kept_bytes_ = 0;
 }
 
 const std::uint32_t* AnswerCache::base_of(const Entry& entry) const {

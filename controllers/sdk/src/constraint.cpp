@@ -14,6 +14,19 @@ void fail_stuck() {
       "it");
 }
 
+namespace {
+/// Each answer that is kept makes finding one a nanosecond slower.
+constexpr std::size_t kMostKept = 1024;
+/// Pages of 64 KiB that the memory may grow by: a recognizer's own states, mostly.
+constexpr std::size_t kMostPages = 16;
+}  // namespace
+
+bool Warmth::has_room(const AnswerCache& cache) {
+  const std::size_t pages = __builtin_wasm_memory_size(0);
+  if (first_pages_ == 0) first_pages_ = pages;
+  return cache.kept_bytes() < bytes_ && cache.num_kept() < kMostKept && pages - first_pages_ < kMostPages;
+}
+
 bool tokenizer_is_exact() { return capability(Capability::tokenizer) != 0; }
 
 MidResult forced(std::span<const TokenId> tokens) {

@@ -44,6 +44,7 @@ def test_one_screen(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"^worker 0 +\d+ +- +\d+ +\d+ +2 +-$", text, re.MULTILINE)
     assert re.search(rf"^0 +{os.getpid()} +2$", text, re.MULTILINE)
     assert "so far: starts 4, time_limit 1, trap 1" in text
+    assert re.search(r"^templates: 3 of \d+\.\d MB, 0 warm$", text, re.MULTILINE)
 
 
 def test_everything_for_programs(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,13 +68,23 @@ def test_rates_are_of_the_time_between() -> None:
         "sequences": 5,
     }
     dead = {"pid": 4, "index": 1, "error": "gone"}
-    old = {"pid": 1, "modules": 1, "clients": [], "restarts": 0, "builders": [builder], "time": 10.0}
+    old = {
+        "pid": 1,
+        "modules": 1,
+        "clients": [],
+        "restarts": 0,
+        "builders": [builder],
+        "templates": {"kept": 7, "warm": 3, "bytes": 2_340_000},
+        "warm_failures": {"trap": 2, "space": 1},
+        "time": 10.0,
+    }
     new = {**old, "workers": [{**worker, "cpu_s": 3.0, "steps": 200}, dead], "time": 12.0}
     lines = screen(new, {**old, "workers": [worker]})
     assert [line.split() for line in lines if line.startswith("worker 0")] == [
         ["worker", "0", "3", "50", "42", "90", "5", "50"]
     ]
     assert any("gone" in line for line in lines) and lines[-1] == "so far: argument 1"
+    assert "templates: 7 of 2.3 MB, 3 warm, aici_warm failed: space 1, trap 2" in lines
 
 
 def test_it_goes_on_until_ctrl_c(daemon: Daemon) -> None:

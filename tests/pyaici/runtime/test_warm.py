@@ -167,13 +167,6 @@ def test_a_build_comes_first(wasm: Path) -> None:
         until(lambda: warm(runtime) > 1)
 
 
-def test_the_first_stage_of_all_comes_before_the_second_of_any(wasm: Path) -> None:
-    with running(wasm, warm_budget_ms=3_000) as runtime:
-        for number in range(5):
-            runtime.prepare("warm", f"m{number}")
-        until(lambda: warm(runtime) == 5)
-
-
 def test_the_builders_death_costs_the_warmth(wasm: Path) -> None:
     with running(wasm, warm_budget_ms=60_000) as runtime:
         runtime.prepare("warm", "m3")

@@ -21,7 +21,8 @@ struct Answer {
 };
 
 /// Remembers answers under 64-bit keys, the least recently used ones going first when `budget` bytes are
-/// full.
+/// full. Those that were found ahead, in memory that sequences share, can be set apart: they stay, and take nothing
+/// of the budget.
 ///
 /// A mask of a large vocabulary has 16 KiB and more, but most masks of a constraint are much alike, allow
 /// little, or forbid little text. So a mask is kept as the tokens in which it differs from another, from
@@ -34,8 +35,15 @@ class AnswerCache {
   const Answer* find(std::uint64_t key, TokenSet& scratch);
   void put(std::uint64_t key, const Answer& answer);
   void clear();
+  /// Sets all answers that it has apart.
+  void keep();
+  bool has(std::uint64_t key) const { return const_cast<AnswerCache*>(this)->look(key) != nullptr; }
 
+  /// Of the budget.
   std::size_t bytes() const { return bytes_; }
+  /// Of what is set apart, and the number of answers there.
+  std::size_t kept_bytes() const { return kept_bytes_; }
+  std::size_t num_kept() const { return kept_.size(); }
 
  private:
   /// A whole mask that several entries may share. (std::shared_ptr would bring 20 kB of the C++ library.)
@@ -61,6 +69,8 @@ class AnswerCache {
     std::unique_ptr<std::uint32_t[]> data;
   };
 
+  bool is_kept(const Entry& entry) const { return &entry >= kept_.data() && &entry < kept_.data() + kept_.size(); }
+  Entry* look(std::uint64_t key);
   const std::uint32_t* base_of(const Entry& entry) const;
   Entry pack(std::span<const std::uint32_t> mask);
   void unpack(const Entry& entry, TokenSet& out) const;
@@ -68,10 +78,12 @@ class AnswerCache {
   void release_base(const Entry& entry);
   void drop_oldest();
 
-  std::size_t budget_, bytes_ = 0;
+  std::size_t budget_, bytes_ = 0, kept_bytes_ = 0;
   std::uint32_t now_ = 0;
   std::uint32_t mask_words_ = 0;
   std::vector<Entry> entries_;
+  std::vector<Entry> kept_;
+  std::vector<std::uint64_t> kept_keys_;
   std::vector<Whole> wholes_;  ///< those without users have no words and are free
   Answer found_;
 };

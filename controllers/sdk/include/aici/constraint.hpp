@@ -21,12 +21,16 @@
 // - There is no way back. A controller may take back tokens that it has not appended; for others it makes a new
 //   constraint, and appends to that what is left of the text. (RecognizerController fails when tokens are taken
 //   back.)
+// - Masks of its states are found ahead by themselves, for later sequences with the same argument (warmable.hpp), if
+//   it is made in the controller's constructor.
 // - A mask that `next` returns lies in the constraint: it must not be asked again, appended to or destroyed before
 //   `mid_process` has returned and the host has read the mask (controller.hpp, MidResult).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -34,9 +38,11 @@
 #include "aici/answer_cache.hpp"
 #include "aici/controller.hpp"
 #include "aici/cursor.hpp"
+#include "aici/explorer.hpp"
 #include "aici/forced_text.hpp"
 #include "aici/functional.hpp"
 #include "aici/spelling.hpp"
+#include "aici/warmable.hpp"
 
 namespace aici {
 
@@ -54,6 +60,27 @@ auto spelling_of(const R& recognizer) {
     return NoSpelling();
 }
 
+/// What goes through the states of a recognizer, where that is possible.
+template <class R>
+auto explorer_of() {
+  if constexpr (Explorable<R>)
+    return std::unique_ptr<Explorer<R>>();
+  else
+    return nullptr;
+}
+
+/// Ends what is done ahead where it would cost more than it gives.
+class Warmth {
+ public:
+  explicit Warmth(std::size_t bytes) : bytes_(bytes) {}
+  bool has_room(const AnswerCache& cache);
+  void end() { bytes_ = 0; }
+
+ private:
+  std::size_t bytes_;
+  std::size_t first_pages_ = 0;
+};
+
 [[noreturn]] void fail_forbidden(TokenId token);
 [[noreturn]] void fail_stuck();
 /// Forced tokens as a result: one at a time if the engine takes no more.
@@ -67,16 +94,19 @@ struct ConstraintOptions {
   std::size_t cache_bytes = 64 << 10;
   /// States that `prepare` looks at.
   unsigned prepared_states = 4;
+  /// For answers that are found ahead, which sequences share.
+  std::size_t warm_bytes = 256 << 10;
 };
 
 /// A recognizer (functional or byte stack) that goes along with a sequence.
 template <class R>
-class Constraint {
+class Constraint : private Warmable {
  public:
   explicit Constraint(R recognizer, ConstraintOptions options = {})
       : cursor_(std::move(recognizer)),
         cache_(options.cache_bytes),
         prepared_states_(options.prepared_states),
+        warmth_(options.warm_bytes),
         spelling_(detail::spelling_of(cursor_.recognizer())) {}
 
   /// For controllers' constructors, before anything is appended: finds the answers for the states that most
@@ -140,6 +170,9 @@ class Constraint {
   std::size_t cached_bytes() const { return cache_.bytes(); }
 
  private:
+  /// States to look at in one call of `warm`, if none of them needs an answer.
+  static constexpr unsigned kStepsAtOnce = 64;
+
   void append_special(const Vocabulary& vocab, TokenId token) {
     if (vocab.is_eos(token)) {
       if (!may_end()) detail::fail_forbidden(token);
@@ -151,34 +184,59 @@ class Constraint {
     detail::fail_forbidden(token);
   }
 
+  /// Finds the answer of another state, and keeps it.
+  bool warm() override {
+    if constexpr (detail::Explorable<R>) {
+      if (spelling_.known() || !warmth_.has_room(cache_)) return false;
+      if (explorer_ == nullptr) explorer_ = std::make_unique<detail::Explorer<R>>(cursor_.state());
+      if (const auto* state = explorer_->next(recognizer(), kStepsAtOnce)) {
+        const auto here = cursor_.state();
+        cursor_.go_to(*state);
+        if (const std::uint64_t key = cursor_.key(); !cache_.has(key))
+          if (const std::optional<Answer> answer = make_answer()) cache_.put(key, *answer);
+        cursor_.go_to(here);
+        cache_.keep();
+      }
+      if (!explorer_->over()) return true;
+      explorer_.reset();
+      warmth_.end();
+    }
+    return false;
+  }
+
   Answer find_answer() {
     if (spelling_.known()) return spelling_.next(scratch_);
     const std::uint64_t key = cursor_.key();
     if (key != 0)
       if (const Answer* known = cache_.find(key, scratch_)) return *known;
-    const Answer answer = make_answer();
-    if (key != 0) cache_.put(key, answer);
-    return answer;
+    const std::optional<Answer> answer = make_answer();
+    if (!answer) detail::fail_stuck();
+    if (key != 0) cache_.put(key, *answer);
+    return *answer;
   }
 
-  Answer make_answer() {
+  /// Nothing if no token may come, and the text may not end. (The walk is half of a small controller: once is enough.)
+  [[gnu::noinline]] std::optional<Answer> make_answer() {
     if (detail::tokenizer_is_exact()) {
       const ForcedText text = cursor_.forced_text();
       if (!text.bytes.empty()) {
         settled_ = settled_tokens(text);
-        if (!settled_.empty()) return {Answer::Kind::tokens, settled_};
+        if (!settled_.empty()) return Answer{Answer::Kind::tokens, settled_};
       }
     }
     cursor_.compute_bias(scratch_);
     if (const char* failure = cursor_.failure()) fail(failure);
-    if (cursor_.special_allowed(SpecialToken::eos) && !scratch_.has_text()) return {Answer::Kind::stop, {}};
-    if (scratch_.empty()) detail::fail_stuck();
-    return {Answer::Kind::mask, scratch_.words()};
+    if (cursor_.special_allowed(SpecialToken::eos) && !scratch_.has_text()) return Answer{Answer::Kind::stop, {}};
+    if (scratch_.empty()) return std::nullopt;
+    return Answer{Answer::Kind::mask, scratch_.words()};
   }
 
   detail::Cursor<R> cursor_;
   AnswerCache cache_;
   unsigned prepared_states_;
+  detail::Warmth warmth_;
+  /// While there is something to warm.
+  decltype(detail::explorer_of<R>()) explorer_;
   [[no_unique_address]] decltype(detail::spelling_of(std::declval<const R&>())) spelling_;
   TokenSet scratch_;
   std::vector<TokenId> settled_;

@@ -54,6 +54,8 @@ class Cursor<F> {
       return false;
   }
   void back_to_start() { state_ = f_.initial(); }
+  State state() const { return state_; }
+  void go_to(State state) { state_ = state; }
   bool special_allowed(SpecialToken which) { return f_.special_allowed(state_, which); }
   void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
   /// 0 = the state has no key.

@@ -7,6 +7,7 @@
 //   functional.hpp             constraints as pure functions; signature.hpp: what makes them fast
 //   string_recognizer.hpp      constraints as lists of strings; choices.hpp: one of several texts,
 //                              in the tokens that a model knows for them: spelling.hpp
+//   warmable.hpp               tables that are filled ahead of the requests that will need them
 //   recognizer_controller.hpp  a controller of any of these; constraint.hpp: a part of a controller;
 //                              any_constraint.hpp: one that is chosen while the program runs
 //   tokenwise.hpp              the older controller interface
@@ -29,3 +30,4 @@
 #include "aici/tokenwise.hpp"
 #include "aici/types.hpp"
 #include "aici/vocabulary.hpp"
+#include "aici/warmable.hpp"

@@ -12,6 +12,13 @@ use crate::{SeqId, TokenId, TokenSet};
 /// can (`export!` says how): a controller without them costs no time between tokens, and finds the tokens in
 /// `aici::step().tokens()`.
 pub trait AiciCtrl {
+    /// Fills tables ahead, about a millisecond of work a call; true if there is more to do. May be called, again and
+    /// again, after the controller is made and before there is a prompt, if `export!` names it: later sequences
+    /// start from what it leaves. It may never be called, so no answer may depend on it.
+    fn warm(&mut self) -> bool {
+        false
+    }
+
     /// Called once, with the prompt. About 1000 ms.
     fn init_prompt(&mut self, _prompt: &[TokenId]) {}
 

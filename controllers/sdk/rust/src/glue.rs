@@ -57,6 +57,11 @@ pub fn init<C: AiciCtrl + 'static, E: Display>(
     0
 }
 
+/// `aici_warm`.
+pub fn warm() -> u32 {
+    u32::from(with_controller(|controller| controller.warm()))
+}
+
 /// `aici_init_prompt`.
 pub fn init_prompt(num_tokens: u32) -> u32 {
     with_controller(|controller| controller.init_prompt(&host::read_words(abi::PROMPT, num_tokens)));
@@ -100,12 +105,13 @@ fn with_controller<T>(call: impl FnOnce(&mut dyn AiciCtrl) -> T) -> T {
 
 /// Exports a controller; once in a crate. Takes a function from the controller argument to the controller, or
 /// to an error that refuses the argument, and the names of the callbacks that the host shall call; without
-/// names, all of them.
+/// names, all of them but `warm`.
 ///
 /// ```text
 /// aici::export!(Shout::new);                            // simple, but the engine waits for post and pre
 /// aici::export!(Shout::new, mid_process);               // costs no time between tokens
 /// aici::export!(Shout::new, init_prompt, mid_process);
+/// aici::export!(Shout::new, warm, mid_process);         // fills tables ahead
 /// ```
 ///
 /// The function is called once per argument, about 1000 ms, before there is a prompt: all sequences with the
@@ -133,6 +139,12 @@ macro_rules! export {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! export_callback {
+    (warm) => {
+        #[no_mangle]
+        pub extern "C" fn aici_warm() -> u32 {
+            $crate::glue::warm()
+        }
+    };
     (init_prompt) => {
         #[no_mangle]
         pub extern "C" fn aici_init_prompt(num_tokens: u32) -> u32 {
