@@ -26,6 +26,8 @@ class Compilations:
         self._settings = settings
         self._clock = clock
         self._running: Counter[str] = Counter()
+        #: compilations that did not begin at once
+        self.counters: Counter[str] = Counter()
         #: the next owner first
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         #: by owner: when a compilation ended, and its seconds of CPU time
@@ -94,6 +96,8 @@ class Compilations:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(turn)
         self._next()
+        if not turn.done():
+            self.counters["compilations_waited"] += 1
         try:
             await turn
         except asyncio.CancelledError:

@@ -37,6 +37,8 @@ class WorkerPool:
         #: what happened last
         self._problem = ""
         self.restarts = 0
+        #: processes that were ended, by the reason
+        self.counters: Counter[str] = Counter()
         self._places: dict[int, WorkerProcess] = {}
         try:
             for index in self._at_first(count):
@@ -135,6 +137,8 @@ class WorkerPool:
 
     def _died(self, dead: WorkerProcess) -> None:
         _log.error("%s (pid %d) died", dead.name, dead.pid, extra=fields(worker=dead.index, pid=dead.pid))
+        if dead.silent:
+            self.counters["workers_silent"] += 1
         for callback in self._on_death:
             callback(dead)
         if self._loop.time() - dead.started > RESPAWN_MAX_SECONDS:

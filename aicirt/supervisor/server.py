@@ -126,6 +126,11 @@ class Supervisor:
         for process in self.pool.all:
             process.tell("forget_vocabulary", {"id": vocabulary.id})
 
+    @property
+    def all_counters(self) -> Counter[str]:
+        """What has happened in this process; workers have counters of their own."""
+        return self.counters + self.pool.counters + self.templates.counters + self.compilations.counters
+
     def stop(self) -> None:
         """Ends `run`."""
         self._stopping.set()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, WorkerDiedError
+from aicirt.errors import AiciError, ControllerError, ProtocolError, RuntimeFailure, WorkerDiedError
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
@@ -95,7 +95,8 @@ class Session:
                 raise ProtocolError("the first call must be hello")
             reply = Reply(number, None, await call(args))
         except AiciError as error:
-            self._supervisor.counters[error.code] += 1
+            if not isinstance(error, ControllerError):  # those are counted where they happened
+                self._supervisor.counters[error.code] += 1
             # not its words, which may be the controller's
             about = self._about(call=name if name in self._calls else "", code=error.code)
             _log.info("client %d got an error: %s", self.number, error.code, extra=about)
@@ -296,7 +297,7 @@ class Session:
                 for number, session in clients.items()
             ],
             "modules": len(self._supervisor.store.list()),
-            "counters": dict(self._supervisor.counters),
+            "counters": dict(self._supervisor.all_counters),
             "compilations": self._supervisor.compilations.stats(),
             "vocabularies": self._supervisor.vocabularies.stats(),
             "templates": self._supervisor.templates.stats(),

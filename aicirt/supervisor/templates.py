@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +63,8 @@ class Templates:
         self._built: OrderedDict[bytes, asyncio.Future[Built]] = OrderedDict()
         #: by generation of the worker and digest
         self._adopted: dict[tuple[int, bytes], _Adopted] = {}
+        #: how many had to go for others
+        self.counters: Counter[str] = Counter()
         self._renewals: set[asyncio.Task[None]] = set()
         #: called with each new one
         self.on_built: Callable[[Built], None] | None = None
@@ -248,6 +250,7 @@ class Templates:
             if len(keys) - place <= number and total <= nbytes:
                 break
             total -= done[key].nbytes
+            self.counters["templates_given_up"] += 1
             del self._built[key]
             for adopted in [k for k in self._adopted if k[1] == key]:
                 del self._adopted[adopted]

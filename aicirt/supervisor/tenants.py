@@ -109,6 +109,7 @@ class TenantPool(WorkerPool):
 
     def _end(self, owner: str, why: str) -> None:
         index = self._tenants.pop(owner)
+        self.counters["workers_idle"] += 1
         _log.info(
             "worker %d serves an owner no more: %s", index, why, extra=fields(worker=index, owner=owner)
         )

@@ -55,6 +55,8 @@ class WorkerProcess:
         self.name = f"worker {index}" if index >= 0 else "the builder"
         self.generation = generation
         self.load = Load()
+        #: it was killed since it did not answer
+        self.silent = False
         self._on_death = on_death
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
@@ -148,6 +150,7 @@ class WorkerProcess:
                 self.load.report(stats)
                 patience = self._silence
             except TimeoutError:
+                self.silent = True
                 self._complain("is silent")
                 self.kill()
             except ProtocolError as error:

@@ -84,13 +84,20 @@ class Controls:
 
     def _ping(self, _: int, __: dict[str, Any], ___: list[int]) -> dict[str, Any]:
         worker = self._worker
+        counters = worker.counters
+        for name, count in (
+            ("templates_given_up", worker.templates.given_up),
+            ("programs_given_up", self._programs.given_up),
+        ):
+            if count:
+                counters[name] = count
         return {
             "sequences": worker.num_sequences,
             "clients": {number: len(client.sequences) for number, client in worker.clients.items()},
             "busy": worker.meter.busy(),
             "work_s": worker.meter.cpu_seconds,
             "asked": worker.asked,
-            "counters": dict(worker.counters),
+            "counters": dict(counters),
             "steps": worker.steps,
             "snapshot_bytes": worker.templates.nbytes,
             "templates_given_up": worker.templates.given_up,

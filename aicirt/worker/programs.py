@@ -18,6 +18,8 @@ class Programs:
         self._linker = linker
         self._limit = limit
         self._programs: OrderedDict[str, Program] = OrderedDict()
+        #: how many had to go for others
+        self.given_up = 0
 
     def get(self, module: str, path: str) -> Program:
         """The program of a module (its id), whose compiled code is at `path`. Raises ModuleError."""
@@ -26,5 +28,6 @@ class Programs:
             program = self._programs[module] = Program.from_file(self._linker, path)
             if len(self._programs) > self._limit:
                 self._programs.popitem(last=False)
+                self.given_up += 1
         self._programs.move_to_end(module)
         return program

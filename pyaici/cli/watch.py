@@ -100,7 +100,7 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
     lines += ["", f"{'client':<12} {'pid':>8} {'':>20} {'sequences':>9}"]
     for number, client in enumerate(health["clients"]):
         lines.append(f"{number:<12} {client['pid']:>8} {'':>20} {client['sequences']:>9}")
-    counters: Counter[str] = Counter()
+    counters: Counter[str] = Counter(health.get("counters", {}))
     for process in _processes(health):
         counters.update(process.get("counters", {}))
     if counters:

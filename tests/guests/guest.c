@@ -206,6 +206,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (is("splice_token")) tokens[0] = 0x7fffffff, splice(0, 1);
     if (is("splice_long")) splice(0, 1000000);
     if (is("splice_pointer")) splice(0, 2), mid.ff_tokens = 0xfffffff0u;
+    if (is("vocabulary")) aici_vocabulary();
     if (is("memory_bomb"))
         for (;;) {
             void *block = malloc(1 << 20);
