@@ -154,7 +154,7 @@ class LocalWorker:
         return found
 
     def warm(self, template: Template) -> Template:
-        """The same with its tables filled ahead, as the builder does it. Raises what `aici_warm` ends with."""
+        """The same with its tables filled ahead as by the builder. Raises what `aici_warm` ends with."""
         outcome: list[Warmed | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
         settings = self.worker.settings

@@ -197,8 +197,10 @@ def _each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tup
 
 
 def _first_steps(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary) -> None:
-    """Microseconds of the masks of a sequence's first steps, together, from the snapshot after init and from the
-    one whose tables are filled ahead: the mean of all constraints."""
+    """Microseconds of the masks of a sequence's first steps, together: the mean of all constraints.
+
+    From the snapshot after init, and from the one whose tables are filled ahead.
+    """
     program = worker.program(regex)
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
     contestants: dict[str, Callable[[], float]] = {}

@@ -52,16 +52,19 @@ const Answer* AnswerCache::find(std::uint64_t key, TokenSet& scratch) {
     // The whole mask of one that is kept will never make room again, so such masks take no more than half.
     const std::size_t room = kept ? budget_ / 2 : budget_;
     if (entry.count >= kLong && ++entry.uses >= kOften && bytes_ + mask_words_ * kWord <= room) {
-      if (!kept) bytes_ -= entry.data_words * kWord;
-      release_base(entry);
-      keep_whole(&entry, scratch.words());
+      if (kept) bytes_ += entry.data_words * kWord;  // it was not of the budget
+      make_whole(entry, scratch);
     }
   }
   return &found_;
 }
 
-void AnswerCache::keep() {
+void AnswerCache::keep(std::size_t room, TokenSet& scratch) {
   for (Entry& entry : entries_) {
+    if (entry.form == Form::mask && entry.count >= kLong && kept_bytes_ + bytes_ + mask_words_ * kWord <= room) {
+      unpack(entry, scratch);
+      make_whole(entry, scratch);
+    }
     kept_keys_.push_back(entry.key);
     kept_.push_back(std::move(entry));
   }
@@ -145,6 +148,12 @@ void AnswerCache::unpack(const Entry& entry, TokenSet& out) const {
     for (std::uint32_t left = entry.data[block]; left != 0; left--, place++)
       words[*place >> 5] ^= 1u << (*place & 31);
   }
+}
+
+void AnswerCache::make_whole(Entry& entry, const TokenSet& mask) {
+  bytes_ -= entry.data_words * kWord;
+  release_base(entry);
+  keep_whole(&entry, mask.words());
 }
 
 void AnswerCache::keep_whole(Entry* entry, std::span<const std::uint32_t> mask) {

@@ -35,8 +35,9 @@ class AnswerCache {
   const Answer* find(std::uint64_t key, TokenSet& scratch);
   void put(std::uint64_t key, const Answer& answer);
   void clear();
-  /// Sets all answers that it has apart.
-  void keep();
+  /// Sets all answers that it has apart. Masks that take long to put together are kept whole from the start, as long
+  /// as less than `room` bytes are kept.
+  void keep(std::size_t room, TokenSet& scratch);
   bool has(std::uint64_t key) const { return const_cast<AnswerCache*>(this)->look(key) != nullptr; }
 
   /// Of the budget.
@@ -74,6 +75,7 @@ class AnswerCache {
   const std::uint32_t* base_of(const Entry& entry) const;
   Entry pack(std::span<const std::uint32_t> mask);
   void unpack(const Entry& entry, TokenSet& out) const;
+  void make_whole(Entry& entry, const TokenSet& mask);
   void keep_whole(Entry* entry, std::span<const std::uint32_t> mask);
   void release_base(const Entry& entry);
   void drop_oldest();

@@ -75,6 +75,7 @@ class Warmth {
   explicit Warmth(std::size_t bytes) : bytes_(bytes) {}
   bool has_room(const AnswerCache& cache);
   void end() { bytes_ = 0; }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   std::size_t bytes_;
@@ -195,9 +196,9 @@ class Constraint : private Warmable {
         if (const std::uint64_t key = cursor_.key(); !cache_.has(key))
           if (const std::optional<Answer> answer = make_answer()) cache_.put(key, *answer);
         cursor_.go_to(here);
-        cache_.keep();
+        cache_.keep(warmth_.bytes() / 2, scratch_);
       }
-      if (!explorer_->over()) return true;
+      if (!explorer_->over() && warmth_.has_room(cache_)) return true;
       explorer_.reset();
       warmth_.end();
     }
