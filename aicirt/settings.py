@@ -90,8 +90,8 @@ class DaemonSettings:
     #: wait. Unlike bytes it comes back
     owner_compile_s: float = limit(3600.0, "s of CPU time an hour", "owner_limit, until there is some again")
     #: compilations at a time: each may take 2 GiB and a processor, in the background
-    max_compilations: int = limit(3, "at a time", "further ones wait; owners take turns")
-    owner_compilations: int = limit(2, "at a time", "further ones of the owner wait")
+    max_compilations: int = limit(3, "at a time, at least 1", "further ones wait; owners take turns")
+    owner_compilations: int = limit(2, "at a time, at least 1", "further ones of the owner wait")
     #: each has its module in memory
     owner_queue: int = limit(16, "compilations", "further ones are refused: owner_limit")
     #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer

@@ -63,24 +63,12 @@ class Segment:
         return cls(mapped, name, layout, owner=True)
 
     @classmethod
-    def open(cls, name: str, layout: Layout) -> Segment:
-        """An existing one. Raises ProtocolError if it is gone or of another size."""
-        try:
-            shared = posix_ipc.SharedMemory(name)
-        except posix_ipc.ExistentialError as error:
-            raise ProtocolError(f"there is no shared-memory segment {name}") from error
-        try:
-            return cls.of_file(shared.fd, layout, name)
-        finally:
-            shared.close_fd()
-
-    @classmethod
-    def of_file(cls, fd: int, layout: Layout, name: str = "") -> Segment:
+    def of_file(cls, fd: int, layout: Layout) -> Segment:
         """An existing one that is open. Raises ProtocolError if it is of another size."""
         size = os.fstat(fd).st_size
         if size != layout.total:
-            raise ProtocolError(f"segment {name} has {size} bytes, {layout.total} expected")
-        return cls(mmap.mmap(fd, layout.total), name, layout, owner=False)
+            raise ProtocolError(f"a segment of {size} bytes, {layout.total} expected")
+        return cls(mmap.mmap(fd, layout.total), "", layout, owner=False)
 
     def unlink(self) -> None:
         """Removes the name; both sides keep their map."""

@@ -82,7 +82,9 @@ class Compilations:
         )
 
     def _spend(self, owner: str, seconds: float) -> None:
-        self._spent.setdefault(owner, deque()).append((self._clock(), seconds))
+        now = self._clock()
+        self._spent.setdefault(owner, deque()).append((now, seconds))
+        self._spent = {who: spent for who, spent in self._spent.items() if spent[-1][0] > now - _HOUR}
 
     async def _wait(self, owner: str) -> None:
         waiters = self._waiting.get(owner, ())
@@ -117,9 +119,9 @@ class Compilations:
 
     def _may_start(self, owner: str) -> bool:
         settings = self._settings
-        return (
-            self._running.total() < settings.max_compilations
-            and self._running[owner] < settings.owner_compilations
+        # with none nobody would ever have a turn
+        return self._running.total() < max(1, settings.max_compilations) and self._running[owner] < max(
+            1, settings.owner_compilations
         )
 
     def _next(self) -> None:

@@ -100,7 +100,7 @@ def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], da
             if number == short and count:
                 drain()
                 room = data.draw(st.integers(0, count - 1))
-                highest = max(int(fd) for fd in os.listdir("/proc/self/fd"))
+                highest = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
                 while (fd := os.dup(0)) < highest:
                     crowd.append(fd)
                 crowd.append(fd)
@@ -131,7 +131,7 @@ def test_descriptors_stay_with_their_message(messages: list[tuple[int, int]], da
 def test_what_nobody_took_is_closed() -> None:
     ours, theirs = socket.socketpair()
     left, right = FrameSocket(ours), FrameSocket(theirs)
-    before = set(os.listdir("/proc/self/fd"))
+    before = list(Path("/proc/self/fd").iterdir())
     for number in range(3):
         left.send(Call(number, "a", {}), [0, 0])
     assert right.receive() == [0, "a", {}, 0]
@@ -139,7 +139,7 @@ def test_what_nobody_took_is_closed() -> None:
     assert not right._buffer or right._arrived
     left.close()
     right.close()
-    assert len(os.listdir("/proc/self/fd")) == len(before) - 2
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(before) - 2
 
 
 def test_a_doorbell_wakes_and_times_out() -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from aicirt.descriptor import Descriptor
 from aicirt.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.layout import Layout
+from aicirt.ipc.names import open_shared_memory
 from aicirt.ipc.rows import RowPool
 from aicirt.ipc.segment import Segment
 
@@ -23,12 +25,18 @@ def shm_names(pid: int | None = None) -> list[Path]:
     return list(SHM.glob(f"*aici-{os.getuid()}-{pid or os.getpid()}-*"))
 
 
+def opened(name: str, layout: Layout = LAYOUT) -> Segment:
+    """As a worker has it: the supervisor has opened it."""
+    file = Descriptor(open_shared_memory(name))
+    return Segment.of_file(file.fd, layout)
+
+
 def test_both_sides_see_the_same_and_nothing_is_left() -> None:
     segment = Segment.create(LAYOUT)
     path = SHM / segment.name.lstrip("/")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.stat().st_blocks * 512 >= LAYOUT.total, "the memory is not reserved"
-    other = Segment.open(segment.name, LAYOUT)
+    other = opened(segment.name)
     segment.unlink()
     assert not shm_names()
     assert segment.to_worker.try_write(b"hello")
@@ -47,10 +55,10 @@ def test_regions_do_not_overlap() -> None:
 def test_another_size_or_a_missing_segment_is_refused() -> None:
     segment = Segment.create(LAYOUT)
     with pytest.raises(ProtocolError, match="bytes"):
-        Segment.open(segment.name, Layout(1000, num_rows=80, num_dense=2, ring_bytes=4096))
+        opened(segment.name, Layout(1000, num_rows=80, num_dense=2, ring_bytes=4096))
     segment.close()
-    with pytest.raises(ProtocolError, match="no shared-memory"):
-        Segment.open(segment.name, LAYOUT)
+    with pytest.raises(ProtocolError, match="there is no aici-"):
+        opened(segment.name)
 
 
 def test_too_little_space_is_an_error_not_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:

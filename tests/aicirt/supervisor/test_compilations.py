@@ -127,6 +127,21 @@ def test_time_is_used_up_and_comes_back() -> None:
     assert compilations.stats() == {"running": 0, "waiting": 0}
 
 
+def test_owners_are_forgotten_and_a_limit_of_none_is_one() -> None:
+    clock = Clock()
+    compilations = Compilations(DaemonSettings(max_compilations=0, owner_compilations=0), clock)
+
+    async def use(owner: str) -> None:
+        async with compilations.turn(owner) as spent:
+            spent(1.0)
+
+    for number in range(10):
+        asyncio.run(use(f"owner {number}"))
+    clock.now = 4000
+    asyncio.run(use("last"))
+    assert set(compilations._spent) == {"last"} and not compilations._running
+
+
 async def failing(compilations: Compilations) -> None:
     async with compilations.turn("a"):
         raise ZeroDivisionError

@@ -123,6 +123,25 @@ def test_a_store_is_used_with_and_without(guest_wasm: Path, tmp_path: Path) -> N
             assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
 
 
+def test_with_a_worker_for_each_owner(guest_wasm: Path, tmp_path: Path) -> None:
+    if refused(tmp_path):
+        return
+    options = ["--worker-user", "nobody", "--isolate-owners"]
+    with (
+        Daemon(workers=2, store=tmp_path, options=options) as daemon,
+        Runtime(daemon.socket_path, owner="a") as one,
+        Runtime(daemon.socket_path, owner="b") as other,
+    ):
+        for runtime in (one, other):
+            runtime.register(VOCABULARY)
+            seq = runtime.instantiate(runtime.upload(guest_wasm).id, "ok")
+            assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+        health = one.health()
+        for process in (*health["workers"], *health["builders"]):
+            assert status(process["pid"])["Uid"] == [str(NOBODY.pw_uid)] * 4
+        assert len(health["workers"]) == len(health["builders"]) == 2
+
+
 def test_compiling_too(tmp_path: Path) -> None:
     if refused(tmp_path):
         return
