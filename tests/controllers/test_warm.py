@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicirt.errors import ControllerFailed
-from aicirt.wasm import Program
+from aicirt.wasm import Instance, Program
 from aicirt.wasm.snapshot import _changed as changed_pages
 from tests.controllers.automata import Automaton, automata, vocabularies
 from tests.controllers.host import BITMASK, CAP_TOKENIZER, SAMPLE, STOP, Guest, Mid, Vocab
@@ -145,30 +145,43 @@ def test_choices(program: Callable[[str], Program], vocab: Vocab, exact: bool) -
         warm.instance.close()
 
 
+def own_memory(program: Program, vocab: Vocab, pattern: str, *, is_warm: bool) -> tuple[int, int]:
+    """Bytes that a sequence changes in 30 steps, and its questions to the tokenizer."""
+    first = Guest(program, vocab, pattern, capabilities={CAP_TOKENIZER: 1})
+    if is_warm:
+        first.warm()
+    guest = first.fork(2)
+    guest._adopt(Instance.from_snapshot(first.instance.snapshot()))
+    guest.tokenized.clear()
+    rng, tokens = random.Random(4), []
+    for _ in range(30):
+        mid = guest.step(tokens).row
+        if mid.verb == STOP:
+            break
+        text = [token for token in mid.allowed if token not in vocab.special]
+        tokens = mid.tokens or ([mid.token] if mid.token >= 0 else [rng.choice(text)])
+    changed = sum(length for _, length in changed_pages(guest.instance))
+    for each in (first, guest):
+        each.instance.close()
+    return changed, len(guest.tokenized)
+
+
 def test_what_is_known_is_not_found_again(program: Callable[[str], Program], vocab: Vocab) -> None:
     """Counted by the memory that a sequence changes, and by questions to the tokenizer."""
     pattern = r'\{"name": "[a-z]{1,8}", "number": [0-9]{1,4}\}'
-    argument = {"capabilities": {CAP_TOKENIZER: 1}}
-    changed, asked = [], []
-    for is_warm in (False, True):
-        first = Guest(program("regex"), vocab, pattern, **argument)  # type: ignore[arg-type]
-        if is_warm:
-            first.warm()
-        snapshot = first.instance.snapshot()
-        guest = first.fork(2)
-        guest.tokenized.clear()
-        guest._adopt(type(first.instance).from_snapshot(snapshot))
-        rng, tokens = random.Random(4), []
-        for _ in range(30):
-            mid = guest.step(tokens).row
-            if mid.verb == STOP:
-                break
-            letters = [t for t in mid.allowed if t not in vocab.special]
-            tokens = mid.tokens or ([mid.token] if mid.token >= 0 else [rng.choice(letters)])
-        changed.append(sum(length for _, length in changed_pages(guest.instance)))
-        asked.append(len(guest.tokenized))
-    assert asked[1] == 0 < asked[0]
-    assert changed[1] < changed[0]
+    cold, asked = own_memory(program("regex"), vocab, pattern, is_warm=False)
+    warm, asked_again = own_memory(program("regex"), vocab, pattern, is_warm=True)
+    assert asked_again == 0 < asked
+    assert warm < cold
+
+
+@pytest.mark.parametrize("pattern", [r"(.|a)*b.{200}", r"[\w ]{0,500}", r'("[a-z]{1,30}", ){1,40}'])
+def test_more_states_need_no_copy_of_all(
+    program: Callable[[str], Program], vocab: Vocab, pattern: str
+) -> None:
+    cold, _ = own_memory(program("regex"), vocab, pattern, is_warm=False)
+    warm, _ = own_memory(program("regex"), vocab, pattern, is_warm=True)
+    assert warm <= cold + (64 << 10)
 
 
 def test_it_ends_though_there_is_no_end(program: Callable[[str], Program], vocab: Vocab) -> None:
