@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -11,12 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyaici.build import build_controller
 from pyaici.launch import Daemon
+from pyaici.masks import apply_row
 from pyaici.runtime import Runtime
-from pyaici.step import StepInput
+from pyaici.step import StepInput, Verb
 
 from .conftest import GUESTS, VOCABULARY
 
@@ -72,6 +75,37 @@ def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
             assert play(runtime, seq, 7) == ["hit"] * 5 + ["miss"] * 2
         assert failures(runtime) == {}
         assert runtime.health()["builder"]["built"] == 1, "nothing was built again"
+
+
+def test_masks_are_the_same(tmp_path: Path) -> None:
+    """Of the controller `regex`, in a daemon that fills its tables ahead and in one that does not."""
+    root = Path(__file__).resolve().parents[3]
+    regex = build_controller(root / "controllers" / "regex", tmp_path / "regex.wasm").path
+    patterns = [r'"([^"\\]|\\["n])*"', r"hel{1,9}o|h[a-z]+( [0-9]{1,3})?", r"(.|a)*b.{20}", "(é|中)+x"]
+    with running(regex) as ahead, running(regex, warm_budget_ms=0) as plain:
+        for number, pattern in enumerate(patterns, start=1):
+            ahead.prepare("warm", pattern)
+            until(lambda number=number: warm(ahead) == number)  # type: ignore[misc]
+        assert warm(plain) == 0 and failures(ahead) == {}
+        for pattern in patterns * 3:
+            rng = random.Random(pattern)
+            seqs = ahead.instantiate("warm", pattern), plain.instantiate("warm", pattern)
+            tokens: list[int] = []
+            for _ in range(25):
+                masks = []
+                for runtime, seq in zip((ahead, plain), seqs, strict=True):
+                    mid = runtime.begin_step([StepInput(seq, tokens, sampled=bool(tokens))]).wait().mid[seq]
+                    while mid.verb == Verb.LATE:  # the machine does other things
+                        mid = runtime.begin_step([StepInput(seq)]).wait().mid[seq]
+                    logits = np.zeros(VOCABULARY.vocab_size)
+                    if mid.verb == Verb.SAMPLE:
+                        apply_row(logits, mid.row)
+                    masks.append((mid.verb, mid.ff_tokens, np.isinf(logits).tolist()))
+                assert masks[0] == masks[1]
+                allowed = [token for token, forbidden in enumerate(masks[0][2]) if token and not forbidden]
+                if masks[0][0] == Verb.STOP or not allowed:
+                    break
+                tokens = list(masks[0][1]) or [rng.choice(allowed)]
 
 
 def test_a_template_is_replaced_where_it_is_in_use(wasm: Path) -> None:

@@ -200,7 +200,6 @@ class Constraint : private Warmable {
       }
       if (!explorer_->over() && warmth_.has_room(cache_)) return true;
       explorer_.reset();
-      cursor_.make_room();
       warmth_.end();
     }
     return false;

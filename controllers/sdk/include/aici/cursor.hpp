@@ -40,9 +40,6 @@ class Cursor<F> {
     else
       return false;
   }
-  void make_room() {
-    if constexpr (HasMakeRoom<F>) f_.make_room();
-  }
   const char* failure() const {
     if constexpr (HasFailure<F>)
       return f_.failure();

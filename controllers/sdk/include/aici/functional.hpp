@@ -81,11 +81,6 @@ concept HasCompact = requires(F& f, typename F::State* state) {
   { f.compact(state) } -> std::same_as<bool>;
 };
 
-/// Optional: a recognizer that makes its states on demand may reserve memory for more of them. Called when many have
-/// been made in memory that sequences share (warmable.hpp), so that a sequence need not copy them to add its own.
-template <class F>
-concept HasMakeRoom = requires(F& f) { f.make_room(); };
-
 /// Optional: why the answers given so far are not to be used (a limit was met), or null. Asked after a mask.
 template <class F>
 concept HasFailure = requires(const F& f) {

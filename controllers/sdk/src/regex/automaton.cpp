@@ -126,12 +126,6 @@ bool Automaton::forced_byte(State state, std::uint8_t* byte) {
   return found;
 }
 
-void Automaton::make_room() {
-  table_.reserve(table_.size() * 3 / 2);
-  arena_.reserve(arena_.size() * 3 / 2);
-  runs_.reserve(runs_.size() * 3 / 2);
-}
-
 bool Automaton::compact(State* state) {
   if (bytes() <= limits_.kept_bytes && !exhausted_) return false;
   const bool within = *state >= kInside;

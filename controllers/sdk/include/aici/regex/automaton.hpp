@@ -72,7 +72,6 @@ class Automaton {
 
   bool exhausted() const { return exhausted_; }
   bool compact(State* state);
-  void make_room();
   std::size_t bytes() const;
   std::uint32_t num_states() const { return static_cast<std::uint32_t>(table_.size()) / stride_; }
 

@@ -58,8 +58,6 @@ class Regex {
   /// To be called between masks. If the states take too much memory, drops them all but *state, which gets
   /// a new number, and says true: what is remembered under old numbers is void.
   bool compact(State* state) { return automaton_->compact(state); }
-  /// Reserves memory for half as many states again.
-  void make_room() { automaton_->make_room(); }
   /// Memory and number of the states that have been made.
   std::size_t bytes() const { return automaton_->bytes(); }
   std::uint32_t num_states() const { return automaton_->num_states(); }
@@ -78,6 +76,5 @@ Regex until_or_fail(std::span<const std::string> stops, const Limits& limits = {
 
 static_assert(FunctionalRecognizer<Regex> && HasDead<Regex> && HasForcedByte<Regex>);
 static_assert(HasLoopSignature<Regex> && HasLoopLength<Regex> && HasCompact<Regex> && HasFailure<Regex>);
-static_assert(HasMakeRoom<Regex>);
 
 }  // namespace aici::regex
