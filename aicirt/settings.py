@@ -103,6 +103,9 @@ class DaemonSettings:
 
 #: parts of `warm_budget_ms` after which a snapshot is taken again: soon, and when most is there
 WARM_STAGES = (1 / 30, 1 / 5, 1.0)
+#: of a request that moves to another worker: pages that its guests have changed, and what else belongs to it.
+#: Copying takes a few milliseconds, in which neither worker does anything else
+MOST_MOVED_BYTES = 16 << 20
 #: how often a waiter looks whether its peer lives; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
 #: pause before the second attempt to replace a process that has died; it doubles with each that fails

@@ -57,6 +57,17 @@ class Control:
 
     def call(self, name: str, **args: Any) -> Any:
         """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError."""
+        number = self.post(name, **args)
+        message = self.poll(number, CALL_SECONDS)
+        if message is None:
+            self.give_up(number)
+            raise RuntimeTimeoutError(f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s")
+        if message[1] is not None:
+            raise error_from_wire(message[1])
+        return message[2]
+
+    def post(self, name: str, **args: Any) -> int:
+        """Asks without waiting; returns a number for `poll` or `give_up`. Raises SupervisorDiedError."""
         with self._changed:
             self._number += 1
             number = self._number
@@ -64,38 +75,58 @@ class Control:
         try:
             with self._sending:
                 self._socket.send(Call(number, name, args))
-            message = self._answer(number)
         except TimeoutError as error:
-            problem = f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s"
-            raise RuntimeTimeoutError(problem) from error
+            self.give_up(number)
+            raise RuntimeTimeoutError(f"aicirt did not read {name!r} within {CALL_SECONDS:.0f} s") from error
         except OSError as error:
-            raise SupervisorDiedError(f"the connection to aicirt at {self._path} broke: {error}") from error
-        finally:
-            with self._changed:
-                self._waiting.discard(number)
-                self._answers.pop(number, None)
-        if message is None:
-            raise SupervisorDiedError(f"aicirt at {self._path} closed the connection")
-        if len(message) != len(Reply._fields):
-            raise ProtocolError(f"the answer to {name!r} has {len(message)} fields")
-        if message[1] is not None:
-            raise error_from_wire(message[1])
-        return message[2]
+            self.give_up(number)
+            raise self._broken(str(error)) from error
+        return number
 
-    def _answer(self, number: int) -> list[Any] | None:
-        """Waits for the answer with this number and reads for others too; None when the connection ends."""
-        deadline = time.monotonic() + CALL_SECONDS
+    def poll(self, number: int, seconds: float = 0.0) -> list[Any] | None:
+        """The fields of the `Reply` to what was posted, once; None if it has not come in so many seconds.
+
+        Raises SupervisorDiedError.
+        """
+        try:
+            message = self._answer(number, time.monotonic() + seconds)
+        except TimeoutError:
+            return None
+        except OSError as error:
+            self.give_up(number)
+            raise self._broken(str(error)) from error
+        self.give_up(number)
+        if message is None:
+            raise self._broken("it was closed")
+        if len(message) != len(Reply._fields):
+            raise ProtocolError(f"an answer of aicirt has {len(message)} fields")
+        return message
+
+    def give_up(self, number: int) -> None:
+        """Nobody will ask for that answer any more."""
+        with self._changed:
+            self._waiting.discard(number)
+            self._answers.pop(number, None)
+
+    def _broken(self, how: str) -> SupervisorDiedError:
+        return SupervisorDiedError(f"the connection to aicirt at {self._path} broke: {how}")
+
+    def _answer(self, number: int, deadline: float) -> list[Any] | None:
+        """Waits for the answer with this number and reads for others too; None when the connection ends.
+
+        Raises TimeoutError at the deadline (`time.monotonic`).
+        """
         while True:
             with self._changed:
                 while number not in self._answers and self._reading:
-                    if not self._changed.wait(deadline - time.monotonic()):
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                         raise TimeoutError
                 if number in self._answers:
                     return self._answers.pop(number)
                 self._reading = True
             message = None
             try:
-                message = self._socket.receive()
+                message = self._socket.receive(deadline)
             finally:
                 with self._changed:
                     self._reading = False

@@ -20,7 +20,7 @@ from aicirt.errors import (
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import CLONED, FREE, MID, NOTICE, PRE, STARTED, Free, decode, encode
+from aicirt.ipc.messages import CLONED, FREE, MID, NOTICE, PRE, STARTED, STAYED, Free, decode, encode
 from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
@@ -44,6 +44,8 @@ class Held:
     generation: int
     dense: bool
     row: Row
+    #: where the row is, which goes back there; the sequence may have moved since
+    home: WorkerLink
     #: a fork and its parent may both ask for it again
     holders: int = 1
 
@@ -194,7 +196,7 @@ class WorkerLink:
 
     def _keep(self, message: list[Any]) -> None:
         """Until it is asked for; answers to steps that nobody waited for are given up in the end."""
-        if message[0] not in (STARTED, PRE, MID, CLONED):
+        if message[0] not in (STARTED, PRE, MID, CLONED, STAYED):
             raise ProtocolError(f"worker {self.index} sent a message of unknown kind {message[0]!r}")
         if message[0] in (PRE, MID) and message[1] in self._abandoned:
             self._discard(message)
@@ -249,7 +251,7 @@ class WorkerLink:
             row.temperature, row.top_k = temperature, top_k
             if kind not in (RowKind.SPARSE, RowKind.DENSE):
                 number = -1
-        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row)
+        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row, self)
         return MidResult(_SAMPLE, row)
 
     def decline(self, entry: list[Any]) -> None:
@@ -273,6 +275,29 @@ class WorkerLink:
             held.holders += 1
             self._held[child] = held
 
+    def hand_over(self, seq: int, other: WorkerLink) -> None:
+        """The sequence has moved to another worker.
+
+        The row that the engine has of it stays where it is until the next result.
+        """
+        pairs = (self.critical, other.critical), (self.measured, other.measured)
+        for ours, theirs in (*pairs, (self._declined, other._declined)):
+            if seq in ours:
+                ours.discard(seq)
+                theirs.add(seq)
+        held = self._held.pop(seq, None)
+        if held is not None:
+            other._held[seq] = held
+            if self._has_unclaimed(seq):
+                other._declined.add(seq)
+
+    def _has_unclaimed(self, seq: int) -> bool:
+        """Whether a result has come for which nobody has asked."""
+        with contextlib.suppress(RuntimeFailure):
+            self.take(MID, -1)  # reads all there is
+        results = (message[2] for message in self._messages if message[0] == MID)
+        return any(entry[0] == seq for entries in results for entry in entries)
+
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""
         self.critical.discard(seq)
@@ -285,7 +310,7 @@ class WorkerLink:
     def _release(self, held: Held) -> None:
         held.holders -= 1
         if held.holders == 0 and held.number >= 0:
-            self._released[held.dense].extend((held.number, held.generation))
+            held.home._released[held.dense].extend((held.number, held.generation))
 
     def _other_row(self, kind: int, number: int, entries: int, default: float) -> Row:
         if kind == RowKind.ALL:

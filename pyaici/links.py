@@ -80,6 +80,8 @@ class Links:
     def _number(self) -> int:
         """One that no live link has, as it is a part of the numbers of the children that are forked there."""
         used = {link.number for link in self._links.values()}
+        # some of these may have moved, and the worker that has numbered them have ended
+        used |= {seq >> 24 & LINK_NUMBERS - 1 for seq in self._live if seq >> 31}
         for number in itertools.islice(self.numbers, LINK_NUMBERS):
             if number not in used:
                 return number

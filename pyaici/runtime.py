@@ -32,6 +32,7 @@ from pyaici.control import Control
 from pyaici.launch import Daemon
 from pyaici.link import WorkerLink
 from pyaici.links import Links
+from pyaici.moves import Moves
 from pyaici.sequences import SEQ, Sequences
 from pyaici.step import StepInput
 from pyaici.steps import Step, StepPart
@@ -88,6 +89,7 @@ class Runtime:
         self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
         self._live = Sequences()
         self._links = Links(self._control, self._live, num_rows, num_dense)
+        self._moves = Moves(self._control, self._live, self._attach, self._in_step)
         self._steps = itertools.count(1)
         #: those that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
@@ -181,7 +183,7 @@ class Runtime:
     def _start(
         self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int, wait: bool
     ) -> tuple[WorkerLink, int]:
-        link = self._links.attach(placed, *self._require_vocabulary())
+        link = self._attach(placed)
         seq = self._live.fresh_number()
         link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed, wait))
         try:
@@ -213,8 +215,9 @@ class Runtime:
         Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
         has been fetched or it has been abandoned, and as long as the sequence is late.
         """
+        self._moves.settle([seq])
         link = self._live.link(seq)
-        if any(step.holds(seq) for step in self._posted):
+        if self._in_step(seq):
             raise RuntimeFailure(
                 f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
             )
@@ -228,7 +231,23 @@ class Runtime:
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; numbers that are not live (any more) are ignored."""
+        seqs = list(seqs)
+        if self._moves.pending:
+            self._moves.settle(seqs)
         self._live.free(seqs)
+
+    def move(self, seq: int, worker: int | None = None) -> int:
+        """Moves the request of a sequence, which are all its forks and clones, to another worker.
+
+        To the one with this index, or the one that has least to do; returns its index. Sequences keep their
+        numbers, and rows that the engine has of them stay valid until their next results. Takes a
+        millisecond or two. Raises why the request stays where it is: RuntimeFailure while it is in a step
+        under way or late, or too large; SpaceError or OwnerLimitError where there is no room; WorkerDiedError
+        where a worker has ended.
+
+        Requests also move of their own accord, when their worker is much busier than another one.
+        """
+        return self._moves.move(seq, worker)
 
     # -- steps ------------------------------------------------------------------------------------
 
@@ -238,6 +257,8 @@ class Runtime:
         Raises UnknownSequenceError before anything is sent. The death of a worker is not
         raised: its sequences get an error in the results.
         """
+        if self._moves.pending:
+            self._moves.settle(map(SEQ, inputs))
         number = next(self._steps)
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
@@ -254,7 +275,7 @@ class Runtime:
             except (TypeError, ValueError, OverflowError) as error:
                 link.put_back(released)
                 raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
-        step = Step(self._live, number, parts)
+        step = Step(self._live, self._moves, number, parts)
         self._posted.add(step)
         return step
 
@@ -284,6 +305,12 @@ class Runtime:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _in_step(self, seq: int) -> bool:
+        return any(step.holds(seq) for step in self._posted)
+
+    def _attach(self, placed: dict[str, Any]) -> WorkerLink:
+        return self._links.attach(placed, *self._require_vocabulary())
 
     def _close_links(self, why: str) -> None:
         for step in list(self._posted):

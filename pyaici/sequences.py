@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 from aicirt.errors import UnknownSequenceError, WorkerDiedError
@@ -15,13 +17,24 @@ from pyaici.step import StepInput
 SEQ = itemgetter(0)
 
 
+@dataclass(slots=True)
+class Family:
+    """The live sequences of one request: they are in one worker, and move together."""
+
+    members: set[int]
+    #: time.monotonic() of the last attempt to move it
+    moved_at: float = -math.inf
+
+
 class Sequences(dict[int, WorkerLink]):
     """By number: the link to the worker where each is."""
 
-    __slots__ = ("_numbers",)
+    __slots__ = ("_numbers", "families")
 
     def __init__(self) -> None:
         super().__init__()
+        #: by number of each member
+        self.families: dict[int, Family] = {}
         self._numbers = itertools.count(1)
 
     def link(self, seq: int) -> WorkerLink:
@@ -40,6 +53,7 @@ class Sequences(dict[int, WorkerLink]):
     def start(self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool) -> None:
         """It lives; its controller has these callbacks."""
         self[seq] = link
+        self.families[seq] = Family({seq})
         if has_pre or has_post:
             link.critical.add(seq)
         if has_post:
@@ -47,8 +61,10 @@ class Sequences(dict[int, WorkerLink]):
 
     def inherit(self, parent: int, children: Iterable[int]) -> None:
         """A sequence was forked: the children live where it lives."""
-        link = self.link(parent)
+        link, family = self.link(parent), self.families[parent]
         for child in children:
+            family.members.add(child)
+            self.families[child] = family
             link.inherit(parent, child)
             self[child] = link
 
@@ -56,7 +72,14 @@ class Sequences(dict[int, WorkerLink]):
         """The worker has ended it."""
         link = self.pop(seq, None)
         if link is not None:
+            self.families.pop(seq).members.discard(seq)
             link.forget(seq)
+
+    def moved(self, family: Family, target: WorkerLink) -> None:
+        """All of a request are in another worker now."""
+        for seq in family.members:
+            self[seq].hand_over(seq, target)
+            self[seq] = target
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; numbers that are not live (any more) are ignored."""
@@ -64,6 +87,7 @@ class Sequences(dict[int, WorkerLink]):
         for seq in seqs:
             link = self.pop(seq, None)
             if link is not None:
+                self.families.pop(seq).members.discard(seq)
                 link.forget(seq)
                 by_link.setdefault(link, []).append(seq)
         for link, numbers in by_link.items():

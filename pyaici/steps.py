@@ -14,6 +14,7 @@ from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
     from pyaici.link import WorkerLink
+    from pyaici.moves import Moves
     from pyaici.sequences import Sequences
 
 #: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
@@ -43,10 +44,11 @@ class StepPart:
 class Step:
     """Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
 
-    __slots__ = ("__weakref__", "_live", "_number", "_over", "_parts", "_pre")
+    __slots__ = ("__weakref__", "_live", "_moves", "_number", "_over", "_parts", "_pre")
 
-    def __init__(self, live: Sequences, number: int, parts: list[StepPart]) -> None:
+    def __init__(self, live: Sequences, moves: Moves, number: int, parts: list[StepPart]) -> None:
         self._live = live
+        self._moves = moves
         self._number = number
         self._parts = parts
         self._pre: dict[int, PreResult] | None = None
@@ -121,6 +123,8 @@ class Step:
                     continue
             self._fail(part, pre, result)
         self._over = "its answer has been fetched"
+        if self._moves.automatic:
+            self._moves.look(result.mid)
         return result
 
     def abandon(self) -> None:

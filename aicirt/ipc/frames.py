@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import struct
+import time
 from array import array
 from collections import deque
 from typing import Any, NamedTuple
@@ -39,6 +41,12 @@ async def read_message(reader: asyncio.StreamReader) -> list[Any] | None:
         return None
 
 
+def _poll(sock: socket.socket) -> select.poll:
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return poll
+
+
 class FrameSocket:
     """Blocking or polling use of a socket, with descriptors."""
 
@@ -50,6 +58,7 @@ class FrameSocket:
         #: (a byte of their message in the stream, descriptors) of messages that have not been taken
         self._arrived: deque[tuple[int, list[int]]] = deque()
         self._fds: list[int] = []
+        self._ready: select.poll | None = None
         self.closed = False
 
     def send(self, message: NamedTuple, fds: list[int] | None = None) -> None:
@@ -59,9 +68,17 @@ class FrameSocket:
         if sent < len(data):
             self.socket.sendall(data[sent:])
 
-    def receive(self) -> list[Any] | None:
-        """Waits for the next message (as long as the socket's timeout); None at the end of the stream."""
+    def receive(self, deadline: float | None = None) -> list[Any] | None:
+        """Waits for the next message; None at the end of the stream.
+
+        Raises TimeoutError at the deadline (`time.monotonic`), or after the socket's timeout.
+        """
         while (message := self._take()) is None:
+            if deadline is not None:
+                # asking without waiting is no way: Python would wait first, if the socket has a timeout
+                self._ready = self._ready or _poll(self.socket)
+                if not self._ready.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
+                    raise TimeoutError("no message came in time")
             if not self._fill(0):
                 return None
         return message

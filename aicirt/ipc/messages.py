@@ -22,7 +22,7 @@ LINK_NUMBERS = 128
 
 # -- data plane: client -> worker ---------------------------------------------------------
 
-START, STEP, CLONE, FREE, DUE = 1, 2, 3, 4, 5
+START, STEP, CLONE, FREE, DUE, STAY = 1, 2, 3, 4, 5, 6
 
 
 class Start(NamedTuple):
@@ -101,9 +101,16 @@ class Due(NamedTuple):
     step: int
 
 
+class Stay(NamedTuple):
+    """The client needs a sequence that was to move to another worker: it shall stay if it is still here."""
+
+    op: int
+    seq: int
+
+
 # -- data plane: worker -> client ----------------------------------------------------------
 
-STARTED, PRE, MID, CLONED, NOTICE = 1, 2, 3, 4, 5
+STARTED, PRE, MID, CLONED, NOTICE, STAYED = 1, 2, 3, 4, 5, 6
 
 
 class Started(NamedTuple):
@@ -179,6 +186,14 @@ class Cloned(NamedTuple):
     op: int
     child: int
     error: list[Any] | None
+
+
+class Stayed(NamedTuple):
+    """Answer to Stay. `here` is false if it has moved: the other worker has it."""
+
+    op: int
+    seq: int
+    here: bool
 
 
 class Notice(NamedTuple):

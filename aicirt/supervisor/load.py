@@ -21,13 +21,15 @@ _SEQUENCE_SHARE = 0.002
 class Load:
     """What a worker has said last, and what has been placed there since."""
 
-    __slots__ = ("_asked", "_missing", "_new", "_placed", "busy", "sequences")
+    __slots__ = ("_asked", "_missing", "_new", "_placed", "busy", "clients", "sequences")
 
     def __init__(self) -> None:
         #: share of its time, 0 to 1, that it works for sequences, averaged over the last second or so
         self.busy = 0.0
         #: live ones at the last answer
         self.sequences = 0
+        #: of these, by number of the client
+        self.clients: dict[int, int] = {}
         #: sequences that were to start there, and those that it has been asked to start
         self._placed = self._asked = 0
         self._missing = 0
@@ -39,16 +41,21 @@ class Load:
         self._placed += 1
         self._new.append(time.monotonic())
 
+    def moved_in(self, count: int) -> None:
+        """Sequences have moved there."""
+        self._new.extend([time.monotonic()] * count)
+
     def report(self, stats: Any) -> None:
         """The worker's answer to a ping. Raises ProtocolError if it is none."""
         try:
             sequences, asked, busy = stats["sequences"], stats["asked"], stats["busy"]
+            clients = {int(number): int(count) for number, count in stats["clients"].items()}
             sensible = isinstance(sequences, int) and isinstance(asked, int) and math.isfinite(busy)
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ProtocolError(f"no answer to a ping: {error!r}") from None
         if not sensible:
             raise ProtocolError(f"no answer to a ping: {sequences!r}, {asked!r}, {busy!r}")
-        self.sequences, self.busy = sequences, min(max(busy, 0.0), 1.0)
+        self.sequences, self.clients, self.busy = sequences, clients, min(max(busy, 0.0), 1.0)
         missing = self._placed - asked
         if missing < 0 or (missing == self._missing and asked == self._asked):
             self._placed, missing = asked, 0  # whoever was to start those has given up

@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure, WorkerDiedError
 from aicirt.logs import fields
 from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS
+from aicirt.supervisor.balance import Balance
 from aicirt.supervisor.workers import BUILDER, WorkerProcess
 
 _log = logging.getLogger("aicirt.supervisor")
@@ -29,6 +31,7 @@ class WorkerPool:
         self._generation = 0
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_death: list[Callable[[WorkerProcess], None]] = []
+        self.balance = Balance()
         self._loop = asyncio.get_running_loop()
         #: by index: deaths and failures to start since a worker there last lived for long
         self._failures: Counter[int] = Counter()
@@ -130,6 +133,7 @@ class WorkerPool:
     def _spawn(self, index: int) -> None:
         self._generation += 1
         worker = WorkerProcess(index, self._generation, self._config, self._died)
+        worker.on_report = partial(self.balance.look, self)
         self._places[index] = worker
         watcher = self._loop.create_task(worker.watch())
         self._watchers.add(watcher)

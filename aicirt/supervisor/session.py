@@ -16,6 +16,8 @@ from aicirt.ipc.frames import frame, read_message
 from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
 from aicirt.logs import fields
 from aicirt.shortage import describe, is_shortage
+from aicirt.supervisor.balance import other
+from aicirt.supervisor.moves import move
 from aicirt.supervisor.usage import usage
 
 if TYPE_CHECKING:
@@ -53,8 +55,8 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._pidfd = -1
-        #: (worker index, generation) of every attached worker
-        self._attached: set[tuple[int, int]] = set()
+        #: (worker index, generation) of every attached worker, and the vocabulary there
+        self._attached: dict[tuple[int, int], int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "hello": self._hello,
@@ -63,6 +65,9 @@ class Session:
             "upload": self._upload,
             "prepare": self._prepare,
             "instantiate": self._instantiate,
+            "advise": self._advise,
+            "destination": self._destination,
+            "move": self._move,
             "tag": self._tag,
             "list": self._list,
             "health": self._health,
@@ -193,7 +198,7 @@ class Session:
         worker = self._supervisor.pool.find(args["worker"], args["generation"])
         vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
         await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
-        self._attached.add((worker.index, worker.generation))
+        self._attached[worker.index, worker.generation] = vocabulary.id
         # the worker may be another user, who cannot open it
         segment = Descriptor(names.open_shared_memory(args["segment"]))
         if (user := self._supervisor.config.user) is not None:
@@ -238,15 +243,33 @@ class Session:
         worker = pool.place(self.owner)
         worker.bell.ring()  # the client will send it a Start: it is awake then
         template, info = await templates.adopt(worker, built), built.info
-        return {
-            "worker": worker.index,
-            "generation": worker.generation,
-            "pid": worker.pid,
-            "bell": worker.bell.name,
-            "template": template,
-            "has_pre": info.has_pre,
-            "has_post": info.has_post,
-        }
+        callbacks = {"has_pre": info.has_pre, "has_post": info.has_post}
+        return {**_address(worker), "template": template, **callbacks}
+
+    async def _advise(self, _: dict[str, Any]) -> dict[str, Any]:
+        """Answers when requests of this client should move: from which worker, and where to."""
+        source, target = await self._supervisor.pool.balance.advise(self.number)
+        return {"source": [source.index, source.generation], "target": _address(target)}
+
+    async def _destination(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Where a request can move to: the worker asked for, or the one with least to do."""
+        pool, wanted = self._supervisor.pool, args.get("worker")
+        source = pool.find(*args["source"])
+        if wanted is None:
+            return _address(other(pool, source))
+        for worker in pool.workers:
+            if worker.index == wanted and worker.alive and pool.owner_of(worker) == pool.owner_of(source):
+                return _address(worker)
+        raise WorkerDiedError(f"there is no worker {wanted!r} that runs")
+
+    async def _move(self, args: dict[str, Any]) -> None:
+        """Moves a request; raises why it stays."""
+        pool, seqs = self._supervisor.pool, [int(seq) for seq in args["seqs"]]
+        source, target = (pool.find(*args[end]) for end in ("source", "target"))
+        known = [self._attached.get((worker.index, worker.generation)) for worker in (source, target)]
+        if source is target or None in known or known[0] != known[1]:
+            raise ProtocolError("a request moves between two workers that know the client and its vocabulary")
+        await move(self._supervisor.store, self.number, seqs, source, target)
 
     async def _build(self, args: dict[str, Any]) -> Built:
         supervisor = self._supervisor
@@ -306,3 +329,13 @@ class Session:
 
     async def _shutdown(self, _: dict[str, Any]) -> None:
         self._supervisor.stop()
+
+
+def _address(worker: WorkerProcess) -> dict[str, Any]:
+    """What a client needs to attach to a worker."""
+    return {
+        "worker": worker.index,
+        "generation": worker.generation,
+        "pid": worker.pid,
+        "bell": worker.bell.name,
+    }

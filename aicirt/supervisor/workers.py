@@ -58,6 +58,8 @@ class WorkerProcess:
         #: it was killed since it did not answer
         self.silent = False
         self._on_death = on_death
+        #: called when it has told how busy it is
+        self.on_report: Callable[[], None] = _nobody
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -148,6 +150,7 @@ class WorkerProcess:
             try:
                 stats = await self.call("ping", {}, timeout=patience)
                 self.load.report(stats)
+                self.on_report()
                 patience = self._silence
             except TimeoutError:
                 self.silent = True
@@ -219,6 +222,10 @@ class WorkerProcess:
             if not future.done():
                 future.set_exception(error)
         self._on_death(self)
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 def _ignore(_: WorkerProcess) -> None:

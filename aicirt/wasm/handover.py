@@ -43,7 +43,33 @@ def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int
     file = Descriptor(fd) if fd >= 0 else None
     try:
         size, values, nbytes, flat, mapped = wire
+        _require((nbytes > 0) == (file is not None), "file")
+        image = None
+        if file is None:
+            _require(not flat, "pages")
+        else:
+            image = read_image(nbytes, flat, file)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"a snapshot that is none: {error!r}") from None
+    return read_snapshot(program, size, values, mapped, image, shared)
+
+
+def read_image(nbytes: Any, flat: Any, file: Descriptor) -> Image:
+    """What a snapshot says of its memory file. Raises as `from_wire`."""
+    try:
         runs = list(zip(flat[::2], flat[1::2], strict=True))
+        _require(nbytes > 0 and nbytes % PAGE == 0, "file")
+        _require(_ordered(runs, nbytes), "pages")
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"a snapshot that is none: {error!r}") from None
+    return Image(file, nbytes, runs)
+
+
+def read_snapshot(
+    program: Program, size: Any, values: Any, mapped: Any, image: Image | None, shared: tuple[int, int]
+) -> Snapshot:
+    """The rest of it. Raises as `from_wire`."""
+    try:
         mappings = tuple(
             Mapping(Descriptor(os.dup(shared[0])), address, length)
             for address, length in mapped
@@ -52,18 +78,15 @@ def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int
         _require(len(mappings) == len(mapped) <= 1, "mappings")
         own = size - sum(mapping.pages * WASM_PAGE for mapping in mappings)
         _require(size % WASM_PAGE == 0 and 0 <= own <= program.limits.memory_bytes, "size")
-        _require(0 <= nbytes <= size and nbytes % PAGE == 0 and (nbytes > 0) == (file is not None), "file")
-        _require(_ordered(runs, nbytes), "pages")
+        _require(image is None or image.nbytes <= size, "file")
         for mapping in mappings:
             end = mapping.address + mapping.pages * WASM_PAGE
             _require(mapping.address % WASM_PAGE == 0 and mapping.address >= 0 and end <= size, "mappings")
         _require(_are_numbers(values, len(program.global_names)), "globals")
     except (TypeError, ValueError) as error:
         raise ProtocolError(f"a snapshot that is none: {error!r}") from None
-    image = None
-    if file is not None:
-        check_sealed(file.fd, nbytes)
-        image = Image(file, nbytes, runs)
+    if image is not None:
+        check_sealed(image.file.fd, image.nbytes)
     return Snapshot(program, image, size, bytes(values), mappings)
 
 

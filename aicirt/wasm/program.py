@@ -34,6 +34,7 @@ class Program:
         "global_names",
         "has",
         "host_ns",
+        "id",
         "initial_runs",
         "limit_ns",
         "limits",
@@ -47,6 +48,8 @@ class Program:
 
     def __init__(self, linker: Linker, module: wasmtime.Module) -> None:
         """Raises `ModuleError` if the module's imports or required exports do not fit."""
+        #: by which other processes know the module, for whoever loads it
+        self.id = ""
         self.linker = linker
         self.engine: Engine = linker.engine
         self.limits: Limits = linker.engine.limits

@@ -222,3 +222,13 @@ def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
     map_private(guest.base + address, _whole_pages(nbytes), fd)
     guest.mappings = (*guest.mappings, Mapping(Descriptor(os.dup(fd)), address, nbytes))
     return address
+
+
+def pages_to_copy(guest: Instance, *, whole: bool) -> Runs:
+    """Runs (offset, bytes) of pages that somebody lacks who has the guest's base, or nothing (`whole`).
+
+    What a guest has written to read-only mappings, which forks do not see, is among them.
+    """
+    start, end = guest.base, guest.base + guest.size
+    own = [(address - start, length) for address, length in guest.engine.changes.changed(start, end)]
+    return _union(_base_runs(guest), own) if whole else own

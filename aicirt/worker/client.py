@@ -15,6 +15,7 @@ from aicirt.ipc.messages import LINK_NUMBERS, NOTICE, Notice, decode, encode
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.rows import RowPool
 from aicirt.ipc.segment import Segment
+from aicirt.worker.moving import Departures
 from aicirt.worker.results import RowWriter
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Client:
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)
         self.sequences: dict[int, Sequence] = {}
+        self.departures = Departures()
         #: those that went on in the last step, which will probably be in the next one
         self.stepped: list[Sequence] = []
         #: steps that have not been answered

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from aicirt.descriptor import Descriptor
 from aicirt.errors import AiciError, RuntimeFailure, SpaceError
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.layout import Layout
@@ -15,6 +16,7 @@ from aicirt.wasm.handover import from_wire, to_wire
 from aicirt.wasm.program import Program
 from aicirt.worker.building import build_template
 from aicirt.worker.client import Client
+from aicirt.worker.moving import arrive, depart
 from aicirt.worker.programs import Programs
 from aicirt.worker.sequence import check_arg_address
 from aicirt.worker.templates import Template
@@ -47,6 +49,11 @@ class Controls:
             "adopt": self._adopt,
             "attach": self._attach,
             "detach": self._detach,
+            "depart": self._depart,
+            "arrive": self._arrive,
+            "commit": self._commit,
+            "stay": self._stay,
+            "discard": self._discard,
             "stop": self._stop,
         }
 
@@ -195,6 +202,48 @@ class Controls:
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         self._worker.detach(args["client"])
+
+    def _depart(self, number: int, args: dict[str, Any], _: list[int]) -> object:
+        """Describes a request that is to move away; it is there as before until `_commit`."""
+        client = self._client(args)
+        self._worker.catch_up(client)
+        found, files, seqs = depart(client, args["seqs"])
+        client.departures.add(args["move"], seqs)
+        self._reply(Reply(number, None, found, len(files)), [file.fd for file in files])
+        return _LATER
+
+    def _arrive(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
+        """Goes on with a request that another worker has described."""
+        files = [Descriptor(_take(fds)) for _ in range(args["files"])]
+        program = self._program(args)
+        arrive(self._worker, self._client(args), program, args["seqs"], args["state_bytes"], files)
+
+    def _commit(self, _: int, args: dict[str, Any], __: list[int]) -> int:
+        """Another worker has the request: gives it up; 0 if the client wanted something of it meanwhile."""
+        client = self._client(args)
+        self._worker.catch_up(client)
+        seqs = client.departures.take(args["move"])
+        for seq in seqs:
+            client.drop(seq)
+        client.counters["moved"] += len(seqs)
+        return len(seqs)
+
+    def _stay(self, _: int, args: dict[str, Any], __: list[int]) -> None:
+        """The other worker has no room."""
+        self._client(args).departures.take(args["move"])
+
+    def _discard(self, _: int, args: dict[str, Any], __: list[int]) -> None:
+        """The request has stayed where it was."""
+        client = self._client(args)
+        for number in args["seqs"]:
+            if number in client.sequences:
+                client.drop(client.sequences[number])
+
+    def _client(self, args: dict[str, Any]) -> Client:
+        client = self._worker.clients.get(args["client"])
+        if client is None:
+            raise RuntimeFailure("the client has gone")
+        return client
 
     def _stop(self, _: int, __: dict[str, Any], ___: list[int]) -> None:
         self._worker.running = False

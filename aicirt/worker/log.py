@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import OwnerLimitError, ProtocolError
 
 if TYPE_CHECKING:
     from aicirt.worker.owner import Owner
@@ -59,6 +61,22 @@ class Log:
             text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
         self.clear()
         return text
+
+    def state(self) -> list[Any]:
+        """All of it, for `restore` in another process."""
+        return [b"".join(self._parts), self._dropped, self._why]
+
+    def restore(self, state: list[Any]) -> None:
+        """What another process had kept. Raises OwnerLimitError if it would have to be dropped here."""
+        data, dropped, why = state
+        if not isinstance(data, bytes) or not isinstance(dropped, int) or not isinstance(why, str):
+            raise ProtocolError("output of a guest that is none")
+        owner = self._owner
+        if len(data) > self._limit or (owner is not None and len(data) > owner.log_room):
+            raise OwnerLimitError(f"there is no room for {len(data)} bytes of output here")
+        self.write(data)
+        self._dropped, self._why = dropped, why
+        self.waiting = bool(data or dropped)
 
     def clear(self) -> None:
         """Nobody will take what is here."""

@@ -28,6 +28,8 @@ from aicirt.ipc.messages import (
     FREE,
     START,
     STARTED,
+    STAY,
+    STAYED,
     STEP,
     Clone,
     Cloned,
@@ -35,6 +37,8 @@ from aicirt.ipc.messages import (
     Free,
     Start,
     Started,
+    Stay,
+    Stayed,
 )
 from aicirt.ipc.spin import SAMPLING_SECONDS, spin
 from aicirt.logs import fields
@@ -63,6 +67,8 @@ from aicirt.worker.work import Agenda, Work
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which to look for garbage in cycles; between steps, not when Python thinks it is time
 _GARBAGE = 20_000
+#: messages of one client; it may go on sending
+_MOST_TO_CATCH_UP = 64
 #: what reading a message raises that is none of ours
 _MALFORMED = (ProtocolError, TypeError, ValueError, LookupError, AttributeError, OverflowError, struct.error)
 
@@ -195,23 +201,7 @@ class Worker:
         """One round over everything; False if there was nothing to do."""
         busy = False
         for client in list(self.clients.values()):
-            try:
-                message = client.receive()
-                if message is not None:
-                    busy = True
-                    self.meter.begin()
-                    try:
-                        self._handle(client, message)
-                    finally:
-                        self.meter.end()
-                if not client.flush():
-                    time.sleep(0)
-            except _MALFORMED as error:
-                client.broken = ProtocolError(f"a message that is none: {error!r}")
-            except Exception as error:  # a defect of ours must cost nobody else
-                about = fields(client=client.number, owner=client.owner)
-                _log.exception("a message of client %d failed", client.number, extra=about)
-                client.broken = RuntimeFailure(f"internal error: {error!r}")
+            busy = self._read(client) or busy
         if self._controls.serve():
             busy = True
         if self.agenda:
@@ -239,15 +229,46 @@ class Worker:
             self.detach(client.number)
         return busy
 
+    def catch_up(self, client: Client) -> None:
+        """Does what the client has sent so far: it comes before what somebody asks for it on another way."""
+        for _ in range(_MOST_TO_CATCH_UP):
+            if not self._read(client) or client.broken is not None:
+                return
+
+    def _read(self, client: Client) -> bool:
+        """Does what the client's next message says, and sends what waits for it; false if there is none."""
+        busy = False
+        try:
+            message = client.receive()
+            if message is not None:
+                busy = True
+                self.meter.begin()
+                try:
+                    self._handle(client, message)
+                finally:
+                    self.meter.end()
+            if not client.flush():
+                time.sleep(0)
+        except _MALFORMED as error:
+            client.broken = ProtocolError(f"a message that is none: {error!r}")
+        except Exception as error:  # a defect of ours must cost nobody else
+            about = fields(client=client.number, owner=client.owner)
+            _log.exception("a message of client %d failed", client.number, extra=about)
+            client.broken = RuntimeFailure(f"internal error: {error!r}")
+        return busy
+
     def _handle(self, client: Client, message: list[Any]) -> None:
         op = message[0]
         if op == STEP:
             self.steps += 1
+            if client.departures:
+                client.departures.stay(fields[0] for fields in message[5])
             StepWork(self, client, message)
         elif op == START:
             self.asked += 1
             self._start(client, Start(*message))
         elif op == CLONE:
+            client.departures.stay([message[1]])
             self._clone(client, Clone(*message))
         elif op == DUE:
             number = Due(*message).step
@@ -255,6 +276,7 @@ class Worker:
                 if under_way.number == number:
                     under_way.due()
         elif op == FREE:
+            client.departures.stay(Free(*message).seqs)
             for number in Free(*message).seqs:
                 seq = client.sequences.get(number)
                 if seq is not None:
@@ -262,6 +284,10 @@ class Worker:
                     client.drop(seq)
                     if step is not None:
                         step.leave(seq)
+        elif op == STAY:
+            number = Stay(*message).seq
+            client.departures.stay([number])
+            client.send(Stayed(STAYED, number, number in client.sequences))
         else:
             raise ProtocolError(f"there is no operation {op!r}")
 

@@ -26,6 +26,7 @@ class Programs:
         program = self._programs.get(module)
         if program is None:
             program = self._programs[module] = Program.from_file(self._linker, path)
+            program.id = module
             if len(self._programs) > self._limit:
                 self._programs.popitem(last=False)
                 self.given_up += 1

@@ -324,6 +324,10 @@ class StepWork:
         if self._waiting.pop(seq.id, None) is not None:
             self._send_if_done()
 
+    def concerns(self, seq: int) -> bool:
+        """Whether it has something to say of a sequence, or will have."""
+        return seq in self._waiting or any(result[0] == seq for result in self._results)
+
     def _send_if_done(self) -> None:
         if not self._waiting and self in self._client.steps:
             self._client.steps.remove(self)

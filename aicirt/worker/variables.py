@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import VariableLimitError
+from aicirt.errors import ProtocolError, VariableLimitError
 from aicirt.settings import RequestLimits
 
 if TYPE_CHECKING:
@@ -56,6 +56,20 @@ class Variables:
         self._values[name] = (version + 1, value)
         self.writes += 1
         return version + 1
+
+    def state(self) -> list[Any]:
+        """All of them, for `restore` in another process."""
+        return [self.writes, [[name, *value] for name, value in self._values.items()]]
+
+    def restore(self, state: list[Any]) -> None:
+        """What another process had, in place of nothing. Raises VariableLimitError or OwnerLimitError."""
+        writes, values = state
+        for name, version, value in values:
+            if not (isinstance(name, bytes) and isinstance(version, int) and isinstance(value, bytes)):
+                raise ProtocolError("a variable that is none")
+            self.set(name, value)
+            self._values[name] = version, value
+        self.writes = int(writes)
 
     def clear(self) -> None:
         """The request has ended: nobody will read them."""

@@ -19,7 +19,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def told(busy: float = 0.0, sequences: int = 0, asked: int = 0) -> dict[str, Any]:
-    return {"busy": busy, "sequences": sequences, "asked": asked}
+    return {"busy": busy, "sequences": sequences, "asked": asked, "clients": {1: sequences}}
 
 
 def place(loads: list[Load], count: int) -> list[int]:
@@ -97,6 +97,7 @@ def test_what_was_placed_and_never_started_is_forgotten(now: list[float]) -> Non
     [
         *(None, [], {}, 5, {"sequences": 1}, told() | {"busy": "x"}, told() | {"busy": None}),
         *(told() | {"busy": float("nan")}, told() | {"sequences": 1.5}, told() | {"asked": "1"}),
+        *(told() | {"clients": None}, told() | {"clients": {"x": 1}}),
     ],
 )
 def test_an_answer_that_is_none(answer: Any) -> None:

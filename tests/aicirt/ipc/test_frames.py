@@ -1,0 +1,47 @@
+"""Waiting for messages on a socket until a deadline."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from aicirt.ipc.frames import FrameSocket, frame
+from aicirt.ipc.messages import Reply
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[FrameSocket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(60)
+    yield FrameSocket(ours), theirs
+    ours.close()
+    theirs.close()
+
+
+def test_a_deadline_is_kept(pair: tuple[FrameSocket, socket.socket]) -> None:
+    """Also one that is over, though the socket has a longer timeout."""
+    frames, other = pair
+    for seconds in (0.0, -1.0, 0.05):
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            frames.receive(started + seconds)
+        assert seconds <= time.monotonic() - started < 5
+    other.sendall(frame(Reply(1, None, "late")))
+    assert frames.receive(time.monotonic()) == [1, None, "late", 0]
+
+
+def test_what_has_been_read_along_needs_no_waiting(pair: tuple[FrameSocket, socket.socket]) -> None:
+    frames, other = pair
+    other.sendall(frame(Reply(1, None, "a")) + frame(Reply(2, None, "b")))
+    assert [frames.receive(time.monotonic()), frames.receive(0.0)] == [[1, None, "a", 0], [2, None, "b", 0]]
+    with pytest.raises(TimeoutError):
+        frames.receive(0.0)
+
+
+def test_the_end_is_no_timeout(pair: tuple[FrameSocket, socket.socket]) -> None:
+    frames, other = pair
+    other.close()
+    assert frames.receive(time.monotonic()) is None
