@@ -1,0 +1,196 @@
+#include "aici/lexer/lexer.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace aici::lexer {
+
+bool Lexer::add_keyword(std::string_view text, Terminal terminal) {
+  std::uint32_t node = 1;
+  for (char c : text) {
+    const auto byte = static_cast<std::uint8_t>(c);
+    std::uint32_t next = child(node, byte);
+    if (next == 0) {
+      next = static_cast<std::uint32_t>(trie_.size());
+      trie_[node].children.emplace_back(byte, next);
+      trie_.emplace_back();
+    }
+    node = next;
+  }
+  if (trie_[node].terminal != kNoTerminal) return false;
+  trie_[node].terminal = terminal;
+  return true;
+}
+
+void Lexer::add_pattern(regex::Regex pattern, Terminal terminal) {
+  patterns_.push_back({std::move(pattern), terminal});
+}
+
+void Lexer::finish(Terminal ignored) {
+  rows_.push_back({0, 0, 0, kNoTerminal, 0});
+  table_.assign(256, kDead);
+  std::vector<Part> parts;
+  for (std::uint32_t i = 0; i < patterns_.size(); i++) parts.push_back({i, patterns_[i].regex.initial()});
+  intern(1, parts);
+  rows_[kInitial].accepted = kNoTerminal;  // a lexeme has a byte at least, though a pattern may match nothing
+  for (unsigned byte = 0; byte < 256 && ignored != kNoTerminal; byte++) {
+    const State first = append(kInitial, static_cast<std::uint8_t>(byte));
+    std::vector<std::uint32_t> alive = sets_.empty(), unused = alive;
+    if (rows_[first].node) add_keywords(rows_[first].node, alive, unused);
+    for (std::uint32_t i = 0; i < rows_[first].count; i++)
+      add(alive, patterns_[parts_[rows_[first].first + i].pattern].terminal);
+    if (alive[ignored / 32] >> ignored % 32 & 1) ignored_bytes_.push_back(static_cast<std::uint8_t>(byte));
+  }
+  mark_keywords(1, kInitial);
+}
+
+void Lexer::mark_keywords(std::uint32_t node, State state) {
+  if (trie_[node].terminal != kNoTerminal) trie_[node].separable = can_be_separated(state);
+  for (const auto& [byte, next] : trie_[node].children) mark_keywords(next, append(state, byte));
+}
+
+bool Lexer::can_be_separated(State state) {
+  return std::ranges::any_of(ignored_bytes_, [&](std::uint8_t byte) { return append(state, byte) == kDead; });
+}
+
+std::uint32_t Lexer::child(std::uint32_t node, std::uint8_t byte) const {
+  for (const auto& [label, next] : trie_[node].children)
+    if (label == byte) return next;
+  return 0;
+}
+
+Lexer::State Lexer::append_slowly(State state, std::uint8_t byte) {
+  const Row from = rows_[state];
+  std::vector<Part> parts;
+  for (std::uint32_t i = 0; i < from.count; i++) {
+    const Part part = parts_[from.first + i];
+    const auto next = patterns_[part.pattern].regex.append(part.state, byte);
+    if (!patterns_[part.pattern].regex.dead(next)) parts.push_back({part.pattern, next});
+  }
+  const std::uint32_t node = from.node ? child(from.node, byte) : 0;
+  const State next = node || !parts.empty() ? intern(node, parts) : kDead;
+  return table_[state << 8 | byte] = next;
+}
+
+Lexer::State Lexer::intern(std::uint32_t node, std::span<const Part> parts) {
+  Hasher hash;
+  hash.add(node);
+  for (const Part& part : parts) hash.add(part.pattern), hash.add(part.state);
+  const auto same = [&](std::uint32_t i) {
+    return rows_[i].node == node && std::ranges::equal(std::span(parts_).subspan(rows_[i].first, rows_[i].count), parts);
+  };
+  if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
+  if (rows_.size() == kMostStates) {
+    full_ = true;
+    return kDead;
+  }
+  const auto state = static_cast<State>(rows_.size());
+  Row row{node, static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size())};
+  row.accepted = trie_[node].terminal;
+  for (const Part& part : parts) {
+    if (row.accepted != kNoTerminal) break;
+    if (patterns_[part.pattern].regex.accepting(part.state)) row.accepted = patterns_[part.pattern].terminal;
+  }
+  parts_.insert(parts_.end(), parts.begin(), parts.end());
+  rows_.push_back(row);
+  table_.insert(table_.end(), 256, kUnknown);
+  ids_.insert(hash.bits(), state);
+  return state;
+}
+
+void Lexer::add_keywords(std::uint32_t node, std::vector<std::uint32_t>& all,
+                         std::vector<std::uint32_t>& separable) const {
+  if (trie_[node].terminal != kNoTerminal) {
+    add(all, trie_[node].terminal);
+    if (trie_[node].separable) add(separable, trie_[node].terminal);
+  }
+  for (const auto& [label, next] : trie_[node].children) add_keywords(next, all, separable);
+}
+
+std::uint32_t Lexer::find_reachable(State state) {
+  // A keyword is accepted wherever it is complete. A pattern may lose to another one in every text that is left
+  // to it: it counts when it has been seen to win, which most do within a byte or two.
+  constexpr std::size_t kMostSeen = 256;
+  std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive;
+  if (rows_[state].node) add_keywords(rows_[state].node, found, separable);
+  alive = found;
+  for (std::uint32_t i = 0; i < rows_[state].count; i++)
+    add(alive, patterns_[parts_[rows_[state].first + i].pattern].terminal);
+  std::vector<State> seen{state};
+  for (std::size_t at = 0; at < seen.size() && separable != alive; at++) {
+    if (seen.size() > kMostSeen) {
+      found = alive;  // too far away to be looked for
+      break;
+    }
+    if (const Row row = rows_[seen[at]]; row.reachable != kUnknown) {
+      const auto known = sets_[row.reachable], apart = sets_[row.separable];
+      for (std::size_t i = 0; i < found.size(); i++) found[i] |= known[i], separable[i] |= apart[i];
+      continue;
+    } else if (row.accepted != kNoTerminal) {
+      add(found, row.accepted);
+      if (can_be_separated(seen[at])) add(separable, row.accepted);
+    }
+    for (unsigned byte = 0; byte < 256 && separable != alive; byte++) {
+      const State next = append(seen[at], static_cast<std::uint8_t>(byte));
+      if (next != kDead && std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+    }
+  }
+  rows_[state].separable = sets_.intern(separable);
+  return rows_[state].reachable = sets_.intern(found);
+}
+
+std::vector<Lexer::State> Lexer::next_lexemes(State state) {
+  std::vector<State> found;
+  for (unsigned byte = 0; byte < 256; byte++) {
+    if (append(state, static_cast<std::uint8_t>(byte)) != kDead) continue;
+    const State first = append(kInitial, static_cast<std::uint8_t>(byte));
+    if (first != kDead && std::ranges::find(found, first) == found.end()) found.push_back(first);
+  }
+  return found;
+}
+
+std::vector<Lexer::Ending> Lexer::endings(State state) {
+  constexpr std::size_t kMostSeen = 1024;
+  std::vector<Ending> found;
+  std::vector<State> seen{state};
+  for (std::size_t at = 0; at < seen.size(); at++) {
+    if (rows_[seen[at]].accepted != kNoTerminal) {
+      Ending ending{rows_[seen[at]].accepted, next_lexemes(seen[at])};
+      if (std::ranges::find(found, ending) == found.end()) found.push_back(std::move(ending));
+    }
+    for (unsigned byte = 0; byte < 256 && seen.size() < kMostSeen; byte++) {
+      const State next = append(seen[at], static_cast<std::uint8_t>(byte));
+      if (next != kDead && std::ranges::find(seen, next) == seen.end()) seen.push_back(next);
+    }
+  }
+  return found;
+}
+
+Signature Lexer::loop_signature(State state, std::uint32_t wanted, std::uint32_t* length) {
+  // Any text that keeps a wanted pattern alive will do, unless a pattern before it, which is not wanted, may take
+  // the lexeme away. Keywords cannot: the text that they are part of goes on.
+  const Row& row = rows_[state];
+  Signature best = 0;
+  for (std::uint32_t i = 0; i < row.count; i++) {
+    const Part part = parts_[row.first + i];
+    Pattern& pattern = patterns_[part.pattern];
+    if (!sets_.has(wanted, pattern.terminal)) break;
+    const Signature found = pattern.regex.loop_signature(part.state);
+    const std::uint32_t bytes = pattern.regex.loop_length(part.state);
+    // where the pattern must end, a keyword may be what it ends as
+    if (std::popcount(found) <= std::popcount(best) || (bytes != kUnlimited && row.node)) continue;
+    best = found;
+    *length = bytes;
+  }
+  return best;
+}
+
+const char* Lexer::failure() const {
+  if (full_) return "the lexer of the grammar has too many states";
+  for (const Pattern& pattern : patterns_)
+    if (const char* problem = pattern.regex.failure()) return problem;
+  return nullptr;
+}
+
+}  // namespace aici::lexer

@@ -1,0 +1,54 @@
+// item_sets.hpp - the states of an LR(1) parser as sets of items, with states merged where that is safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "aici/hash_index.hpp"
+#include "aici/lr/grammar.hpp"
+#include "first_sets.hpp"
+
+namespace aici::lr {
+
+/// A production, how much of it has been read, and what may follow it.
+struct Item {
+  std::uint32_t production, dot;
+  Lookahead lookahead;
+};
+
+/// A state: its kernel, sorted by production and dot, and where its symbols lead.
+struct ItemSet {
+  std::vector<Item> kernel;
+  std::map<Symbol, std::uint32_t> successors;
+};
+
+class ItemSets {
+ public:
+  ItemSets(const Grammar& grammar, std::uint32_t most);
+
+  /// Makes all states; false if there would be too many.
+  bool build();
+  const std::vector<ItemSet>& states() const { return states_; }
+  /// The kernel's items and all that they begin with, each production and dot once.
+  std::vector<Item> closure(const ItemSet& state) const;
+
+ private:
+  void expand(std::uint32_t state);
+  std::uint32_t place(std::vector<Item> kernel);
+  static bool compatible(const std::vector<Item>& a, const std::vector<Item>& b);
+  static std::uint32_t core_hash(const std::vector<Item>& kernel);
+
+  const Grammar& grammar_;
+  FirstSets first_;
+  std::uint32_t most_;
+  std::vector<std::vector<std::uint32_t>> productions_of_;  ///< by nonterminal
+  std::vector<ItemSet> states_;
+  /// States with the same core, as lists.
+  HashIndex cores_;
+  std::vector<std::vector<std::uint32_t>> same_core_;
+  std::vector<std::uint32_t> queue_;
+  std::vector<bool> queued_;
+};
+
+}  // namespace aici::lr

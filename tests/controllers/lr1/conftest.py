@@ -1,0 +1,89 @@
+"""The controller lr1, and a way to walk a text under its masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from aicirt.errors import ControllerFailed
+from aicirt.wasm import Program
+from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
+
+WORDS = [
+    b"foo",
+    b"(1",
+    b"))",
+    b"1 +",
+    b" + ",
+    b"if",
+    b"ifx",
+    b" x",
+    b'"a',
+    b'" "',
+    b"*/",
+    b"/*",
+    b"\n#",
+    b"0x",
+]
+EOS = 256 + len(WORDS)
+
+
+@dataclass
+class State:
+    """After a text: the bytes that may come, whether it may end, the tokens that may come."""
+
+    next: bytes
+    end: bool
+    tokens: list[int]
+
+
+class Grammar:
+    """One grammar; `after` walks a text byte by byte."""
+
+    def __init__(self, program: Program, vocab: Vocab, text: str) -> None:
+        self._program, self._vocab, self._text = program, vocab, text
+
+    def start(self) -> Guest:
+        """A sequence without forced text, so that every step has a mask. Raises ControllerFailed."""
+        without = {**EVERYTHING, CAP_TOKENIZER: 0}
+        return Guest(self._program, self._vocab, self._text, capabilities=without)
+
+    def after(self, text: bytes) -> State | None:
+        """None if the text is left: a byte of it is not allowed, or it is over before."""
+        guest = self.start()
+        mid = guest.step().row
+        for byte in text:
+            if mid.verb != SAMPLE or byte not in mid.allowed:
+                return None
+            mid = guest.step([byte], sampled=True).row
+        if mid.verb == STOP:
+            return State(b"", True, [])
+        return State(bytes(t for t in mid.allowed if t < 256), EOS in mid.allowed, mid.allowed)
+
+    def accepts(self, text: str | bytes) -> bool:
+        """Is it a whole text of the grammar?"""
+        state = self.after(text.encode() if isinstance(text, str) else text)
+        return state is not None and state.end
+
+    def refusal(self) -> str:
+        """Why the grammar is refused."""
+        with pytest.raises(ControllerFailed) as caught:
+            self.start()
+        return caught.value.message
+
+    def log(self) -> str:
+        """What is said about it at the start."""
+        return self.start().take_log()
+
+
+@pytest.fixture(scope="session")
+def vocab() -> Vocab:
+    return Vocab([*[bytes([b]) for b in range(256)], *WORDS, b"<eos>"], eos=[EOS])
+
+
+@pytest.fixture(scope="session")
+def grammar(program: Callable[[str], Program], vocab: Vocab) -> Callable[[str], Grammar]:
+    """Of a text in the syntax of yacc."""
+    return lambda text: Grammar(program("lr1"), vocab, text)

@@ -1,0 +1,95 @@
+"""Grammars that are none: what is said, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.controllers.lr1.conftest import Grammar
+
+Make = Callable[[str], Grammar]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "lr1 needs a grammar as its argument"),
+        ("a: 'x';", "line 1, column 1: `%%` is expected before the rules"),
+        ("%%", "line 1, column 3: the grammar has no rules"),
+        ("%%\nSKIP: ' ';", "the grammar has no rule but SKIP"),
+        ("%%\na: b;", "line 2, column 4: there is no rule for b"),
+        ("%start b\n%%\na: 'x';", "line 1, column 8: there is no rule for b"),
+        ("%%\na: 'x'", "line 2, column 7: `;` is expected at the end of a rule"),
+        ("%%\na 'x';", "line 2, column 3: `:` is expected after the name of a rule"),
+        ("%%\na: 'x;", "line 2, column 4: this text is not closed: the quote is missing in its line"),
+        (
+            "%%\na: '';",
+            "line 2, column 4: a quoted text that is empty; write %empty for a rule without symbols",
+        ),
+        ("%%\n/* a", "line 2, column 1: this comment is not closed: `*/` is missing"),
+        (
+            "%%\na: {x};",
+            "line 2, column 4: actions are not possible: the grammar only says which texts may come",
+        ),
+        ("%%\na: 'x' %empty;", "line 2, column 8: %empty stands alone"),
+        ("%%\na: %prec;", "line 2, column 9: %prec needs a terminal"),
+        ("%%\na: 'x' %prec B;", "line 2, column 14: this has no precedence"),
+        ("%left 'x'\n%right 'x'\n%%\na: 'x' 'x';", "line 2, column 8: this has a precedence already"),
+        (
+            "%left b\n%%\na: b b; b: 'x' 'y';",
+            "line 1, column 7: b is no terminal: only keywords and patterns, and",
+        ),
+        (
+            "%token B\n%%\na: 'x';",
+            "line 1, column 8: the terminal B has no rule that says what it looks like",
+        ),
+        ("%union\n%%\na: 'x';", "line 1, column 1: `%union` is not known: there are %start, %token"),
+        ("%expect x\n%%\na: 'x';", "line 1, column 9: %expect needs the number of conflicts"),
+        ("%%\na: 'é' '/[/';", 'line 2, column 8: in "/[/", column 1: '),
+        (
+            "%%\na: a 'x' | b; b: b 'y';",
+            "line 2, column 1: no text comes of a: each of its alternatives needs itself",
+        ),
+        ("%%\na: b | 'x'; b: c a c; c: %empty;", "line 2, column 1: a can be replaced by itself"),
+        ("%%\na: SKIP; SKIP: ' ';", "line 2, column 4: SKIP may come anywhere: it is in no rule"),
+        ("%%\na: ' ' 'x'; SKIP: ' ';", 'line 2, column 19: " " is skipped, and used in a rule'),
+        (
+            "%%\na: 'x'; SKIP: ' ' ' ';",
+            "line 2, column 9: SKIP has one keyword or pattern in each alternative",
+        ),
+        ("%start SKIP\n%%\na: 'x'; SKIP: ' ';", "line 1, column 8: SKIP cannot be the start"),
+        ("%%\na: 'x\\q';", "line 2, column 6: this escape is not known in a keyword: there are \\n \\t"),
+        (
+            "%%\na: ?;",
+            "line 2, column 4: a name, a quoted text, `:`, `|`, `;` or a directive such as %left is expected",
+        ),
+    ],
+)
+def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, message: str) -> None:
+    assert grammar(text).refusal().startswith(message)
+
+
+def test_escapes_of_keywords(grammar: Make) -> None:
+    made = grammar(r"""%% a: "\x41\"\\\n" '\'' "//" "/" ;""")
+    assert made.accepts("A\"\\\n'///")
+
+
+def test_names_for_the_same_keyword_and_comments_and_code_at_the_end(grammar: Make) -> None:
+    made = grammar(
+        "%left PLUS // adds\n%% /* rules */ e: e PLUS e | e '+' e '!' | 'x' ; PLUS: '+' ;\n%%\nint main() {}"
+    )
+    assert made.accepts("x+x+x") and made.accepts("x+x!")
+
+
+def test_a_large_grammar_is_read_within_its_time(grammar: Make) -> None:
+    """2000 rules and keywords."""
+    rules = "\n".join(f"r{i}: 'k{i};' r{i + 1} | 'l{i};' ;" for i in range(1000))
+    made = grammar(f"%%\n{rules}\nr1000: 'end' ;")
+    assert made.accepts("k0;k1;l2;") and not made.accepts("k0;l0;")
+
+
+def test_a_grammar_all_of_whose_texts_are_read_otherwise_has_none(grammar: Make) -> None:
+    """`/` and `//` are always read as `//` and `/`."""
+    assert "allows no token" in grammar('%% a: "/" "//" ;').refusal()
+    assert grammar('%% a: "/" "//" ; SKIP: " " ;').accepts("/ //")

@@ -1,0 +1,233 @@
+"""Which texts a grammar has: lexemes, precedences and conflicts, against brute force as well."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.controllers.host import Vocab
+from tests.controllers.lr1.conftest import Grammar
+from tests.controllers.lr1.earley import Rules, accepts, next_terminals
+
+Make = Callable[[str], Grammar]
+
+ARITHMETIC = r"""
+%left "+" "-"
+%left "*" "/"
+%right "^"
+%precedence NEGATION
+%%
+SKIP: "/[ \n]+/" | "/#.*/" ;
+e: e "+" e | e "-" e | e "*" e | e "/" e | e "^" e | "-" e %prec NEGATION | "(" e ")" | NUMBER
+ | NAME "(" list ")" | NAME ;
+list: %empty | some ;
+some: e | some "," e ;
+NUMBER: "/[0-9]+(\.[0-9]+)?/" ;
+NAME: "/[a-z]+/" ;
+"""
+
+#: the fragment that the seeds print, with rules for what it leaves out
+C_FRAGMENT = r"""
+%start translation_unit
+%%
+
+SKIP
+    : "//\*[^*]*\*+([^/*][^*]*\*+)*//"  // block comment
+    | "///.*/"                          // line comment
+    | "/\n[ \t\v\f]*#(.*\\\n)*.*/"      // pre-processor
+    | "/\n?[ \t\v\f]*/"                 // white-space
+    ;
+
+IDENTIFIER: "/[a-zA-Z_][0-9a-zA-Z_]*/" ;
+
+CONSTANT
+        : "/0[xX][0-9a-fA-F]+[uUlL]*?/"
+        | "/0[0-9]+[uUlL]*?/"
+        ;
+
+STRING_LITERAL: '/"(\\.|[^\\"])*"/' ;
+
+primary_expression
+    : IDENTIFIER
+    | CONSTANT
+    | STRING_LITERAL
+    | "(" expression ")"
+    ;
+
+expression: primary_expression | expression "=" primary_expression ;
+
+enum_specifier
+    : "enum" "{" enumerator_list "}"
+    | "enum" IDENTIFIER "{" enumerator_list "}"
+    | "enum" IDENTIFIER
+    ;
+
+enumerator_list: IDENTIFIER | enumerator_list "," IDENTIFIER ;
+
+translation_unit
+    : external_declaration
+    | translation_unit external_declaration
+    ;
+
+external_declaration: enum_specifier ";" | expression ";" ;
+"""
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "a", "1+2*3", "-(1)^2^3", "f()", "f(1, g(2),x ) # end", " 1.5\n/ 2 ", "--1"]
+)
+def test_arithmetic(grammar: Make, text: str) -> None:
+    assert grammar(ARITHMETIC).accepts(text)
+
+
+@pytest.mark.parametrize("text", ["", "1+", "1.", "(1", "1 2", "f(,)", "f(1,)", "1..2", "a b", "#", "1 +* 2"])
+def test_no_arithmetic(grammar: Make, text: str) -> None:
+    assert not grammar(ARITHMETIC).accepts(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "enum a;",
+        "enum a{b,c};x=0x1Ful;",
+        '"a\\"b" = y;// end',
+        "x /* * / ** */ = (y);",
+        "x;\n  #define y \\\n z\nz;",
+        "enumerate;",
+    ],
+)
+def test_the_fragment_of_c(grammar: Make, text: str) -> None:
+    assert grammar(C_FRAGMENT).accepts(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["enum;", "enum enum;", "0x;", "1;", '"a\\";', "x /* *;", "x = = y;", "x;#define", "x"]
+)
+def test_what_the_fragment_of_c_has_not(grammar: Make, text: str) -> None:
+    assert not grammar(C_FRAGMENT).accepts(text)
+
+
+def test_a_keyword_comes_before_a_pattern_and_the_longest_lexeme_before_both(grammar: Make) -> None:
+    g = grammar('%%\ns: "if" NAME | NAME "=" ; NAME: "/[a-z]+/" ; SKIP: "/ +/" ;')
+    assert g.accepts("if x") and g.accepts("ifx =") and g.accepts("i=")
+    assert not g.accepts("if =") and not g.accepts("ifx")
+    state = g.after(b"if")
+    assert state is not None and b" " in bytes([*state.next]) and b"=" not in bytes([*state.next])
+
+
+def test_of_two_patterns_the_first_is_taken(grammar: Make) -> None:
+    g = grammar('%%\ns: WORD "!" | HEX "?" ; HEX: "/[0-9a-f]+/" ; WORD: "/[a-z]+/" ;')
+    assert g.accepts("abc?") and g.accepts("xyz!") and g.accepts("ag!")
+    assert not g.accepts("abc!") and not g.accepts("xyz?")
+
+
+def test_a_pattern_whose_every_text_is_a_keyword_leads_nowhere(grammar: Make) -> None:
+    """`true` is a keyword, so BOOL is `false` only: after `=` no `t` may come."""
+    g = grammar('%%\ns: "=" BOOL | "true" ; BOOL: "/true|false/" ;')
+    state = g.after(b"=")
+    assert state is not None and state.next == b"f"
+
+
+def test_precedence_decides_and_nonassoc_forbids(grammar: Make) -> None:
+    """A grammar in which it shows: the two readings of `a-a-a` differ in what may follow."""
+    assert grammar('%nonassoc "<"\n%%\ne: e "<" e | "a" ;').accepts("a<a")
+    assert not grammar('%nonassoc "<"\n%%\ne: e "<" e | "a" ;').accepts("a<a<a")
+    assert grammar('%left "<"\n%%\ne: e "<" e | "a" ;').accepts("a<a<a")
+    assert grammar('%left "<"\n%%\ne: e "<" e | "a" ;').log() == ""
+    assert "read on" in grammar('%%\ne: e "<" e | "a" ;').log()
+
+
+def test_states_are_kept_apart_where_merging_would_make_a_conflict(grammar: Make) -> None:
+    """LR(1), and not LALR(1)."""
+    g = grammar('%%\ns: "a" x "d" | "b" y "d" | "a" y "e" | "b" x "e" ; x: "c" ; y: "c" ; z: "z" "z" ;')
+    assert g.log() == "warning: the rule z is not used\n"
+    for text in ("acd", "bcd", "ace", "bce"):
+        assert g.accepts(text)
+
+
+def test_a_conflict_names_the_items(grammar: Make) -> None:
+    dangling = '%%\ns: "if" "c" s | "if" "c" s "else" s | "x" ;'
+    log = grammar(dangling).log()
+    assert log.startswith('warning: before "else" both\n')
+    assert '    s : "if" "c" s . "else" s\n    s : "if" "c" s .\n' in log
+    assert grammar(dangling).accepts("ificcxelsex".replace("ificc", "ifcifc"))
+    assert grammar("%expect 1\n" + dangling).log() == ""
+    assert "has 1 conflicts, not the 0" in grammar("%expect 0\n" + dangling).refusal()
+
+
+def random_rules(rng: random.Random) -> Rules:
+    """A few rules over the terminals a to d; every nonterminal can end."""
+    names = "STU"[: rng.randint(1, 3)]
+    rules: Rules = {}
+    for name in names:
+        alternatives = {
+            tuple(rng.choice("abcd" + names) for _ in range(rng.randint(0, 3)))
+            for _ in range(rng.randint(1, 3))
+        }
+        alternatives.add(tuple(rng.choice("abcd") for _ in range(rng.randint(0, 2))))
+        rules[name] = sorted(alternatives)
+    return rules
+
+
+def as_yacc(rules: Rules) -> str:
+    """The same in the syntax of yacc."""
+    lines = []
+    for name, alternatives in rules.items():
+        texts = [" ".join(s if s in rules else f'"{s}"' for s in a) or "%empty" for a in alternatives]
+        lines.append(f"{name}: {' | '.join(texts)} ;")
+    return "%expect 0\n%%\n" + "\n".join(lines)
+
+
+def test_random_grammars(grammar: Make) -> None:
+    """Every text up to a length, and every set of what may come after it, as an Earley parser has them."""
+    rng, compared = random.Random(4), 0
+    for _ in range(400):
+        rules = random_rules(rng)
+        made = grammar(as_yacc(rules))
+        try:
+            made.start()
+        except Exception as error:
+            assert re.search("conflicts, not the 0|replaced by itself", str(error)), error
+            continue
+        compared += 1
+        prefixes = [""]
+        for length in range(4):
+            for text in prefixes:
+                state = made.after(text.encode())
+                assert state is not None, (rules, text)
+                expected = next_terminals(rules, "S", text)
+                assert sorted(state.next.decode()) == sorted(expected), (rules, text)
+                assert state.end == accepts(rules, "S", text), (rules, text)
+            if length < 3:
+                prefixes = [t + c for t in prefixes for c in sorted(next_terminals(rules, "S", t))][:30]
+    assert compared > 60
+
+
+def test_tokens_are_allowed_exactly_if_their_bytes_are(grammar: Make, vocab: Vocab) -> None:
+    for text, starts in (
+        (ARITHMETIC, ["", "1", "f(", "f ", "1 + x # "]),
+        (C_FRAGMENT, ["", "x", '"', "x /*", "enum ", "0"]),
+    ):
+        made = grammar(text)
+        for start in starts:
+            state = made.after(start.encode())
+            assert state is not None
+            for number in range(256, 256 + 14):
+                token = vocab.tokens[number]
+                assert (number in state.tokens) == (made.after(start.encode() + token) is not None), (
+                    start,
+                    token,
+                )
+
+
+def test_every_prefix_of_a_text_is_one_of_the_masks(grammar: Make) -> None:
+    made = grammar(ARITHMETIC)
+    texts = {"".join(t) for n in range(5) for t in itertools.product("1+(a,)", repeat=n)}
+    good = {t for t in texts if made.accepts(t)}
+    for text in good:
+        for cut in range(len(text)):
+            assert made.after(text[:cut].encode()) is not None
