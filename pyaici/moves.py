@@ -111,15 +111,17 @@ class Moves:
             answer = self._control.poll(move.call)
             if answer is not None:
                 self._settle(move, answer)
+        if self.pending:
+            return
         if not self._advice:
             self._advice = self._control.post("advise")
             return
         reply = self._control.poll(self._advice)
-        if reply is None or self.pending:
+        if reply is None:
             return
         self._advice = 0
         self._next_look = now + _ADVICE_SECONDS
-        _, error, advice = reply
+        _, error, advice, *_ = reply
         if error is None:
             family = self._candidate(advice["source"], stepped, now)
             if family is not None:

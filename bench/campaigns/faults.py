@@ -45,6 +45,8 @@ _OPTIONS = (
 #: what is promised of a machine that has time; who hears later is listed
 _SOON_MS = 100.0
 _STOPPED_SECONDS = (0.02, 0.4)
+#: beside so many steps a request moves to another worker
+_CHURN = {"move": 0.1}
 #: right answers of every client after a fault, before the next one
 _ANSWERS = 64
 #: how often each: first also the supervisor dies, then it lives, and must have grown by nothing in the end
@@ -67,7 +69,7 @@ def run(campaign: Campaign) -> None:
         campaign.figure(kind, count, "times")
     campaign.figure("all", campaign.done, "times")
     done = sum((client.done for client in field.everyone), Counter[str]())
-    for what in ("answers", "requests", "starts", "forks"):
+    for what in ("answers", "requests", "starts", "forks", "moves", "moves_refused"):
         campaign.figure(what, done[what], "times")
     campaign.figure("lost_sequences", sum(loss["what"] == "step" for loss in field.losses()), "sequences")
     wrong = [text for client in field.everyone for text in client.wrong]
@@ -275,7 +277,7 @@ class Field:
     def _client(self, place: int) -> ClientProcess:
         size, shift = _VOCABULARIES[place]
         count, seed = _SEQUENCES // len(_VOCABULARIES), self.random.getrandbits(31)
-        client = ClientProcess(Task(str(self._daemon.socket), self._wasm, size, shift, count, seed))
+        client = ClientProcess(Task(str(self._daemon.socket), self._wasm, size, shift, count, seed, _CHURN))
         self.everyone.append(client)
         self._see(client.pid)
         return client

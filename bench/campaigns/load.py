@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from aicirt.errors import AiciError, LateError, RuntimeFailure, TimeLimitError
+from aicirt.errors import (
+    AiciError,
+    LateError,
+    RuntimeFailure,
+    RuntimeTimeoutError,
+    SupervisorDiedError,
+    TimeLimitError,
+    WorkerDiedError,
+)
 from bench.campaigns.ledger import Ledger, seen
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
@@ -62,7 +70,7 @@ class Load:
     vocabulary: Vocabulary
     count: int
     random: random.Random
-    #: how likely a step is to have this beside it: "clone", "prepare", "upload"
+    #: how likely a step is to have this beside it: "clone", "move", "prepare", "upload"
     churn: dict[str, float] = field(default_factory=dict)
     wasm: bytes = b""
     #: steps, answers, requests that ended as they should, forks, clones, late answers, ...
@@ -98,6 +106,8 @@ class Load:
             return
         start = time.monotonic()
         step = self.runtime.begin_step(inputs)
+        for item in inputs:  # requests may have moved
+            self._live[item.seq].pid = self.runtime._live[item.seq].pid
         verdicts = step.wait_pre()
         heard = time.monotonic()
         for seq in list(self._live):
@@ -165,6 +175,22 @@ class Load:
                 parent.ledger.clone(), parent.steps, parent.pid, report, answered=True
             )
             self.done["clones"] += 1
+
+    def _move(self) -> None:
+        """A request goes to another worker, unless it is late just now."""
+        if not self._live:
+            return
+        seq = self.random.choice(list(self._live))
+        start = time.monotonic()
+        try:
+            self.runtime.move(seq)
+        except (WorkerDiedError, SupervisorDiedError, RuntimeTimeoutError) as error:
+            pid = self._live[seq].pid
+            self.losses.append(Loss("move", error.code, error.message, pid, start, time.monotonic()))
+        except RuntimeFailure:
+            self.done["moves_refused"] += 1
+        else:
+            self.done["moves"] += 1
 
     def _prepare(self) -> None:
         ledger, _ = self._new_ledger()

@@ -16,7 +16,7 @@ from bench.measure import percentile
 _SECONDS = 900.0
 _SEQUENCES = 32
 #: beside a step: an engine's own fork, an argument that is read before there is a prompt, a new module
-_CHURN = {"clone": 0.2, "prepare": 0.1, "upload": 0.01}
+_CHURN = {"clone": 0.2, "move": 0.1, "prepare": 0.1, "upload": 0.01}
 _SAMPLES = 200
 #: so that what is kept for later reaches its bound in the first tenth, and is then given up all the time
 _LIMITS = ("--limit", "max_templates=32", "--limit", "max_programs=8")

@@ -32,7 +32,7 @@ def runtime() -> Iterator[Runtime]:
 @pytest.fixture
 def load(runtime: Runtime, wasm: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     monkeypatch.setattr(load_module, "_FORWARD_SECONDS", (0.0, 0.001))
-    churn = {"clone": 0.3, "prepare": 0.1, "upload": 0.02}
+    churn = {"clone": 0.3, "move": 0.5, "prepare": 0.1, "upload": 0.02}
     load = Load(runtime, runtime.upload(wasm).id, OURS, 16, random.Random(11), churn, wasm.read_bytes())
     yield load
     load.finish()
@@ -43,7 +43,7 @@ def test_right_answers_are_found_right(load: Load) -> None:
         load.step()
         assert not load.wrong and not load.losses
     done = load.done
-    assert min(done[what] for what in ("requests", "forks", "clones", "prepares", "uploads")) > 0
+    assert min(done[what] for what in ("requests", "forks", "clones", "moves", "prepares", "uploads")) > 0
 
 
 def test_a_mixed_answer_is_noticed(load: Load) -> None:
