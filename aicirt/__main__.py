@@ -34,6 +34,7 @@ An engine without that starts its own, so a daemon is for what shall outlive an 
 examples:
   {prog} --socket /run/user/1000/aici.sock --workers 2
   AICI_SOCKET=/run/user/1000/aici.sock aici run yesno --prompt "Is the sky blue?"
+  {prog} --workers 8 --isolate-owners --worker-user aici-guests --log-format json
   {prog} --limit mid_ms=50 --limit memory_bytes=134217728 --limit max_forks=4
 """
 _LIMITS = """\

@@ -201,7 +201,7 @@ def worker_user(name: str = "nobody") -> Finding:
         problem = str(error)
     if problem:
         return Finding("worker user", State.NOTE, f"not possible: {problem}", cost, CURE)
-    return Finding("worker user", State.OK, "possible: aici runtime --worker-user NAME")
+    return Finding("worker user", State.OK, "possible (aici runtime --worker-user): who breaks out is nobody")
 
 
 def store(folder: Path | None = None) -> Finding:

@@ -9,11 +9,15 @@ import logging
 import socket
 from pathlib import Path
 
+import posix_ipc
+
 from aicirt import logs
 from aicirt.child import stay_in_background
 from aicirt.config import WorkerConfig
+from aicirt.errors import AiciError
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
+from aicirt.shortage import describe
 from aicirt.user import become
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.host import Linker
@@ -25,6 +29,7 @@ from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
 from aicirt.worker.turn import take_short_turns
 
+_log = logging.getLogger("aicirt.worker")
 #: of the clock of time limits and of who hears the bell, which work for some microseconds; and of the worker
 _TICKER_TURN_SECONDS, _TURN_SECONDS = 100e-6, 1e-3
 
@@ -48,6 +53,18 @@ def main(argv: list[str] | None = None) -> int:
         stay_in_background()
     config = WorkerConfig.from_json(args.config)
     logs.configure(config.log_format, logging.WARNING)
+    try:
+        worker, ticker = _start(args, config)
+    except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
+        _log.critical("cannot start: %s", describe(error))  # its words: no user has said anything yet
+        return 1
+    worker.run()
+    ticker.close()
+    return 0
+
+
+def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Ticker]:
+    """Makes what a worker has, and gives up what it does not need. Raises what it lacks."""
     control = FrameSocket(socket.socket(fileno=args.control_fd))
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)
@@ -61,9 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     take_short_turns(_TURN_SECONDS)
     worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
     worker.landlock = landlock
-    worker.run()
-    ticker.close()
-    return 0
+    return worker, ticker
 
 
 if __name__ == "__main__":
