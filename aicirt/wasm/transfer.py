@@ -62,7 +62,7 @@ def pack(guests: Sequence[Instance], most_bytes: int) -> tuple[list[Any], Descri
                 [[mapping.address, mapping.nbytes] for mapping in guest.mappings],
                 -1 if image is None else bases.index(image),
                 _flat(runs),
-                [guest.forks, guest.clock_ns, guest.overruns, guest.overrun_at],
+                [guest.seed, guest.forks, guest.clock_ns, guest.overruns, guest.overrun_at],
                 None if guest.random is None else list(guest.random.getstate()[1]),
             ]
         )
@@ -82,6 +82,8 @@ def unpack(
     made: list[Instance] = []
     try:
         bases, nbytes, described = wire
+        if not isinstance(nbytes, int):
+            raise ProtocolError(f"a file of {nbytes!r} bytes")
         check_sealed(file.fd, nbytes)
         images = [read_image(at, runs, base) for (at, runs), base in zip(bases, files, strict=True)]
         start = 0
@@ -94,7 +96,7 @@ def unpack(
             guest = Instance.from_snapshot(snapshot)
             made.append(guest)
             start = _fill(guest, runs, file.fd, start, nbytes)
-            guest.forks, guest.clock_ns, guest.overruns, guest.overrun_at = _counters(counters)
+            _count(guest, counters)
             guest.random = None if numbers is None else _random(numbers)
     except (TypeError, ValueError, LookupError, OverflowError) as error:
         _close(made)
@@ -108,21 +110,29 @@ def unpack(
 def _fill(guest: Instance, runs: Runs, fd: int, start: int, end: int) -> int:
     """Reads pages from a place in the file on; returns where the next ones are."""
     for at, length in runs:
+        if not (isinstance(at, int) and isinstance(length, int)):
+            raise ProtocolError("a guest whose pages are nowhere")
         guest.check(at, length)
         if length <= 0 or start + length > end:
             raise ProtocolError("a guest with more pages than came along")
         read = 0
         while read < length:
-            read += os.preadv(fd, [guest.view[at + read : at + length]], start + read)
+            count = os.preadv(fd, [guest.view[at + read : at + length]], start + read)
+            if not count:
+                raise ProtocolError("a file of pages that is shorter than it was")
+            read += count
         start += length
     return start
 
 
-def _counters(numbers: Any) -> tuple[int, int, int, float]:
-    forks, clock_ns, overruns, overrun_at = numbers
-    if not all(isinstance(number, int) for number in (forks, clock_ns, overruns)):
+def _count(guest: Instance, numbers: Any) -> None:
+    seed, forks, clock_ns, overruns, overrun_at = numbers
+    if not all(isinstance(number, int) for number in (seed, forks, clock_ns, overruns)):
         raise ProtocolError("a guest whose counters are no numbers")
-    return forks, clock_ns, overruns, float(overrun_at)
+    if not 0 <= clock_ns < 1 << 64:
+        raise ProtocolError(f"a guest whose clock shows {clock_ns}")
+    guest.seed, guest.forks, guest.clock_ns = seed, forks, clock_ns
+    guest.overruns, guest.overrun_at = overruns, float(overrun_at)
 
 
 def _random(numbers: Any) -> random.Random:

@@ -33,7 +33,7 @@ def test_the_warning(grammar: Callable[[str], Grammar]) -> None:
 
 
 def test_lexemes_are_as_it_says(grammar: Callable[[str], Grammar]) -> None:
-    lexemes = r'''NAME: "/[a-z]+/" ; NUMBER: "/[0-9]+(\.[0-9]+)?/" ; SKIP: "/ +/" ;'''
+    lexemes = r"""NAME: "/[a-z]+/" ; NUMBER: "/[0-9]+(\.[0-9]+)?/" ; SKIP: "/ +/" ;"""
     made = grammar('%% a: "if" | NAME "!" | NUMBER ".." NUMBER ; ' + lexemes)
     assert made.accepts("if") and made.accepts("iffy!") and not made.accepts("if!")
     assert made.accepts("1 ..2") and not made.accepts("1..2")
