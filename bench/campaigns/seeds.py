@@ -32,7 +32,9 @@ _SMALL = (
         """(data $d "passive data") (func (export "aici_init_prompt") (param i32) (result i32)
           (memory.init $d (i32.const 4096) (i32.const 0) (i32.const 7)) (data.drop $d)
           (memory.copy (i32.const 5000) (i32.const 4096) (i32.const 300))
-          (memory.fill (i32.const 6000) (i32.const 1) (i32.const 1000)) (i32.const 0))"""
+          (memory.fill (i32.const 6000) (i32.const 1) (i32.const 1000)) (i32.const 0))
+        (func (export "aici_warm") (result i32)
+          (memory.fill (i32.const 7000) (i32.const 1) (i32.const 9000)) (i32.const 0))"""
     ),
     controller(
         """(tag $t (param i32)) (func $r (param i32) (result i32) (if (result i32) (local.get 0)
