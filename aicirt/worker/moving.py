@@ -141,7 +141,7 @@ def arrive(
             _restore(seq, fields[4:])
             request.clones += seq.by_engine
         _restore_request(request, state["request"])
-    except (ValueError, TypeError, LookupError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError, msgpack.UnpackException) as error:
         _undo(made, left)
         raise ProtocolError(f"a request that is none: {error!r}") from None
     except BaseException:

@@ -1,4 +1,4 @@
-"""Forks and starts of sequences, inside a worker and as a client sees them, and the memory of a sequence."""
+"""Forks, starts and moves of sequences, in a worker and as a client sees them, and the memory of a sequence."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from pyaici.tokens import Vocabulary
 #: memory of the guest in MiB -> the most that a fork inside the worker may take, us
 FORKS = {1: 100.0, 4: 130.0, 16: 250.0}
 NEXT_CHILD_TARGET, START_WORKER_TARGET, START_CLIENT_TARGET = 60.0, 100.0, 1.0
+MOVE_CLIENT_TARGET = 5.0
 MEMORY_TARGET = 160.0
 _CHILDREN, _TURNS = 5, 5
 _ROUNDS, _QUICK_ROUNDS = 150, 5
@@ -55,6 +56,9 @@ def run(report: Report) -> None:
         with Runtime() as runtime:
             runtime.register(vocab)
             _client(report, runtime, ballast, regex)
+        with Runtime(workers=2) as runtime:
+            runtime.register(vocab)
+            _moves(report, runtime, regex)
 
 
 def _worker(report: Report, worker: LocalWorker, ballast: Path, regex: Path) -> None:
@@ -154,6 +158,32 @@ def _first_mask(runtime: Runtime, module: str, argument: str) -> float:
         taken = time.perf_counter() - start
         assert answer.verb == Verb.SAMPLE and answer.row is not None, answer
         runtime.free([seq])
+        return taken * 1e3
+
+    return _middle(turn)
+
+
+def _moves(report: Report, runtime: Runtime, regex: Path) -> None:
+    """Milliseconds until a request with some tokens is in another worker, of two that have nothing to do."""
+    module = runtime.upload(regex).id
+    contestants: dict[str, Callable[[], float]] = {}
+    for constraint in CONSTRAINTS:
+        seq = runtime.instantiate(module, constraint.argument, (1, 2, 3))
+        runtime.begin_step([StepInput(seq)]).wait()
+        runtime.move(seq)  # now this client and the module are known to both
+        contestants[constraint.name] = partial(_move, runtime, seq)
+    values = alternate(contestants, _rounds(report))
+    means = [sum(some) / len(some) for some in zip(*values.values(), strict=True)]
+    report.samples("move.client_ms", means, "ms")
+    report.figure("move.client_ms", summarise(means).median, "ms", target=MOVE_CLIENT_TARGET)
+
+
+def _move(runtime: Runtime, seq: int) -> float:
+    def turn() -> float:
+        start = time.perf_counter()
+        runtime.move(seq)
+        taken = time.perf_counter() - start
+        assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
         return taken * 1e3
 
     return _middle(turn)

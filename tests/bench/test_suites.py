@@ -53,7 +53,7 @@ def test_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("fork", tmp_path, capsys)
     sizes = ("1mb", "4mb", "16mb")
     names = {f"fork.{kind}.{size}" for kind in ("us", "client_us") for size in sizes}
-    names |= {"fork.us.next_child", "start.worker_us", "start.client_ms"}
+    names |= {"fork.us.next_child", "start.worker_us", "start.client_ms", "move.client_ms"}
     names |= {f"start.client_ms.{name}" for name in CONSTRAINTS}
     names |= {f"memory.guest_kib.{name}" for name in CONSTRAINTS}
     names |= {f"memory.guest_warm_kib.{name}" for name in CONSTRAINTS}
