@@ -31,7 +31,7 @@ async def move(
     try:
         module, nbytes = _read(answer)
         await store.get_async(module)
-        there = {"client": client, "seqs": seqs, "module": module, "path": str(store.artifact_path(module))}
+        there = {"client": client, "seqs": seqs, "module": module, "path": store.artifact_path(module).name}
         call = {**there, "state_bytes": nbytes, "files": len(files)}
         await target.call("arrive", call, fds=[file.fd for file in files])
         arrived = True

@@ -238,7 +238,7 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "init_ms": ("guests", play("init_loop")),
     "pre_ms": ("guests", play("pre_loop")),
     "post_ms": ("guests", play("post_loop")),
-    "mid_ms": ("guests", play("mid_slow 10")),
+    "mid_ms": ("guests", play("mid_slow 100")),
     "max_late_steps": ("guests", play("mid_loop")),
     "max_forks": ("guests", play("fork 4")),
     "max_suspended_steps": ("guests", play("suspend", steps=12)),
