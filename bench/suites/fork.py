@@ -1,4 +1,4 @@
-"""Forks, starts and moves of sequences, in a worker and as a client sees them, and the memory of a sequence."""
+"""Forks, starts and moves of sequences, in a worker and as a client sees them; memory of a sequence."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ArgumentError, RuntimeFailure, SpaceError
+from aicirt.errors import ArgumentError, RuntimeFailure, SpaceError, WorkerDiedError
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
@@ -87,6 +87,18 @@ def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> Non
     until(lambda: owners(c) == ["a"])
     fourth = b.instantiate(module, "ok")
     assert works(b, fourth), "who comes again gets a new one"
+
+
+def test_no_request_moves_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
+    a, b = join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    own, others = a.instantiate(module, "ok"), b.instantiate(module, "ok")
+    assert sorted(owners(a)) == ["a", "b"]
+    with pytest.raises(WorkerDiedError, match="no other worker"):
+        a.move(own)
+    with pytest.raises(WorkerDiedError, match="no worker"):
+        a.move(own, b._live.link(others).index)
+    assert works(a, own) and works(b, others)
 
 
 def test_dead_ones_are_replaced(join: Join, guest_wasm: Path) -> None:
