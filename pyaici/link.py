@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import posix_ipc
 
 from aicirt.errors import (
@@ -20,34 +18,33 @@ from aicirt.errors import (
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import CLONED, FREE, MID, NOTICE, PRE, STARTED, STAYED, Free, decode, encode
+from aicirt.ipc.messages import (
+    CLONE,
+    CLONED,
+    FREE,
+    MID,
+    NOTICE,
+    PRE,
+    STARTED,
+    STAYED,
+    Clone,
+    Free,
+    Start,
+    decode,
+    encode,
+)
 from aicirt.ipc.peer import Peer
 from aicirt.ipc.segment import Segment
-from aicirt.ipc.spin import SAMPLING_SECONDS, spin
+from aicirt.ipc.spin import ANSWER_SECONDS, SAMPLING_SECONDS, spin
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.shortage import describe
-from pyaici.step import MidResult, Row, RowKind, Verb
+from pyaici.rows import SegmentRows
+from pyaici.step import Verb
 
-#: kind SAME of aici.h: resolved here
-_SAME = 5
+#: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
+START_TIMEOUT = 60.0
 #: answers that are kept for those who may still ask: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
-# looking up a member of an Enum costs as much as all else that a usual row needs
-_BITMASK, _SAMPLE = RowKind.BITMASK, Verb.SAMPLE
-
-
-@dataclass(slots=True)
-class Held:
-    """A row of the segment that sequences hold; `number` is -1 if it needs no space there."""
-
-    number: int
-    generation: int
-    dense: bool
-    row: Row
-    #: where the row is, which goes back there; the sequence may have moved since
-    home: WorkerLink
-    #: a fork and its parent may both ask for it again
-    holders: int = 1
 
 
 class WorkerLink:
@@ -85,18 +82,9 @@ class WorkerLink:
         self.critical: set[int] = set()
         #: sequences whose controllers have post_process, which is told log-probabilities
         self.measured: set[int] = set()
-        #: sequences whose last row was declined: what "the same row" means for them is not known here
-        self._declined: set[int] = set()
         #: steps whose answers nobody wants
         self._abandoned: set[int] = set()
-        self._held: dict[int, Held] = {}
-        self._released: tuple[list[int], list[int]] = ([], [])
-        memory, words = self.segment.memory, layout.mask_words
-        rows = np.frombuffer(memory, np.uint32, layout.num_rows * layout.row_bytes // 4, layout.rows)
-        self._rows = rows.reshape(layout.num_rows, layout.row_bytes // 4)
-        self._masks = self._rows[:, :words]
-        dense = np.frombuffer(memory, np.float32, layout.num_dense * layout.dense_bytes // 4, layout.dense)
-        self._dense = dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size]
+        self.rows = SegmentRows(self.segment, f"worker {index}")
         self.dead = False
 
     @property
@@ -214,82 +202,46 @@ class WorkerLink:
         elif message[0] == MID:
             self._abandoned.discard(message[1])
             for entry in message[2]:
-                self.decline(entry)
+                self.rows.decline(entry)
 
-    # -- rows ---------------------------------------------------------------------------------
+    # -- sequences ------------------------------------------------------------------------------
 
-    def put_back(self, released: tuple[list[int], list[int]]) -> None:
-        """What `take_released` gave was not sent."""
-        self._released[0].extend(released[0])
-        self._released[1].extend(released[1])
+    def start(self, message: Start) -> None:
+        """Starts a sequence. Raises what its controller ends with."""
+        self.send(message)
+        try:
+            _, _, error, log = self.expect(STARTED, message.seq, START_TIMEOUT, look=ANSWER_SECONDS)
+        except BaseException:  # it may start all the same, when nobody waits any more
+            if not self.gone:
+                self.send(Free(FREE, [message.seq]))
+            raise
+        if error is not None:
+            problem = error_from_wire(error)
+            problem.detail.setdefault("log", log)
+            raise problem
 
-    def take_released(self) -> tuple[list[int], list[int]]:
-        """(mask rows, dense rows) to give back with the next message, each [row, generation, ...]."""
-        released, self._released = self._released, ([], [])
-        return released
-
-    def sample(self, fields: list[Any]) -> MidResult:
-        """Turns a Sample message into a result with views of the row."""
-        seq, _, kind, number, generation, entries, default, temperature, top_k = fields
-        held = self._held.get(seq)
-        if kind == _SAME:
-            if held is None or seq in self._declined:
-                problem = f"sequence {seq} asks for the row of a step whose answer was never fetched"
-                return MidResult(Verb.ERROR, error=ProtocolError(problem))
-            row = held.row
-            if row.temperature != temperature or row.top_k != top_k:
-                row = replace(row, temperature=temperature, top_k=top_k)
-            return MidResult(_SAMPLE, row)
-        if held is not None:
-            self._release(held)
-        if self._declined:
-            self._declined.discard(seq)
-        if kind == _BITMASK:
-            row = Row(_BITMASK, self._masks[number], temperature=temperature, top_k=top_k)
-        else:
-            row = self._other_row(kind, number, entries, default)
-            row.temperature, row.top_k = temperature, top_k
-            if kind not in (RowKind.SPARSE, RowKind.DENSE):
-                number = -1
-        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row, self)
-        return MidResult(_SAMPLE, row)
-
-    def decline(self, entry: list[Any]) -> None:
-        """A result that nobody wants: its row goes back unread."""
-        if entry[1] != _SAMPLE or entry[2] == _SAME:
-            return
-        seq, _, kind, number, generation = entry[:5]
-        if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
-            self._released[kind == RowKind.DENSE].extend((number, generation))
-        if seq in self._held:  # others have no row that they could ask for again
-            self._declined.add(seq)
+    def clone(self, seq: int, child: int) -> None:
+        """Copies a sequence. Raises why that cannot be."""
+        self.send(Clone(CLONE, seq, child))
+        _, _, error = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
+        if error is not None:
+            raise error_from_wire(error)
 
     def inherit(self, parent: int, child: int) -> None:
-        """A child is of the parent's kind, and may ask for its row again: both hold it."""
+        """A child is of the parent's kind, and may ask for its row again."""
         if parent in self.critical:
             self.critical.add(child)
         if parent in self.measured:
             self.measured.add(child)
-        held = self._held.get(parent)
-        if held is not None:
-            held.holders += 1
-            self._held[child] = held
+        self.rows.inherit(parent, child)
 
     def hand_over(self, seq: int, other: WorkerLink) -> None:
-        """The sequence has moved to another worker.
-
-        The row that the engine has of it stays where it is until the next result.
-        """
-        pairs = (self.critical, other.critical), (self.measured, other.measured)
-        for ours, theirs in (*pairs, (self._declined, other._declined)):
+        """The sequence has moved to another worker."""
+        for ours, theirs in ((self.critical, other.critical), (self.measured, other.measured)):
             if seq in ours:
                 ours.discard(seq)
                 theirs.add(seq)
-        held = self._held.pop(seq, None)
-        if held is not None:
-            other._held[seq] = held
-            if self._has_unclaimed(seq):
-                other._declined.add(seq)
+        self.rows.hand_over(seq, other.rows, declined=self._has_unclaimed(seq))
 
     def _has_unclaimed(self, seq: int) -> bool:
         """Whether a result has come for which nobody has asked."""
@@ -302,28 +254,7 @@ class WorkerLink:
         """The sequence has ended: its row goes back."""
         self.critical.discard(seq)
         self.measured.discard(seq)
-        self._declined.discard(seq)
-        held = self._held.pop(seq, None)
-        if held is not None:
-            self._release(held)
-
-    def _release(self, held: Held) -> None:
-        held.holders -= 1
-        if held.holders == 0 and held.number >= 0:
-            held.home._released[held.dense].extend((held.number, held.generation))
-
-    def _other_row(self, kind: int, number: int, entries: int, default: float) -> Row:
-        if kind == RowKind.ALL:
-            return Row(RowKind.ALL)
-        if kind == RowKind.TOKEN:
-            return Row(RowKind.TOKEN, token=number)
-        if kind == RowKind.SPARSE:
-            pairs = self._rows[number, : 2 * entries].reshape(entries, 2)
-            bias = pairs[:, 1].view(np.float32)
-            return Row(RowKind.SPARSE, default=default, tokens=pairs[:, 0], bias=bias)
-        if kind == RowKind.DENSE:
-            return Row(RowKind.DENSE, bias=self._dense[number])
-        raise ProtocolError(f"worker {self.index} sent a row of unknown kind {kind}")
+        self.rows.forget(seq)
 
     def _check_alive(self) -> None:
         if self.dead or not self._peer.alive():
@@ -332,8 +263,7 @@ class WorkerLink:
 
     def close(self) -> None:
         """Lets go of everything, and removes names that may still be linked."""
-        self._held.clear()
-        del self._rows, self._masks, self._dense
+        self.rows.close()
         self.segment.close()
         self.bell.close()
         self._worker_bell.close()

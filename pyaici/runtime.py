@@ -11,20 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from aicirt.errors import ProtocolError, RuntimeFailure, VocabularyError, error_from_wire
-from aicirt.ipc.messages import (
-    CLONE,
-    CLONED,
-    FREE,
-    START,
-    STARTED,
-    STEP,
-    Clone,
-    Free,
-    Start,
-    StepRequest,
-)
-from aicirt.ipc.spin import ANSWER_SECONDS
+from aicirt.errors import ProtocolError, RuntimeFailure, VocabularyError
+from aicirt.ipc.messages import START, STEP, Start, StepRequest
 from aicirt.modules.info import ModuleInfo
 from pyaici.arguments import argument_bytes, prompt_bytes
 from pyaici.capabilities import ALL, Capabilities
@@ -39,9 +27,6 @@ from pyaici.steps import Step, StepPart
 
 if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
-
-#: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
-START_TIMEOUT = 60.0
 
 
 class Runtime:
@@ -185,17 +170,7 @@ class Runtime:
     ) -> tuple[WorkerLink, int]:
         link = self._attach(placed)
         seq = self._live.fresh_number()
-        link.send(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed, wait))
-        try:
-            _, _, error, log = link.expect(STARTED, seq, START_TIMEOUT, look=ANSWER_SECONDS)
-        except BaseException:  # it may start all the same, when nobody waits any more
-            if not link.gone:
-                link.send(Free(FREE, [seq]))
-            raise
-        if error is not None:
-            problem = error_from_wire(error)
-            problem.detail.setdefault("log", log)
-            raise problem
+        link.start(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed, wait))
         return link, seq
 
     def is_live(self, seq: int) -> bool:
@@ -222,10 +197,7 @@ class Runtime:
                 f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
             )
         child = self._live.fresh_number()
-        link.send(Clone(CLONE, seq, child))
-        _, _, error = link.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
-        if error is not None:
-            raise error_from_wire(error)
+        link.clone(seq, child)
         self._live.inherit(seq, [child])
         return child
 
@@ -267,13 +239,13 @@ class Runtime:
                 link.wake()
             part = StepPart(link, items, critical)
             parts.append(part)
-            released = link.take_released()
+            released = link.rows.take_released()
             try:
                 link.send(StepRequest(STEP, number, critical, *released, items))
             except RuntimeFailure as error:
                 part.failure = error
             except (TypeError, ValueError, OverflowError) as error:
-                link.put_back(released)
+                link.rows.put_back(released)
                 raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
         step = Step(self._live, self._moves, number, parts)
         self._posted.add(step)

@@ -112,11 +112,11 @@ class Step:
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
-                    mid, sample, live = result.mid, part.link.sample, self._live
+                    mid, sample, live = result.mid, part.link.rows.sample, self._live
                     for entry in entries:
                         seq = entry[0]
                         if seq not in live:  # freed while the step was under way
-                            part.link.decline(entry)
+                            part.link.rows.decline(entry)
                         else:
                             mid[seq] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
                     result.logs.update(logs)
