@@ -284,6 +284,7 @@ class Session:
         pool, clients = self._supervisor.pool, self._supervisor.clients
 
         async def one(worker: WorkerProcess) -> dict[str, Any]:
+            owner = pool.owner_of(worker)  # it may have none any more when it has answered
             try:
                 stats = await worker.call("ping", {}, timeout=2)
                 if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):
@@ -296,7 +297,7 @@ class Session:
                 "pid": worker.pid,
                 "load": worker.load.score,
             }
-            if (owner := pool.owner_of(worker)) is not None:
+            if owner is not None:
                 who["owner"] = owner
             return {**who, **usage(worker.pid), **stats}
 
