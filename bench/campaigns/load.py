@@ -185,8 +185,8 @@ class Load:
         try:
             self.runtime.move(seq)
         except (WorkerDiedError, SupervisorDiedError, RuntimeTimeoutError) as error:
-            pid = self._live[seq].pid
-            self.losses.append(Loss("move", error.code, error.message, pid, start, time.monotonic()))
+            # of two workers, of which the message may not name the one that died
+            self.losses.append(Loss("move", error.code, error.message, 0, start, time.monotonic()))
         except RuntimeFailure:
             self.done["moves_refused"] += 1
         else:
