@@ -66,6 +66,8 @@ class Links:
 
     def close(self) -> None:
         """Closes all."""
+        for link in self._links.values():  # one may hold rows of another one, from which a sequence has moved
+            link.rows.close()
         for link in self._links.values():
             link.close()
         self._links.clear()

@@ -123,9 +123,10 @@ class SegmentRows:
             self._release(held)
 
     def close(self) -> None:
-        """Lets go of the segment; rows that the engine still has keep it mapped."""
+        """Lets go of the segment; rows that the engine still has keep it mapped. Idempotent."""
         self._held.clear()
-        del self._rows, self._masks, self._dense
+        self._rows = self._masks = np.empty((0, 0), np.uint32)
+        self._dense = np.empty((0, 0), np.float32)
 
     def _release(self, held: Held) -> None:
         held.holders -= 1

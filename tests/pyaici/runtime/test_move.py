@@ -290,3 +290,22 @@ def test_many_moves_leave_nothing(runtime: Runtime) -> None:
     assert ours() <= names
     assert sum(worker["counters"]["moved"] for worker in runtime.health()["workers"]) >= 220
     runtime.free(seqs)
+
+
+def test_close_unmaps_what_a_moved_request_has_left(guest_wasm: Path) -> None:
+    """Its row was in the segment that is closed first."""
+
+    def maps() -> int:
+        return Path("/proc/self/maps").read_text().count(f"aici-{os.getuid()}-{os.getpid()}-")
+
+    before = maps()
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        for _ in range(2):
+            seq = player.start("ok")
+            assert player.mid(seq).row is not None
+            runtime.move(seq)
+        links = list(runtime._links.values())  # somebody still knows them
+    assert len(links) == 2 and maps() == before
