@@ -73,9 +73,12 @@ class Links:
         self._links.clear()
 
     def _let_go(self) -> None:
-        """Closes those to workers that have ended, when nothing lives there."""
+        """Closes those to workers that have ended, when nothing lives there, and nothing that has moved away
+        still has a row there."""
         for key, link in list(self._links.items()):
-            if link.gone and link not in self._live.values():
+            if not link.gone or link in self._live.values():
+                continue
+            if not any(other.rows.has_of(link.rows) for other in self._links.values()):
                 del self._links[key]
                 link.close()
 

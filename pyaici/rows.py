@@ -115,6 +115,10 @@ class SegmentRows:
             if declined:
                 other._declined.add(seq)
 
+    def has_of(self, other: SegmentRows) -> bool:
+        """Whether a sequence holds a row of that segment."""
+        return any(held.home is other for held in self._held.values())
+
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""
         self._declined.discard(seq)
