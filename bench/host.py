@@ -85,10 +85,10 @@ class LocalWorker:
         self._sockets = socket.socketpair()
         self._bells = Doorbell.create(), Doorbell.create()
         control = FrameSocket(self._sockets[0])
-        listener = Listener(self._bells[0], self.engine.interrupt_slice)
-        listener.start()
+        self._listener = Listener(self._bells[0], self.engine.interrupt_slice)
+        self._listener.start()
         self.worker = Worker(
-            *(control, self._bells[0], listener, self.engine, self.linker, self.ticker),
+            *(control, self._bells[0], self._listener, self.engine, self.linker, self.ticker),
             *(config.request, config.worker),
         )
         self.vocabulary = vocabulary
@@ -119,6 +119,7 @@ class LocalWorker:
     ) -> None:
         self.ticker.disarm()
         self.worker.detach(_CLIENT)
+        self._listener.stop()
         self._segment.close()
         for bell in self._bells:
             bell.close()

@@ -54,16 +54,17 @@ def main(argv: list[str] | None = None) -> int:
     config = WorkerConfig.from_json(args.config)
     logs.configure(config.log_format, logging.WARNING)
     try:
-        worker, ticker = _start(args, config)
+        worker, ticker, listener = _start(args, config)
     except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
         _log.critical("cannot start: %s", describe(error))  # its words: no user has said anything yet
         return 1
     worker.run()
+    listener.stop()
     ticker.close()
     return 0
 
 
-def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Ticker]:
+def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Ticker, Listener]:
     """Makes what a worker has, and gives up what it does not need. Raises what it lacks."""
     control = FrameSocket(socket.socket(fileno=args.control_fd))
     bell = Doorbell.open(args.bell)
@@ -78,7 +79,7 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Tick
     take_short_turns(_TURN_SECONDS)
     worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
     worker.landlock = landlock
-    return worker, ticker
+    return worker, ticker, listener
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Listener:
         #: the worker's own note: the thread was sent to the bell, and has not been seen back
         self._sent = False
         self._dismissed = False
+        self._over = False
         # used as semaphores: whoever waits takes what the other one gives
         self._go, self._back = threading.Lock(), threading.Lock()
         self._go.acquire()
@@ -61,6 +62,16 @@ class Listener:
             self._back.acquire()
         return True
 
+    def stop(self) -> None:
+        """Ends the thread: the bell can be closed then."""
+        self._over = True
+        if self._sent:
+            self.dismiss()
+        if self._thread is not None:
+            self._go.release()
+            self._thread.join()
+            self._thread = None
+
     def _stay_here(self) -> None:
         """The thread works on the processor of the guest that it interrupts. On the one of whoever rings it
         would wait until that sleeps, and a client that needs the answer at once does not sleep yet."""
@@ -70,12 +81,14 @@ class Listener:
             os.sched_setaffinity(self._thread.native_id, {cpu})
 
     def _run(self) -> None:
-        while True:
+        while not self._over:
             self.attend()
 
     def attend(self) -> None:
         """What the thread does from one time that it is sent to the next."""
         self._go.acquire()
+        if self._over:
+            return
         while not self._bell.wait(IDLE_WAIT_SECONDS):
             pass
         if not self._dismissed:

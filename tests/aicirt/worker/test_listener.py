@@ -91,6 +91,7 @@ def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
         stack.callback(bell.close)
         listener = Listener(bell, engine.interrupt_slice)
         listener.start()
+        stack.callback(listener.stop)
         fiber = Fiber(guest, Export.PRE, limit_ms=60_000)
         with ticker:
             assert not fiber.poll()
@@ -117,4 +118,20 @@ def test_who_was_not_sent_needs_no_calling_back() -> None:
     assert not listener.dismiss() and not bell.rung
     bell.ring()
     assert bell.wait(0), "nobody else waits at the bell"
+    listener.stop()
+    bell.close()
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_its_thread_is_gone_before_the_bell_is(sent: bool) -> None:
+    """A thread that waits at a bell which is closed would end the process."""
+    before = threading.active_count()
+    bell = Doorbell.create()
+    listener = Listener(bell, lambda: None)
+    listener.start()
+    if sent:
+        listener.listen()
+        time.sleep(0.05)
+    listener.stop()
+    assert threading.active_count() == before
     bell.close()
