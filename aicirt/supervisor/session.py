@@ -195,7 +195,10 @@ class Session:
 
     async def _attach(self, args: dict[str, Any]) -> None:
         """Connects the client's segment with a worker."""
-        worker = self._supervisor.pool.find(args["worker"], args["generation"])
+        pool = self._supervisor.pool
+        worker = pool.find(args["worker"], args["generation"])
+        if pool.owner_of(worker) not in (None, self.owner):
+            raise RuntimeFailure(f"worker {worker.index} serves another owner than {self.owner!r}")
         vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
         await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id

@@ -71,6 +71,18 @@ def test_each_owner_has_processes_of_its_own(join: Join, guest_wasm: Path) -> No
         b.instantiate(module, "init_refuse")
 
 
+def test_nobody_attaches_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
+    a, b = join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    seqs = [runtime.instantiate(module, "ok") for runtime in (a, b)]
+    of_a = next(worker for worker in a.health()["workers"] if worker["owner"] == "a")
+    key = {"worker": of_a["index"], "generation": of_a["generation"]}
+    nothing = {"link": 9, "segment": "/none", "bell": "/none", "layout": [], "vocabulary": 1}
+    with pytest.raises(RuntimeFailure, match="serves another owner than 'b'"):
+        b._control.call("attach", **key, **nothing)
+    assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))
+
+
 def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> None:
     a, b, c = join("a"), join("b"), join("c")
     module = a.upload(guest_wasm).id
