@@ -29,6 +29,14 @@ def family(pid: int) -> Family:
     return found
 
 
+def command_line(pid: int) -> bytes:
+    """Of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def left_behind(members: Family, seconds: float = 20) -> list[str]:
     """What is there of them after a while: processes, and names in /dev/shm."""
     deadline = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import family, left_behind
+from tests.processes import command_line, family, left_behind
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -164,7 +164,7 @@ def test_a_signal_ends_the_set_up(
         start_new_session=True,
     )
     deadline = time.monotonic() + 60
-    while not any(b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in family(script.pid)):
+    while not any(b"sleep" in command_line(pid) for pid in family(script.pid)):
         assert time.monotonic() < deadline and script.poll() is None
         time.sleep(0.02)
     members = family(script.pid)
