@@ -108,7 +108,7 @@ class Worker:
         self._bell = bell
         self._listener = listener
         self._placement = Placement()
-        self._ticker = ticker
+        self.ticker = ticker
         self._controls = Controls(self, control)
         engine.wanted = self._wanted
 
@@ -140,7 +140,7 @@ class Worker:
             called = self._bell.wait(self._timeout()) and called
             self._placement.restore()
             # armed for all that follows: guests may run in any of it
-            with self._ticker:
+            with self.ticker:
                 busy = self._serve()
                 if called and not busy:
                     busy = self._expect_step()

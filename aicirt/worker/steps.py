@@ -287,7 +287,9 @@ class StepWork:
         for seq in self._late_already:
             if seq.waits_in is self:
                 self._late(seq, had_its_time=False)
-        self.deadline = min(self.deadline, time.monotonic() + self._grace)
+        if self._waiting:
+            self.deadline = min(self.deadline, time.monotonic() + self._grace)
+            self._worker.ticker.hasten(self._grace)
 
     def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
         """It sits this step out. Only steps in which it had its time count against it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -74,11 +74,13 @@ def test_no_order_of_events_loses_a_message(kind: type[Listener], loses: bool) -
         assert explore(make, preemptions=2) > 1000
 
 
-def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
+@contextmanager
+def endless(tick_ms: float) -> Iterator[tuple[Engine, Ticker, Instance]]:
+    """A guest whose pre_process never returns, on an engine with a clock of its own."""
     with ExitStack() as stack:
         engine = Engine()
         stack.callback(engine.close)
-        ticker = Ticker(engine)
+        ticker = Ticker(engine, tick_ms)
         stack.callback(ticker.close)
         linker = Linker(engine, host_functions(CALLS))
         stack.callback(linker.close)
@@ -87,6 +89,23 @@ def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
         guest = Instance(program)
         stack.callback(guest.close)
         guest.start()
+        yield engine, ticker, guest
+
+
+def test_a_tick_can_come_sooner() -> None:
+    with endless(tick_ms=990.0) as (engine, ticker, guest), ticker:
+        engine.wanted = lambda: True
+        fiber = Fiber(guest, Export.PRE, limit_ms=60_000)
+        start = time.monotonic()
+        ticker.hasten(0.01)
+        assert not fiber.poll()
+        assert time.monotonic() - start < 0.9
+        fiber.cancel()
+
+
+def test_a_ring_ends_the_slice_of_a_guest_without_any_tick() -> None:
+    with ExitStack() as stack:
+        engine, ticker, guest = stack.enter_context(endless(tick_ms=1.0))
         bell = Doorbell.create()
         stack.callback(bell.close)
         listener = Listener(bell, engine.interrupt_slice)
