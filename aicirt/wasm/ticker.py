@@ -118,9 +118,10 @@ class Ticker:
             self._set(self._off)
 
     def hasten(self, seconds: float) -> None:
-        """The next tick comes in so many seconds, less than usual; not armed, there is none."""
-        if self._armed:
-            self._set(_TimerSpec(0, self._on.every_ns, 0, max(1, int(seconds * 1e9))))
+        """The next tick comes in so many seconds, if that is sooner than usual; not armed, there is none."""
+        first, period = max(1, int(seconds * 1e9)), self._on.every_ns
+        if self._armed and first < period:
+            self._set(_TimerSpec(0, period, 0, first))
 
     def _set(self, spec: _TimerSpec) -> None:
         if self._timer is None:
