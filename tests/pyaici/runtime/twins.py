@@ -65,13 +65,16 @@ class Twins:
     def step(self, commands: list[str], skip: int | None = None) -> None:
         """Tells each member a command (in turn); one may sit the step out. Compares all answers."""
         inputs: list[StepInput] = []
+        # all look at the variable: who is interrupted, if only by a busy machine, sees what others write,
+        # so one that writes steps alone
+        writer = commands.index("V") if "V" in commands[: self.size] else None
         for twin in self.twins:
             for place, seq in enumerate(twin.members):
                 command = commands[place % len(commands)]
                 full = command == "F" and self.size >= _MOST_MEMBERS
                 if full or (command == "R" and seq != twin.root):  # copies are seeded by their numbers
                     command = "x"
-                if place != skip or self.size == 1:
+                if place == writer or (writer is None and (place != skip or self.size == 1)):
                     token = ord(command)
                     inputs.append(twin.news.pop(seq, None) or StepInput(seq, [token], sampled=True))
         step = self.runtime.begin_step(inputs)
