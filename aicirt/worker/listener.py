@@ -65,8 +65,7 @@ class Listener:
     def stop(self) -> None:
         """Ends the thread: the bell can be closed then."""
         self._over = True
-        if self._sent:
-            self.dismiss()
+        self.dismiss()
         if self._thread is not None:
             self._go.release()
             self._thread.join()

@@ -38,8 +38,7 @@ void Lexer::finish(Terminal ignored) {
     const State first = append(kInitial, static_cast<std::uint8_t>(byte));
     std::vector<std::uint32_t> alive = sets_.empty(), unused = alive;
     if (rows_[first].node) add_keywords(rows_[first].node, alive, unused);
-    for (std::uint32_t i = 0; i < rows_[first].count; i++)
-      add(alive, patterns_[parts_[rows_[first].first + i].pattern].terminal);
+    add_patterns(rows_[first], alive);
     if (alive[ignored / 32] >> ignored % 32 & 1) ignored_bytes_.push_back(static_cast<std::uint8_t>(byte));
   }
   mark_keywords(1, kInitial);
@@ -108,6 +107,10 @@ void Lexer::add_keywords(std::uint32_t node, std::vector<std::uint32_t>& all,
   for (const auto& [label, next] : trie_[node].children) add_keywords(next, all, separable);
 }
 
+void Lexer::add_patterns(const Row& row, std::vector<std::uint32_t>& set) const {
+  for (std::uint32_t i = 0; i < row.count; i++) add(set, patterns_[parts_[row.first + i].pattern].terminal);
+}
+
 std::uint32_t Lexer::find_reachable(State state) {
   // A keyword is accepted wherever it is complete. A pattern may lose to another one in every text that is left
   // to it: it counts when it has been seen to win, which most do within a byte or two.
@@ -115,8 +118,7 @@ std::uint32_t Lexer::find_reachable(State state) {
   std::vector<std::uint32_t> found = sets_.empty(), separable = found, alive;
   if (rows_[state].node) add_keywords(rows_[state].node, found, separable);
   alive = found;
-  for (std::uint32_t i = 0; i < rows_[state].count; i++)
-    add(alive, patterns_[parts_[rows_[state].first + i].pattern].terminal);
+  add_patterns(rows_[state], alive);
   std::vector<State> seen{state};
   for (std::size_t at = 0; at < seen.size() && separable != alive; at++) {
     if (seen.size() > kMostSeen) {

@@ -28,7 +28,6 @@ Parser::Own::Known Parser::Own::at_once(Stacks::Stack stack, Lexer::State lexer)
     known = !sets.meet(reachable, viable)  ? Known::kDead
             : sets.meet(separable, viable) ? Known::kAlive
                                            : Known::kDependsOnStack;
-    if (lexer >= alive_[viable].size()) alive_[viable].resize(lexer_.num_states());
     alive_[viable][lexer] = known;
   }
   return known;

@@ -105,6 +105,9 @@ class Lexer {
   /// Adds the keywords of a node and those that it is the beginning of, and to `separable` those that can be separated.
   void add_keywords(std::uint32_t node, std::vector<std::uint32_t>& all, std::vector<std::uint32_t>& separable) const;
 
+  /// Adds the patterns that are alive in a state.
+  void add_patterns(const Row& row, std::vector<std::uint32_t>& set) const;
+
   TerminalSets sets_;
   std::vector<Node> trie_{2};
   std::vector<Pattern> patterns_;
