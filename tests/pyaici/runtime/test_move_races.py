@@ -96,6 +96,17 @@ def soon() -> None:
     time.sleep(0.15)
 
 
+def under_way(scene: Scene, stopped: str) -> int:
+    """Begins a move while one of its workers is stopped, the target for longer; that worker's process."""
+    pid: int = getattr(scene, stopped)
+    stop(pid)
+    scene.begin()
+    soon()
+    if stopped == "source":
+        go_on(pid)
+    return pid
+
+
 @pytest.fixture
 def scene(mover_wasm: Path) -> Iterator[Scene]:
     with Runtime(workers=2, limits=LEISURE) as runtime:
@@ -179,12 +190,7 @@ def test_a_step_when_it_has_just_moved(scene: Scene) -> None:
 
 @pytest.mark.parametrize("stopped", ["source", "target"])
 def test_freeing_it_at_the_same_moment(scene: Scene, stopped: str) -> None:
-    pid = getattr(scene, stopped)
-    stop(pid)
-    scene.begin()
-    soon()
-    if stopped == "source":
-        go_on(pid)
+    pid = under_way(scene, stopped)
     scene.runtime.free([scene.seq])
     go_on(pid)
     scene.settled(1)
@@ -192,12 +198,7 @@ def test_freeing_it_at_the_same_moment(scene: Scene, stopped: str) -> None:
 
 @pytest.mark.parametrize("stopped", ["source", "target"])
 def test_cloning_it_at_the_same_moment(scene: Scene, stopped: str) -> None:
-    pid = getattr(scene, stopped)
-    stop(pid)
-    scene.begin()
-    soon()
-    if stopped == "source":
-        go_on(pid)
+    pid = under_way(scene, stopped)
     child = scene.runtime.clone(scene.seq)
     go_on(pid)
     scene.settled(3)
