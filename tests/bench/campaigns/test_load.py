@@ -48,22 +48,26 @@ def test_right_answers_are_found_right(load: Load) -> None:
 
 def test_a_mixed_answer_is_noticed(load: Load) -> None:
     """Two sequences change places: what one is told and asked belongs to the other."""
-    while load.live < 16:
+    while load.live < 16 or any(it.late for it in load._live.values()):
         load.step()
+    load.churn.clear()  # a clone of one of the two would be wrong as well
     (one, first), (other, second) = list(load._live.items())[:2]
     assert first.ledger.argument != second.ledger.argument
     load._live[one], load._live[other] = second, first
     second.report = second.report._replace(seq=one)
     first.report = first.report._replace(seq=other)
     assert not load.wrong
-    load.step()
+    while one in load._live or other in load._live:  # dropped with the answer, which may be late
+        load.step()
     assert len(load.wrong) == 2
 
 
 def test_what_another_vocabulary_would_have_answered_is_noticed(load: Load) -> None:
     load.vocabulary = make_vocabulary(300, 7)
+    load.churn.clear()
     load.step()
-    assert len(load.wrong) == 16
+    assert load.wrong and len(load.wrong) + load.done["late"] == 16
+    assert not load.done["answers"]
 
 
 def test_a_prompt_an_argument_and_a_token_each_count() -> None:
