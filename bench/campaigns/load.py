@@ -185,8 +185,10 @@ class Load:
         try:
             self.runtime.move(seq)
         except (WorkerDiedError, SupervisorDiedError, RuntimeTimeoutError) as error:
-            # of two workers, of which the message may not name the one that died
-            self.losses.append(Loss("move", error.code, error.message, 0, start, time.monotonic()))
+            if "no other worker" in error.message:  # nothing was tried: it is not started again at once
+                self.done["moves_refused"] += 1
+            else:  # of two workers, of which the message may not name the one that died
+                self.losses.append(Loss("move", error.code, error.message, 0, start, time.monotonic()))
         except RuntimeFailure:
             self.done["moves_refused"] += 1
         else:
