@@ -58,6 +58,12 @@ class Automaton {
     return append_slowly(state, byte);
   }
   bool accepting(State state) const { return state < kInside && table_[state + kFlags] & kAccepting; }
+  /// Can no byte follow?
+  bool ended(State state) {
+    if (state >= kInside) return false;
+    if (!built(state)) build(state);
+    return table_[state + kLive] == 0;
+  }
   Signature loop_signature(State state) {
     if (state >= kInside) return 0;
     if (!(table_[state + kFlags] & kHasLoop)) find_loop(state);

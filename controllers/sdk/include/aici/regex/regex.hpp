@@ -47,6 +47,8 @@ class Regex {
   }
   bool dead(State state) const { return state == Automaton::kDead; }
   bool accepting(State state) const { return automaton_->accepting(state); }
+  /// Can no byte follow? (The dead state has ended.)
+  bool ended(State state) const { return automaton_->ended(state); }
   Signature loop_signature(State state) const { return automaton_->loop_signature(state); }
   std::uint32_t loop_length(State state) const { return automaton_->loop_length(state); }
   bool forced_byte(State state, std::uint8_t* byte) const { return automaton_->forced_byte(state, byte); }
