@@ -28,6 +28,10 @@ DESCRIPTIONS = {
         "every verb of the controller interface in one run, with a word on each in the log",
         None,
     ),
+    "substring": (
+        "the output is a part of a given text, word for word",
+        '{"text": "The quick brown fox jumps over the lazy dog.", "end": "\\n"}',
+    ),
     "uppercase": ("the model writes without small letters (a to z)", None),
     "yesno": ('the model answers "Yes" or "No" and stops', None),
     "yesno_zig": ('yesno in Zig: the model answers "Yes" or "No" and stops', None),

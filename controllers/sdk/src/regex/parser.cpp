@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "aici/number.hpp"
 #include "aici/regex/unicode.hpp"
-#include "number.hpp"
 #include "utf8.hpp"
 
 namespace aici::regex {

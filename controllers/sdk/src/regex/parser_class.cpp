@@ -1,8 +1,8 @@
 // Bracketed classes: [a-z], [^...], nested classes, POSIX names and set operators.
 #include <string>
 
+#include "aici/number.hpp"
 #include "aici/regex/unicode.hpp"
-#include "number.hpp"
 #include "parser.hpp"
 
 namespace aici::regex {

@@ -1,6 +1,7 @@
 // Groups: what may come after an opening parenthesis.
 #include <algorithm>
-#include "number.hpp"
+
+#include "aici/number.hpp"
 #include "parser.hpp"
 
 namespace aici::regex {

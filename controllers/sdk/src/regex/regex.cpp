@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "aici/number.hpp"
 #include "aici/regex/unicode.hpp"
 #include "nfa_builder.hpp"
-#include "number.hpp"
 #include "parser.hpp"
 #include "utf8.hpp"
 

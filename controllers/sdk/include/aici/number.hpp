@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace aici::regex {
+namespace aici {
 
 class Number {
  public:
@@ -19,4 +19,4 @@ class Number {
   std::uint32_t first_ = sizeof digits_;
 };
 
-}  // namespace aici::regex
+}  // namespace aici
