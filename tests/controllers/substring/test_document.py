@@ -1,0 +1,44 @@
+"""docs/grammars.md is true: its text has the parts that it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.controllers.substring.conftest import EOS, Substring
+
+PAGE = (Path(__file__).parents[3] / "docs" / "grammars.md").read_text().partition("\n## Substrings\n")[2]
+
+Make = Callable[[str | bytes], Substring]
+
+
+def row(name: str) -> list[str]:
+    """The texts in a row of the table below the argument."""
+    (line,) = re.findall(rf"^\| {name} \| (.*) \|$", PAGE, re.MULTILINE)
+    texts = line.replace("` and a new line", "\n`").replace("a new line alone", "`\n`")
+    return [text.strip("`") for text in texts.split(", ")]
+
+
+def accepts(made: Substring, text: str) -> bool:
+    try:
+        return EOS in made.masks(text.encode())[-1]
+    except AssertionError:
+        return False
+
+
+def test_the_parts_of_the_first_text(substring: Make) -> None:
+    (argument,) = re.findall(r"```json\n(.*?)\n```", PAGE, re.DOTALL)
+    made = substring(argument)
+    assert len(row("outputs")) == 3 and all(accepts(made, text) for text in row("outputs"))
+    assert len(row("no outputs")) == 4 and not any(accepts(made, text) for text in row("no outputs"))
+
+
+def test_markers_are_as_it_says(substring: Make) -> None:
+    made = substring(json.dumps({"text": "one, two", "end": ", "}))
+    assert accepts(made, "one, ") and accepts(made, "two, ")
+    with pytest.raises(AssertionError):
+        made.masks(b"one, t")
