@@ -55,6 +55,10 @@ class Substrings {
   bool special_allowed(State state, SpecialToken token) const {
     return token == SpecialToken::eos && accepting(state);
   }
+  /// Can no byte follow?
+  bool ended(State state) const {
+    return state > branches_ ? next_byte(state) > 0xFF : data_[state] == data_[state + 1];
+  }
   bool forced_byte(State state, std::uint8_t* byte) const;
 
   /// Memory.

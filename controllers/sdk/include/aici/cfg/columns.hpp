@@ -1,0 +1,96 @@
+// columns.hpp - where the readings of a text are between two terminals: Earley's columns, each kept once.
+//
+// A column is a set of threads. A thread is a place in the network, and a frame: where to go on when the rule is at its
+// end. A frame is a set of threads again, those of all callers at the place in the text where the rule was called.
+// Equal sets have the same number, whatever the text was, so that what is found out about a column is remembered for
+// all texts that lead there: after each element of a list a text is in the column that it was in after the first.
+// That holds for lists by recursion on either side: a call that is the last thing of its rule hands over the frames
+// of the caller (as for tail calls), and the network has no left recursion.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/cfg/network.hpp"
+#include "aici/hash_index.hpp"
+
+namespace aici::cfg {
+
+/// The number of a column; 0 has no thread.
+using Column = std::uint32_t;
+
+class Columns {
+ public:
+  Columns(Network* network, std::vector<Terminal> ignored, const Limits& limits);
+
+  /// The column of the empty text.
+  Column initial();
+  /// May the text end here?
+  bool accepting(Column column) const;
+  /// The terminals that can come, sorted.
+  std::span<const Terminal> viable(Column column);
+
+  /// The column after some terminals that end at the same place: `add` for each column where they began, then `join`.
+  void add(Column column, std::span<const Terminal> terminals);
+  Column join();
+
+  std::size_t size() const { return columns_.size(); }
+  std::size_t bytes() const;
+  /// Forgets all columns but those in `kept`, which get new numbers.
+  void keep_only(std::span<Column> kept);
+  const char* failure() const { return too_many_ ? "the text has too many readings for the engine" : nullptr; }
+
+ private:
+  /// 0 = the end of the text.
+  using Frame = std::uint32_t;
+  struct Thread {
+    Place place;
+    Frame frame;
+    auto operator<=>(const Thread&) const = default;
+  };
+  /// A sorted set, in `threads_`.
+  struct Set {
+    std::uint32_t first, count;
+  };
+  struct Step {
+    Terminal terminal;
+    Thread next;
+    auto operator<=>(const Step&) const = default;
+  };
+  struct Data {
+    Set threads;
+    std::uint32_t first_step = kUnknown, num_steps = 0, first_viable = 0, num_viable = 0;
+  };
+  static constexpr std::uint32_t kUnknown = 0xffffffff;
+
+  std::span<const Thread> threads(Set set) const { return {threads_.data() + set.first, set.count}; }
+  Frame frame(std::vector<Thread>& threads);
+  template <class Sets, class SetOf>
+  std::uint32_t intern(std::span<const Thread> threads, HashIndex& ids, Sets& sets, SetOf set_of);
+  void push(Thread thread);
+  void call(Rule rule, Place next, Frame frame);
+  void enter(Network::Exits exits, Frame frame);
+  void find_steps(Column column);
+
+  Network* network_;
+  std::vector<Terminal> ignored_;
+  std::uint32_t most_threads_;
+  std::vector<Thread> threads_;
+  std::vector<Set> frames_;
+  std::vector<Data> columns_;
+  HashIndex frame_ids_, column_ids_;
+  std::vector<Step> steps_;
+  std::vector<Terminal> viable_;
+  bool too_many_ = false;
+
+  /// What `join` will make a column of, each once; hashed when there are many.
+  std::vector<Thread> next_;
+  HashIndex next_ids_;
+  /// Of `find_steps`: the callers of each rule, and the ranks of those that have some, as a heap.
+  std::vector<std::vector<Thread>> callers_;
+  std::vector<std::uint32_t> called_;
+  std::vector<Step> found_;
+};
+
+}  // namespace aici::cfg

@@ -1,0 +1,161 @@
+// parser.hpp - a context-free grammar as a functional recognizer.
+//
+// A state is a set of readings: a column (columns.hpp), where a terminal began, and a state of the scanner, how far
+// it has come. Nearly always there is one: inside a terminal only the scanner moves, by one load a byte. When one ends
+// the columns say what may come next, and the answer is kept. Where a terminal ends and might also go on there are
+// several readings; such states have numbers and rows of next states of their own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "aici/cfg/columns.hpp"
+#include "aici/cfg/grammar.hpp"
+#include "aici/cfg/network.hpp"
+#include "aici/cfg/scanner.hpp"
+#include "aici/functional.hpp"
+
+namespace aici::cfg {
+
+/// Where a terminal ends.
+enum class Lexemes : std::uint8_t {
+  kAnywhere,  ///< wherever it is complete: the texts are exactly those of the grammar
+  kLongest,   ///< where no byte can follow that keeps one of the possible terminals going, as lexers do
+};
+
+/// What Parser is a handle of.
+class Engine {
+ public:
+  using State = std::uint32_t;
+
+  explicit Engine(Grammar grammar, Lexemes lexemes, const Limits& limits);
+  Engine(const Engine&) = delete;
+  /// Before anything else. Returns what is wrong, or null.
+  const char* start(Rule rule);
+
+  State initial() const { return initial_; }
+  State append(State state, std::uint8_t byte) {
+    if (state < kSeveral) [[likely]] {
+      const Scanner::State next = scanner_.append(scanner_of(state), byte);
+      if (plain_[next] == Plain::kYes) [[likely]]
+        return (state & ~kScannerMask) | next;
+      if (plain_[next] == Plain::kDead) return 0;
+      return append_one(state, byte, next);
+    }
+    const State next = rows_[(state & ~kSeveral) << 8 | byte];
+    return next != kUnknown ? next : append_several(state, byte);
+  }
+  bool accepting(State state);
+
+  struct Loop {
+    Signature signature;
+    std::uint32_t length;
+  };
+  Loop loop(State state);
+
+  bool compact(State* state);
+  const char* failure() const;
+  std::size_t bytes() const;
+  std::size_t num_columns() const { return columns_->size(); }
+
+ private:
+  /// A reading is a column and a state of the scanner. So is a state with one reading; the others have kSeveral.
+  static constexpr std::uint32_t kScannerMask = Scanner::kMost - 1, kSeveral = 1u << 31;
+  static constexpr std::uint32_t kMostColumns = kSeveral >> Scanner::kBits, kMostSeveral = 1u << 15;
+  static constexpr State kUnknown = 0xffffffff;
+  using Reading = State;
+  static Reading pack(Column column, Scanner::State scanner) { return column << Scanner::kBits | scanner; }
+  static Column column_of(Reading reading) { return reading >> Scanner::kBits; }
+  static Scanner::State scanner_of(Reading reading) { return reading & kScannerMask; }
+
+  /// Can a state of the scanner be entered without a look at the column?
+  enum class Plain : std::uint8_t { kUnknown, kNo, kYes, kDead };
+  struct Several {
+    std::uint32_t first, count;
+    bool has_loop = false;
+    Loop loop{0, kUnlimited};
+  };
+
+  State append_one(Reading from, std::uint8_t byte, Scanner::State next);
+  State append_several(State state, std::uint8_t byte);
+  bool is_plain(Scanner::State scanner);
+  /// Adds the reading that goes on, if it does; the columns take note of what has ended.
+  void go_on(Column column, Scanner::State next, std::vector<Reading>& readings);
+  /// The state of these readings, and of what begins where others have ended.
+  State settle(std::vector<Reading>& readings);
+  Reading begin(Column column);
+  State state_of(std::vector<Reading>& readings);
+  std::span<const Reading> readings(const State& state) const;
+
+  // longest.cpp: lexemes that are as long as they can be
+  State append_longest(Reading from, std::uint8_t byte, Scanner::State next);
+  Column after_lexeme(Reading reading);
+  bool is_separable(Scanner::State scanner);
+  bool can_end(Reading reading);
+
+  Grammar grammar_;
+  Limits limits_;
+  bool longest_;
+  Network network_;
+  Scanner scanner_;
+  std::unique_ptr<Columns> columns_;
+  State initial_ = 0;
+
+  std::vector<Plain> plain_;
+  /// By column; 0 = not known.
+  std::vector<Reading> begins_;
+  /// Where a terminal is complete: the state; with longest lexemes, the column.
+  std::unordered_map<Reading, State> ends_;
+  /// With longest lexemes, where it is not plain: can the text be brought to an end?
+  std::unordered_map<Reading, bool> can_end_;
+  std::vector<Reading> readings_;
+  std::vector<Several> several_;
+  std::vector<State> rows_;
+  HashIndex ids_;
+  bool full_ = false;
+};
+
+/// Small and cheap to move: the engine is on the heap.
+class Parser {
+ public:
+  /// Equal numbers mean equal states, until `compact` drops them all.
+  using State = Engine::State;
+
+  /// Nothing, and `problem` filled in, if no text comes of the grammar or it is too large.
+  static std::optional<Parser> make(Grammar grammar, Rule start, std::string* problem,
+                                        Lexemes lexemes = Lexemes::kAnywhere, const Limits& limits = {});
+
+  State initial() const { return engine_->initial(); }
+  State append(State state, std::uint8_t byte) { return engine_->append(state, byte); }
+  bool byte_allowed(State state, std::uint8_t byte) { return append(state, byte) != 0; }
+  bool dead(State state) const { return state == 0; }
+  /// The sequence may end where the text is one of the grammar.
+  bool special_allowed(State state, SpecialToken token) {
+    return token == SpecialToken::eos && engine_->accepting(state);
+  }
+  Signature loop_signature(State state) { return engine_->loop(state).signature; }
+  std::uint32_t loop_length(State state) { return engine_->loop(state).length; }
+  /// Between masks: forgets columns and states if there are many.
+  bool compact(State* state) { return engine_->compact(state); }
+  const char* failure() const { return engine_->failure(); }
+
+  const Engine& engine() const { return *engine_; }
+
+ private:
+  explicit Parser(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
+
+  std::unique_ptr<Engine> engine_;
+};
+
+/// For constructors of controllers: a grammar that is refused refuses the request.
+Parser make_or_fail(Grammar grammar, Rule start, Lexemes lexemes = Lexemes::kAnywhere);
+
+static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
+static_assert(HasCompact<Parser> && HasFailure<Parser>);
+
+}  // namespace aici::cfg

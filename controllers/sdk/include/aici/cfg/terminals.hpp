@@ -1,0 +1,60 @@
+// terminals.hpp - what the texts of a grammar are made of: literal bytes, regular expressions, substrings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "aici/cfg/except.hpp"
+#include "aici/functional.hpp"
+#include "aici/regex/regex.hpp"
+#include "aici/substring.hpp"
+
+namespace aici::cfg {
+
+/// The number of a terminal.
+using Terminal = std::uint32_t;
+
+/// All terminals of a grammar, each with a deterministic automaton.
+class Terminals {
+ public:
+  /// 0 is dead.
+  using State = std::uint32_t;
+  static constexpr State kDead = 0;
+
+  Terminal add_literal(std::string_view bytes);
+  /// `early`: a text ends where it first matches, and has a byte at least.
+  Terminal add_regex(regex::Regex regex, bool early);
+  Terminal add_substring(Substrings substrings);
+  Terminal add_except(Except except);
+
+  std::size_t size() const { return all_.size(); }
+  State initial(Terminal terminal) const;
+  State append(Terminal terminal, State state, std::uint8_t byte);
+  /// Is what has been read a text of the terminal? (Of the initial state: is the empty text one?)
+  bool accepting(Terminal terminal, State state) const;
+  /// Can no byte follow?
+  bool ended(Terminal terminal, State state);
+  /// As in functional.hpp: kinds of bytes that may follow for ever, or for *length bytes.
+  Signature loop_signature(Terminal terminal, State state, std::uint32_t* length) const;
+  /// Why answers are not to be used, or null.
+  const char* failure() const;
+
+ private:
+  /// A literal is in the state after as many bytes, and one more.
+  using Literal = std::string;
+  /// Where it ends early the state is kStopped; before, and of other patterns, that of the regex.
+  struct Pattern {
+    regex::Regex regex;
+    bool early;
+  };
+  static constexpr State kStopped = 0xffffffff;
+
+  std::vector<std::variant<Literal, Pattern, Substrings, Except>> all_;
+};
+
+}  // namespace aici::cfg

@@ -1,0 +1,197 @@
+#include "aici/cfg/columns.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace aici::cfg {
+
+Columns::Columns(Network* network, std::vector<Terminal> ignored, const Limits& limits)
+    : network_(network), ignored_(std::move(ignored)), most_threads_(limits.threads), callers_(network->num_rules()) {
+  std::ranges::sort(ignored_);
+  frames_.push_back({0, 0});
+  columns_.push_back({{0, 0}, 0});
+}
+
+/// The number of a sorted set.
+template <class Sets, class SetOf>
+std::uint32_t Columns::intern(std::span<const Thread> wanted, HashIndex& ids, Sets& sets, SetOf set_of) {
+  Hasher hash;
+  for (const Thread& thread : wanted) hash.add(thread.place), hash.add(thread.frame);
+  const auto same = [&](std::uint32_t i) { return std::ranges::equal(threads(set_of(sets[i])), wanted); };
+  if (const std::uint32_t known = ids.find(hash.bits(), same); known != HashIndex::kNone) return known;
+  const auto number = static_cast<std::uint32_t>(sets.size());
+  const Set set{static_cast<std::uint32_t>(threads_.size()), static_cast<std::uint32_t>(wanted.size())};
+  threads_.insert(threads_.end(), wanted.begin(), wanted.end());
+  sets.push_back({set});
+  ids.insert(hash.bits(), number);
+  return number;
+}
+
+Columns::Frame Columns::frame(std::vector<Thread>& callers) {
+  std::ranges::sort(callers);
+  callers.erase(std::unique(callers.begin(), callers.end()), callers.end());
+  return intern(callers, frame_ids_, frames_, [](const Set& set) { return set; });
+}
+
+Column Columns::initial() {
+  push({network_->start(), 0});
+  return join();
+}
+
+bool Columns::accepting(Column column) const {
+  const auto all = threads(columns_[column].threads);
+  return !all.empty() && all.front() == Thread{kEnd, 0};
+}
+
+void Columns::push(Thread thread) {
+  constexpr std::size_t kFew = 16;
+  if (next_.size() >= most_threads_) {
+    too_many_ = true;
+    return;
+  }
+  const auto hash = [](Thread it) {
+    Hasher hasher;
+    hasher.add(it.place), hasher.add(it.frame);
+    return hasher.bits();
+  };
+  if (next_.size() < kFew) {
+    if (std::ranges::find(next_, thread) != next_.end()) return;
+  } else {
+    if (next_.size() == kFew) {
+      next_ids_.clear();
+      for (std::uint32_t i = 0; i < kFew; i++) next_ids_.insert(hash(next_[i]), i);
+    }
+    const auto same = [&](std::uint32_t i) { return next_[i] == thread; };
+    if (next_ids_.find(hash(thread), same) != HashIndex::kNone) return;
+    next_ids_.insert(hash(thread), static_cast<std::uint32_t>(next_.size()));
+  }
+  next_.push_back(thread);
+}
+
+void Columns::add(Column column, std::span<const Terminal> terminals) {
+  if (columns_[column].first_step == kUnknown) find_steps(column);
+  const Data data = columns_[column];
+  const auto first = steps_.begin() + data.first_step, last = first + data.num_steps;
+  for (const Terminal terminal : terminals) {
+    auto step = std::lower_bound(first, last, terminal, [](const Step& s, Terminal t) { return s.terminal < t; });
+    for (; step != last && step->terminal == terminal; ++step) push(step->next);
+    if (std::ranges::binary_search(ignored_, terminal))
+      for (const Thread& thread : threads(data.threads)) push(thread);
+  }
+}
+
+Column Columns::join() {
+  // where a rule ends, its callers go on
+  for (std::size_t i = 0; i < next_.size(); i++) {
+    const Thread thread = next_[i];
+    if (!network_->exits(thread.place).ends) continue;
+    if (thread.frame == 0) push({kEnd, 0});
+    const Set callers = frames_[thread.frame];
+    for (std::uint32_t j = 0; j < callers.count; j++) push(threads_[callers.first + j]);
+  }
+  std::erase_if(next_, [&](const Thread& thread) {
+    return network_->exits(thread.place).only_end() && thread != Thread{kEnd, 0};
+  });
+  std::ranges::sort(next_);
+  const Column column = next_.empty() ? 0 : intern(next_, column_ids_, columns_, [](const Data& it) { return it.threads; });
+  next_.clear();
+  return column;
+}
+
+/// A call: the rule will go on at `next` in `frame`.
+void Columns::call(Rule rule, Place next, Frame frame) {
+  std::vector<Thread>& callers = callers_[rule];
+  if (callers.empty()) {
+    called_.push_back(network_->rank(rule));
+    std::ranges::push_heap(called_, std::greater());
+  }
+  if (!network_->exits(next).only_end()) {
+    callers.push_back({next, frame});
+  } else if (frame == 0) {
+    callers.push_back({kEnd, 0});
+  } else {
+    const auto of_caller = threads(frames_[frame]);
+    callers.insert(callers.end(), of_caller.begin(), of_caller.end());
+  }
+}
+
+/// A thread comes to where these are the exits.
+void Columns::enter(Network::Exits exits, Frame frame) {
+  for (std::uint32_t i = exits.first; i < exits.calls; i++)
+    found_.push_back({network_->edge(i).label, {network_->edge(i).next, frame}});
+  for (std::uint32_t i = exits.calls; i < exits.last; i++) call(network_->edge(i).label, network_->edge(i).next, frame);
+}
+
+void Columns::find_steps(Column column) {
+  found_.clear();
+  const Set set = columns_[column].threads;
+  for (std::uint32_t i = 0; i < set.count; i++) {
+    const Thread thread = threads_[set.first + i];
+    enter(network_->exits(thread.place), thread.frame);
+  }
+  while (!called_.empty()) {
+    std::ranges::pop_heap(called_, std::greater());
+    const Rule rule = network_->rule_of_rank(called_.back());
+    called_.pop_back();
+    const Frame callers = frame(callers_[rule]);
+    callers_[rule].clear();
+    enter(network_->entry(rule), callers);
+  }
+  std::ranges::sort(found_);
+  found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
+  Data& data = columns_[column];
+  data.first_step = static_cast<std::uint32_t>(steps_.size());
+  data.num_steps = static_cast<std::uint32_t>(found_.size());
+  steps_.insert(steps_.end(), found_.begin(), found_.end());
+  data.first_viable = static_cast<std::uint32_t>(viable_.size());
+  for (const Step& step : found_)
+    if (viable_.size() == data.first_viable || viable_.back() != step.terminal) viable_.push_back(step.terminal);
+  if (!ignored_.empty() && column != 0) {
+    viable_.insert(viable_.end(), ignored_.begin(), ignored_.end());
+    const auto first = viable_.begin() + data.first_viable;
+    std::sort(first, viable_.end());
+    viable_.erase(std::unique(first, viable_.end()), viable_.end());
+  }
+  data.num_viable = static_cast<std::uint32_t>(viable_.size()) - data.first_viable;
+}
+
+std::span<const Terminal> Columns::viable(Column column) {
+  if (columns_[column].first_step == kUnknown) find_steps(column);
+  return {viable_.data() + columns_[column].first_viable, columns_[column].num_viable};
+}
+
+std::size_t Columns::bytes() const {
+  return threads_.size() * sizeof(Thread) + frames_.size() * sizeof(Set) + columns_.size() * sizeof(Data) +
+         steps_.size() * sizeof(Step) + viable_.size() * sizeof(Terminal) + frame_ids_.bytes() + column_ids_.bytes();
+}
+
+void Columns::keep_only(std::span<Column> kept) {
+  Columns fresh(network_, std::move(ignored_), Limits{.threads = most_threads_});
+  // frames name frames that were made before them
+  std::vector<bool> needed(frames_.size());
+  const auto need = [&](Set set) {
+    for (const Thread& thread : threads(set)) needed[thread.frame] = true;
+  };
+  for (const Column column : kept) need(columns_[column].threads);
+  for (std::size_t i = frames_.size(); i-- > 1;)
+    if (needed[i]) need(frames_[i]);
+  std::vector<Frame> renamed(frames_.size());
+  std::vector<Thread> set;
+  const auto rename = [&](Set from) {
+    set.clear();
+    for (const Thread& thread : threads(from)) set.push_back({thread.place, renamed[thread.frame]});
+  };
+  for (std::size_t i = 1; i < frames_.size(); i++)
+    if (needed[i]) rename(frames_[i]), renamed[i] = fresh.frame(set);
+  for (Column& column : kept) {
+    if (column == 0) continue;
+    rename(columns_[column].threads);
+    fresh.next_ = set;
+    column = fresh.join();
+  }
+  fresh.too_many_ = too_many_;
+  *this = std::move(fresh);
+}
+
+}  // namespace aici::cfg

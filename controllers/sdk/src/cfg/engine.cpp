@@ -1,0 +1,189 @@
+#include "aici/cfg/parser.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace aici::cfg {
+
+Engine::Engine(Grammar grammar, Lexemes lexemes, const Limits& limits)
+    : grammar_(std::move(grammar)),
+      limits_(limits),
+      longest_(lexemes == Lexemes::kLongest),
+      scanner_(&grammar_.terminals()),
+      plain_(Scanner::kMost) {
+  plain_[Scanner::kDead] = longest_ ? Plain::kNo : Plain::kDead;
+}
+
+const char* Engine::start(Rule rule) {
+  if (const char* problem = network_.build(grammar_, rule, limits_)) return problem;
+  columns_ = std::make_unique<Columns>(&network_, grammar_.ignored(), limits_);
+  initial_ = begin(columns_->initial());
+  return failure();
+}
+
+Engine::Reading Engine::begin(Column column) {
+  if (column >= kMostColumns) {
+    full_ = true;
+    return 0;
+  }
+  if (column >= begins_.size()) begins_.resize(std::max<std::size_t>(64, column * 3 / 2 + 1));
+  if (begins_[column] == 0) {
+    const Scanner::State scanner = scanner_.start(columns_->viable(column));
+    begins_[column] = scanner == Scanner::kDead ? 0 : pack(column, scanner);
+  }
+  return begins_[column];
+}
+
+bool Engine::is_plain(Scanner::State scanner) {
+  if (plain_[scanner] == Plain::kUnknown) {
+    const bool plain = longest_ ? is_separable(scanner) : !scanner_.accepting(scanner);
+    plain_[scanner] = plain ? Plain::kYes : Plain::kNo;
+  }
+  return plain_[scanner] == Plain::kYes;
+}
+
+void Engine::go_on(Column column, Scanner::State next, std::vector<Reading>& readings) {
+  if (scanner_.accepting(next)) {
+    columns_->add(column, scanner_.accepted(next));
+    if (!scanner_.goes_on(next)) return;
+    next = scanner_.silent(next);
+  }
+  readings.push_back(pack(column, next));
+}
+
+Engine::State Engine::settle(std::vector<Reading>& readings) {
+  if (const Column column = columns_->join(); column != 0) readings.push_back(begin(column));
+  return state_of(readings);
+}
+
+Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State next) {
+  if (longest_) return append_longest(from, byte, next);
+  const Column column = column_of(from);
+  if (is_plain(next)) return pack(column, next);
+  const auto [at, is_new] = ends_.try_emplace(pack(column, next), 0);
+  if (is_new) {
+    std::vector<Reading> readings;
+    go_on(column, next, readings);
+    at->second = settle(readings);
+  }
+  return at->second;
+}
+
+Engine::State Engine::append_several(State state, std::uint8_t byte) {
+  std::vector<Reading> next;
+  const Several from = several_[state & ~kSeveral];
+  for (std::uint32_t i = 0; i < from.count; i++) {
+    const Reading reading = readings_[from.first + i];
+    const Scanner::State scanner = scanner_.append(scanner_of(reading), byte);
+    if (scanner != Scanner::kDead) go_on(column_of(reading), scanner, next);
+  }
+  return rows_[(state & ~kSeveral) << 8 | byte] = settle(next);
+}
+
+Engine::State Engine::state_of(std::vector<Reading>& readings) {
+  std::ranges::sort(readings);
+  readings.erase(std::unique(readings.begin(), readings.end()), readings.end());
+  if (readings.empty()) return 0;
+  if (readings.size() == 1) return readings.front();
+  Hasher hash;
+  for (const Reading reading : readings) hash.add(reading);
+  const auto same = [&](std::uint32_t i) {
+    return std::ranges::equal(std::span(readings_).subspan(several_[i].first, several_[i].count), readings);
+  };
+  if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return kSeveral | known;
+  if (several_.size() >= kMostSeveral) {
+    full_ = true;
+    return 0;
+  }
+  const auto number = static_cast<std::uint32_t>(several_.size());
+  several_.push_back({static_cast<std::uint32_t>(readings_.size()), static_cast<std::uint32_t>(readings.size())});
+  readings_.insert(readings_.end(), readings.begin(), readings.end());
+  rows_.insert(rows_.end(), 256, kUnknown);
+  ids_.insert(hash.bits(), number);
+  return kSeveral | number;
+}
+
+std::span<const Engine::Reading> Engine::readings(const State& state) const {
+  if (state < kSeveral) return {&state, 1};
+  const Several& several = several_[state & ~kSeveral];
+  return std::span(readings_).subspan(several.first, several.count);
+}
+
+bool Engine::accepting(State state) {
+  if (state == 0) return false;
+  if (longest_ && !scanner_.fresh(scanner_of(state))) {
+    const Column column = after_lexeme(state);
+    return column != 0 && columns_->accepting(column);
+  }
+  return std::ranges::any_of(readings(state), [&](Reading reading) {
+    return scanner_.fresh(scanner_of(reading)) && columns_->accepting(column_of(reading));
+  });
+}
+
+Engine::Loop Engine::loop(State state) {
+  Loop found{0, kUnlimited};
+  if (state == 0) return found;
+  if (state < kSeveral) {
+    found.signature = scanner_.loop_signature(scanner_of(state), &found.length);
+    return found;
+  }
+  Several& several = several_[state & ~kSeveral];
+  if (!several.has_loop) {
+    for (std::uint32_t i = 0; i < several.count; i++) {
+      const Loop one = loop(readings_[several.first + i]);
+      if (std::popcount(one.signature) > std::popcount(found.signature)) found = one;
+    }
+    several.has_loop = true;
+    several.loop = found;
+  }
+  return several.loop;
+}
+
+bool Engine::compact(State* state) {
+  const bool many = columns_->size() > kMostColumns / 4 || scanner_.size() > Scanner::kMost / 2 ||
+                    several_.size() > kMostSeveral / 4;
+  if (*state == 0 || (!many && bytes() < limits_.kept_bytes)) return false;
+  std::vector<Column> columns;
+  std::vector<Scanner::State> scanners;
+  for (const State& kept : {*state, initial_})
+    for (const Reading reading : readings(kept)) {
+      columns.push_back(column_of(reading));
+      scanners.push_back(scanner_of(reading));
+    }
+  columns_->keep_only(columns);
+  scanner_.keep_only(scanners);
+  plain_.assign(Scanner::kMost, Plain::kUnknown);
+  plain_[Scanner::kDead] = longest_ ? Plain::kNo : Plain::kDead;
+  begins_.clear(), ends_.clear(), can_end_.clear(), readings_.clear(), several_.clear(), rows_.clear(), ids_.clear();
+  std::vector<Reading> all;
+  for (std::size_t i = 0; i < columns.size(); i++) all.push_back(pack(columns[i], scanners[i]));
+  initial_ = all.back();
+  all.pop_back();
+  *state = state_of(all);
+  return true;
+}
+
+const char* Engine::failure() const {
+  if (full_) return "the grammar has too many states for one mask";
+  if (const char* problem = columns_->failure()) return problem;
+  if (const char* problem = scanner_.failure()) return problem;
+  return grammar_.terminals().failure();
+}
+
+std::size_t Engine::bytes() const {
+  return columns_->bytes() + scanner_.bytes() + rows_.size() * sizeof(State) + readings_.size() * sizeof(Reading) +
+         (ends_.size() + can_end_.size()) * 16;
+}
+
+std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, Lexemes lexemes,
+                                           const Limits& limits) {
+  auto engine = std::make_unique<Engine>(std::move(grammar), lexemes, limits);
+  if (const char* refused = engine->start(start)) {
+    *problem = refused;
+    return std::nullopt;
+  }
+  return Parser(std::move(engine));
+}
+
+}  // namespace aici::cfg

@@ -1,0 +1,152 @@
+#include "aici/cfg/grammar.hpp"
+
+#include <utility>
+
+namespace aici::cfg {
+
+using Kind = Grammar::Node::Kind;
+
+Grammar::Grammar() {
+  add({Kind::kEmpty});
+  add({Kind::kNever});
+}
+
+Expr Grammar::add(const Node& node) {
+  Hasher hash;
+  hash.add(static_cast<std::uint32_t>(node.kind)), hash.add(node.a), hash.add(node.b);
+  hash.add(node.least), hash.add(node.most);
+  const auto same = [&](std::uint32_t i) { return nodes_[i] == node; };
+  if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
+  const auto expr = static_cast<Expr>(nodes_.size());
+  nodes_.push_back(node);
+  ids_.insert(hash.bits(), expr);
+  return expr;
+}
+
+Expr Grammar::literal(std::string_view bytes) {
+  if (bytes.empty()) return kEmpty;
+  Hasher hash;
+  for (const char c : bytes) hash.add(static_cast<std::uint8_t>(c));
+  const auto same = [&](std::uint32_t i) { return literals_[i] == bytes; };
+  if (const std::uint32_t known = literal_ids_.find(hash.bits(), same); known != HashIndex::kNone)
+    return terminal(known);
+  const Terminal made = terminals_.add_literal(bytes);
+  literals_.resize(made + 1);
+  literals_[made] = bytes;
+  literal_ids_.insert(hash.bits(), made);
+  return terminal(made);
+}
+
+Expr Grammar::regex(regex::Regex regex) {
+  const bool may_be_empty = regex.accepting(regex.initial());
+  if (regex.ended(regex.initial())) return may_be_empty ? kEmpty : kNever;
+  const Expr made = terminal(terminals_.add_regex(std::move(regex), false));
+  return may_be_empty ? optional(made) : made;
+}
+
+Expr Grammar::early_regex(regex::Regex regex) {
+  if (regex.ended(regex.initial())) return kNever;
+  return terminal(terminals_.add_regex(std::move(regex), true));
+}
+
+Expr Grammar::substring(Substrings substrings) {
+  return optional(terminal(terminals_.add_substring(std::move(substrings))));
+}
+
+Expr Grammar::regex_except(regex::Regex regex, std::span<const std::string> texts) {
+  Except except(std::move(regex), texts);
+  if (except.ended(1)) return kNever;
+  return terminal(terminals_.add_except(std::move(except)));
+}
+
+Expr Grammar::sequence(std::span<const Expr> parts) {
+  Expr all = kEmpty;
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    const Expr part = parts[i];
+    if (part == kNever || all == kNever) return kNever;
+    if (part == kEmpty) continue;
+    if (all == kEmpty) {
+      all = part;
+      continue;
+    }
+    // literals that follow each other are one
+    const Node next = nodes_[all], first = nodes_[next.kind == Kind::kSequence ? next.a : all];
+    if (nodes_[part].kind == Kind::kTerminal && first.kind == Kind::kTerminal) {
+      const Terminal left = nodes_[part].a, right = first.a;
+      if (left < literals_.size() && right < literals_.size() && !literals_[left].empty() && !literals_[right].empty()) {
+        const Expr joined = literal(literals_[left] + literals_[right]);
+        all = next.kind == Kind::kSequence ? add({Kind::kSequence, joined, next.b}) : joined;
+        continue;
+      }
+    }
+    all = add({Kind::kSequence, part, all});
+  }
+  return all;
+}
+
+Expr Grammar::choice(std::span<const Expr> alternatives) {
+  Expr all = kNever;
+  for (std::size_t i = alternatives.size(); i-- > 0;) {
+    const Expr one = alternatives[i];
+    if (one == kNever || one == all) continue;
+    all = all == kNever ? one : add({Kind::kChoice, one, all});
+  }
+  return all;
+}
+
+Expr Grammar::repeat(Expr expr, std::uint32_t least, std::uint32_t most) {
+  if (most == 0 || expr == kEmpty || (expr == kNever && least == 0)) return kEmpty;
+  if (expr == kNever || least > most) return kNever;
+  if (least == 1 && most == 1) return expr;
+  return add({Kind::kRepeat, expr, 0, least, most});
+}
+
+Rule Grammar::declare(std::string_view name) {
+  rules_.push_back({std::string(name), kNever});
+  return static_cast<Rule>(rules_.size() - 1);
+}
+
+void Grammar::define(Rule rule, Expr expr) { rules_[rule].body = choice({rules_[rule].body, expr}); }
+
+Expr Grammar::call(Rule rule) { return add({Kind::kCall, rule}); }
+
+void Grammar::ignore(Expr expr) {
+  const Node& node = nodes_[expr];
+  if (node.kind == Kind::kTerminal) ignored_.push_back(node.a);
+  if (node.kind == Kind::kChoice) ignore(node.a), ignore(node.b);
+}
+
+std::vector<bool> Grammar::solve(bool only_empty) const {
+  // who has to be looked at again when an expression is found to be in the set
+  std::vector<std::vector<Expr>> users(nodes_.size());
+  for (Expr e = 0; e < nodes_.size(); e++) {
+    const Node& node = nodes_[e];
+    if (node.kind == Kind::kSequence || node.kind == Kind::kChoice) users[node.a].push_back(e), users[node.b].push_back(e);
+    if (node.kind == Kind::kRepeat) users[node.a].push_back(e);
+    if (node.kind == Kind::kCall) users[rules_[node.a].body].push_back(e);
+  }
+  std::vector<bool> in(nodes_.size());
+  std::vector<Expr> found;
+  const auto look = [&](Expr e) {
+    const Node& node = nodes_[e];
+    const bool is = node.kind == Kind::kEmpty      ? true
+                    : node.kind == Kind::kTerminal ? !only_empty
+                    : node.kind == Kind::kCall     ? in[rules_[node.a].body]
+                    : node.kind == Kind::kSequence ? in[node.a] && in[node.b]
+                    : node.kind == Kind::kChoice   ? in[node.a] || in[node.b]
+                    : node.kind == Kind::kRepeat   ? node.least == 0 || in[node.a]
+                                                   : false;
+    if (!is || in[e]) return;
+    in[e] = true;
+    found.push_back(e);
+  };
+  for (Expr e = 0; e < nodes_.size(); e++) look(e);
+  while (!found.empty()) {
+    const Expr e = found.back();
+    found.pop_back();
+    for (const Expr user : users[e]) look(user);
+  }
+  return in;
+}
+
+}  // namespace aici::cfg

@@ -1,0 +1,89 @@
+#include "aici/cfg/scanner.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace aici::cfg {
+
+Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
+  rows_.push_back({0, 0, 0, 0, false});
+  table_.assign(256, kDead);
+}
+
+Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted) {
+  Hasher hash;
+  hash.add(fresh);
+  for (const Part& part : parts) hash.add(part.terminal), hash.add(part.state);
+  for (const Terminal terminal : accepted) hash.add(~terminal);
+  const auto same = [&](std::uint32_t i) {
+    const Row& row = rows_[i];
+    return row.fresh == fresh && std::ranges::equal(std::span(parts_).subspan(row.first, row.count), parts) &&
+           std::ranges::equal(this->accepted(i), accepted);
+  };
+  if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
+  if (rows_.size() >= kMost) {
+    full_ = true;
+    return kDead;
+  }
+  const auto state = static_cast<State>(rows_.size());
+  rows_.push_back({static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size()),
+                   static_cast<std::uint32_t>(accepted_.size()), static_cast<std::uint32_t>(accepted.size()), fresh});
+  parts_.insert(parts_.end(), parts.begin(), parts.end());
+  accepted_.insert(accepted_.end(), accepted.begin(), accepted.end());
+  table_.insert(table_.end(), 256, kUnknown);
+  ids_.insert(hash.bits(), state);
+  return state;
+}
+
+Scanner::State Scanner::start(std::span<const Terminal> terminals) {
+  next_.clear();
+  for (const Terminal terminal : terminals) next_.push_back({terminal, terminals_->initial(terminal)});
+  return intern(true, next_, {});
+}
+
+Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
+  next_.clear(), next_accepted_.clear();
+  const Row from = rows_[state];
+  for (std::uint32_t i = 0; i < from.count; i++) {
+    const Part part = parts_[from.first + i];
+    const Terminals::State next = terminals_->append(part.terminal, part.state, byte);
+    if (next == Terminals::kDead) continue;
+    if (terminals_->accepting(part.terminal, next)) next_accepted_.push_back(part.terminal);
+    if (!terminals_->ended(part.terminal, next)) next_.push_back({part.terminal, next});
+  }
+  State next = kDead;
+  if (!next_.empty() || !next_accepted_.empty()) next = intern(false, next_, next_accepted_);
+  table_[state << 8 | byte] = static_cast<std::uint16_t>(next);
+  return next;
+}
+
+Scanner::State Scanner::silent(State state) {
+  if (!accepting(state)) return state;
+  const Row& row = rows_[state];
+  next_.assign(parts_.begin() + row.first, parts_.begin() + row.first + row.count);
+  return intern(false, next_, {});
+}
+
+void Scanner::find_loop(State state) {
+  Row& row = rows_[state];
+  row.has_loop = true;
+  for (std::uint32_t i = 0; i < row.count; i++) {
+    const Part part = parts_[row.first + i];
+    std::uint32_t length = kUnlimited;
+    const Signature found = terminals_->loop_signature(part.terminal, part.state, &length);
+    if (std::popcount(found) > std::popcount(row.loop)) row.loop = found, row.loop_length = length;
+  }
+}
+
+void Scanner::keep_only(std::span<State> kept) {
+  Scanner fresh(terminals_);
+  for (State& state : kept) {
+    if (state == kDead) continue;
+    const Row& row = rows_[state];
+    state = fresh.intern(row.fresh, std::span(parts_).subspan(row.first, row.count), accepted(state));
+  }
+  *this = std::move(fresh);
+}
+
+}  // namespace aici::cfg

@@ -1,0 +1,97 @@
+#include "aici/cfg/terminals.hpp"
+
+#include <utility>
+
+namespace aici::cfg {
+namespace {
+
+template <class... Ts>
+struct Overload : Ts... {
+  using Ts::operator()...;
+};
+
+}  // namespace
+
+Terminal Terminals::add_literal(std::string_view bytes) {
+  all_.emplace_back(Literal(bytes));
+  return static_cast<Terminal>(all_.size() - 1);
+}
+Terminal Terminals::add_regex(regex::Regex regex, bool early) {
+  all_.emplace_back(Pattern{std::move(regex), early});
+  return static_cast<Terminal>(all_.size() - 1);
+}
+Terminal Terminals::add_substring(Substrings substrings) {
+  all_.emplace_back(std::move(substrings));
+  return static_cast<Terminal>(all_.size() - 1);
+}
+Terminal Terminals::add_except(Except except) {
+  all_.emplace_back(std::move(except));
+  return static_cast<Terminal>(all_.size() - 1);
+}
+
+Terminals::State Terminals::initial(Terminal terminal) const {
+  return std::visit(Overload{[](const Literal&) -> State { return 1; },
+                             [](const Pattern& it) -> State { return it.regex.initial(); },
+                             [](const Substrings& it) -> State { return it.initial(); },
+                             [](const Except&) -> State { return 1; }},
+                    all_[terminal]);
+}
+
+Terminals::State Terminals::append(Terminal terminal, State state, std::uint8_t byte) {
+  if (state == kDead) return kDead;
+  return std::visit(Overload{[&](const Literal& it) -> State {
+                               const bool next = state <= it.size() && static_cast<std::uint8_t>(it[state - 1]) == byte;
+                               return next ? state + 1 : kDead;
+                             },
+                             [&](const Pattern& it) -> State {
+                               if (state == kStopped) return kDead;
+                               const State next = it.regex.append(state, byte);
+                               return it.early && it.regex.accepting(next) ? kStopped : next;
+                             },
+                             [&](const Substrings& it) -> State { return it.append(state, byte); },
+                             [&](Except& it) -> State { return it.append(state, byte); }},
+                    all_[terminal]);
+}
+
+bool Terminals::accepting(Terminal terminal, State state) const {
+  if (state == kDead) return false;
+  return std::visit(
+      Overload{[&](const Literal& it) { return state > it.size(); },
+               [&](const Pattern& it) { return state == kStopped || (!it.early && it.regex.accepting(state)); },
+               [&](const Substrings& it) { return it.accepting(state); },
+               [&](const Except& it) { return it.accepting(state); }},
+      all_[terminal]);
+}
+
+bool Terminals::ended(Terminal terminal, State state) {
+  if (state == kDead) return true;
+  return std::visit(Overload{[&](const Literal& it) { return state > it.size(); },
+                             [&](const Pattern& it) { return state == kStopped || it.regex.ended(state); },
+                             [&](const Substrings& it) { return it.ended(state); },
+                             [&](Except& it) { return it.ended(state); }},
+                    all_[terminal]);
+}
+
+Signature Terminals::loop_signature(Terminal terminal, State state, std::uint32_t* length) const {
+  const regex::Regex* regex = nullptr;
+  if (const auto* pattern = std::get_if<Pattern>(&all_[terminal])) {
+    if (!pattern->early && state != kDead) regex = &pattern->regex;
+  } else if (const auto* except = std::get_if<Except>(&all_[terminal])) {
+    regex = except->free(state);
+    state = except->regex_state(state);
+  }
+  if (regex == nullptr) return 0;
+  *length = regex->loop_length(state);
+  return regex->loop_signature(state);
+}
+
+const char* Terminals::failure() const {
+  for (const auto& one : all_) {
+    const auto* pattern = std::get_if<Pattern>(&one);
+    const auto* except = std::get_if<Except>(&one);
+    if (const char* problem = pattern ? pattern->regex.failure() : except ? except->failure() : nullptr) return problem;
+  }
+  return nullptr;
+}
+
+}  // namespace aici::cfg
