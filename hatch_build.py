@@ -15,7 +15,8 @@ SDK_PARTS = ("include", "src", "zig", "rust/src", "rust/Cargo.toml", "assemblysc
 
 
 class ControllerBuildHook(BuildHookInterface[Any]):
-    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, and the SDK.
+    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, the SDK, and
+    the grammars of ``controllers/NAME/grammars``.
 
     An editable install runs from the source tree, so there the files stay in the tree.
     """
@@ -42,6 +43,10 @@ class ControllerBuildHook(BuildHookInterface[Any]):
                 {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
                 | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS}
                 | {str(library): f"pyaici/_sdk/lib/{library.name}"}
+                | {
+                    str(grammar): f"pyaici/_grammars/{grammar.name}"
+                    for grammar in sorted((root / "controllers").glob("*/grammars/*"))
+                }
             )
 
 

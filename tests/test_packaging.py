@@ -82,6 +82,9 @@ def test_wheel_holds_packages_controllers_and_sdk(
         for source in (sdk / part).rglob("*"):
             if source.is_file():
                 assert f"pyaici/_sdk/{source.relative_to(sdk)}" in names
+    assert {name for name in names if name.startswith("pyaici/_grammars/")} == {
+        f"pyaici/_grammars/{grammar.name}" for grammar in (checkout / "controllers").glob("*/grammars/*")
+    }
     assert {name for name in names if name.startswith("pyaici/_sdk/rust/")} == {
         "pyaici/_sdk/rust/Cargo.toml",
         *(f"pyaici/_sdk/rust/src/{source.name}" for source in (sdk / "rust" / "src").iterdir()),
@@ -126,6 +129,7 @@ def test_installed_wheel_works_outside_the_repository(
     assert all(
         re.search(rf"^  {folder.name} ", listed, re.MULTILINE) for folder in controller_folders(checkout)
     )
+    assert re.search(r"^grammars, .*\bc\.y\b", listed, re.MULTILINE)
     others = ["rust", "assemblyscript"] if os.environ.get("AICI_LANGUAGES") else []
     for language in ("cpp", "c", "zig", *others):
         name = f"my_{language}"

@@ -25,16 +25,24 @@ std::vector<bool> derivable(const Grammar& grammar, Good good) {
   return found;
 }
 
-std::vector<bool> reachable(const Grammar& grammar) {
-  std::vector<bool> found(grammar.nonterminals.size());
-  found[0] = true;
+/// What can be met on the way from the start.
+struct Reachable {
+  std::vector<bool> nonterminals, terminals;
+};
+
+Reachable reachable(const Grammar& grammar) {
+  Reachable found{std::vector<bool>(grammar.nonterminals.size()), std::vector<bool>(grammar.terminals.size())};
+  found.nonterminals[0] = true;
   for (bool changed = true; changed;) {
     changed = false;
-    for (const Production& p : grammar.productions)
-      if (found[nonterminal_index(p.left)])
-        for (Symbol symbol : p.right)
-          if (is_nonterminal(symbol) && !found[nonterminal_index(symbol)])
-            changed = found[nonterminal_index(symbol)] = true;
+    for (const Production& p : grammar.productions) {
+      if (!found.nonterminals[nonterminal_index(p.left)]) continue;
+      for (Symbol symbol : p.right) {
+        auto known = is_nonterminal(symbol) ? found.nonterminals.begin() + nonterminal_index(symbol)
+                                            : found.terminals.begin() + symbol;
+        if (!*known) changed = *known = true;
+      }
+    }
   }
   return found;
 }
@@ -61,17 +69,18 @@ std::vector<std::vector<bool>> replacements(const Grammar& grammar) {
 
 }  // namespace
 
-std::vector<std::string> check_grammar(
-    const Grammar& grammar, const std::function<void(const std::string& name, const std::string& problem)>& fail) {
+void check_grammar(const Grammar& grammar, aici::lexer::Terminal ignored, const Complaint& fail, const Complaint& warn) {
   const std::vector<bool> productive = derivable(grammar, [](Symbol) { return true; });
-  const std::vector<bool> used = reachable(grammar);
   const std::vector<std::vector<bool>> replaced = replacements(grammar);
-  std::vector<std::string> warnings;
   for (std::size_t i = 1; i < grammar.nonterminals.size(); i++) {
     const std::string& name = grammar.nonterminals[i];
     if (!productive[i]) fail(name, "no text comes of " + name + ": each of its alternatives needs itself");
     if (replaced[i][i]) fail(name, name + " can be replaced by itself, so that a text has no end of meanings");
-    if (!used[i]) warnings.push_back("the rule " + name + " is not used");
   }
-  return warnings;
+  const Reachable used = reachable(grammar);
+  for (std::size_t i = 1; i < grammar.nonterminals.size(); i++)
+    if (!used.nonterminals[i]) warn(grammar.nonterminals[i], "the rule " + grammar.nonterminals[i] + " is not used");
+  for (std::size_t i = 1; i < grammar.terminals.size(); i++)
+    if (!used.terminals[i] && i != ignored)
+      warn(grammar.terminals[i], "the terminal " + grammar.terminals[i] + " is in no rule that is used");
 }

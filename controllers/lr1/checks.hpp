@@ -3,12 +3,13 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "aici/lr/grammar.hpp"
 
-/// Calls `fail`, which does not return, with the name of a rule and what is wrong with it: no text comes of it, or it
-/// can be replaced by itself. Returns warnings: rules that are not used.
-std::vector<std::string> check_grammar(
-    const aici::lr::Grammar& grammar,
-    const std::function<void(const std::string& name, const std::string& problem)>& fail);
+/// What is wrong with a rule, by its name.
+using Complaint = std::function<void(const std::string& name, const std::string& problem)>;
+
+/// Calls `fail`, which does not return, for a rule of which no text comes or that can be replaced by itself, and `warn`
+/// for rules and named terminals that no text of the grammar can have. (`ignored` may stand between any two.)
+void check_grammar(const aici::lr::Grammar& grammar, aici::lexer::Terminal ignored, const Complaint& fail,
+                   const Complaint& warn);

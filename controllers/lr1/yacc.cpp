@@ -1,5 +1,6 @@
 #include "yacc.hpp"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -42,14 +43,23 @@ class Translator {
     add_productions();
     out_.lexer = make_lexer();
     out_.expected_conflicts = rules.expected_conflicts;
-    out_.warnings = check_grammar(out_.grammar, [&](const std::string& name, const std::string& problem) {
-      source_.fail(rules_.find(name)->at, problem);
-    });
+    check_grammar(
+        out_.grammar, out_.skip,
+        [&](const std::string& name, const std::string& problem) { source_.fail(rules_.find(name)->at, problem); },
+        [&](const std::string& name, const std::string& problem) { warn(name, problem); });
   }
 
   YaccGrammar take() { return std::move(out_); }
 
  private:
+  /// Quoted terminals that are not used stand in a rule that is not; those of %token need not be.
+  void warn(const std::string& name, const std::string& problem) {
+    const Rule* rule = rules_.find(name);
+    if (rule == nullptr || std::ranges::any_of(rules_.tokens, [&](const Word& token) { return token.text == name; }))
+      return;
+    out_.warnings.push_back(source_.place(rule->at) + ": " + problem);
+  }
+
   /// A name for keywords and patterns that stand nowhere else is a terminal of its own, and so are the others to the
   /// parser: fewer states, and the name can have a precedence.
   bool is_lexeme(const Rule& rule) const {

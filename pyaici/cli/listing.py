@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.errors import AiciError
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.cli.command import add_command
+from pyaici.grammars import bundled_grammars
 
 if TYPE_CHECKING:
     from aicirt.modules import ModuleInfo
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(_line(name, path.stat().st_size, summary))
         if example:
             print(f"{'':<33}  aici run {name} --arg {shlex.quote(example)} --prompt ...")
+    print(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
     shown = [module for module in modules if arguments.all or module.tags]
     print("uploaded:" if modules else "uploaded: nothing")
     for module in sorted(shown, key=lambda m: (not m.tags, m.tags, m.id)):

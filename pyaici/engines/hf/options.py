@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from pyaici.engines.hf.request import Request, Sampling
+from pyaici.grammars import find_grammar
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +15,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--arg",
         metavar="TEXT",
-        help="the controller's argument; @FILE reads it from a file, a newline at its end left out",
+        help="the controller's argument; @FILE reads it from a file, a newline at its end left out; FILE may "
+        "be the name of a grammar that comes with the package",
     )
     parser.add_argument(
         "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file in the same way"
@@ -57,12 +59,20 @@ def read_request(arguments: argparse.Namespace) -> Request:
     """
     return Request(
         _text("--prompt", arguments.prompt),
-        arg=_text("--arg", arguments.arg or ""),
+        arg=_argument(arguments.arg or ""),
         sampling=Sampling(arguments.temperature, arguments.top_p, arguments.top_k, arguments.seed),
         n=arguments.n,
         beams=arguments.beams,
         max_tokens=arguments.max_tokens,
     )
+
+
+def _argument(value: str) -> str:
+    """What --arg says; a file that is not there may be a grammar of the package."""
+    if value.startswith("@") and not Path(value[1:]).exists():
+        if grammar := find_grammar(value[1:]):
+            value = f"@{grammar}"
+    return _text("--arg", value)
 
 
 def _text(option: str, value: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +10,12 @@ import pytest
 
 from aicirt.errors import ControllerFailed
 from aicirt.wasm import Program
+from pyaici.grammars import bundled_grammars
 from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
+from tests.controllers.lr1.recognizer import Probe, Recognizer, build
+
+#: makes the recognizer of a grammar of the package, by its name
+Bundled = Callable[[str], Recognizer]
 
 WORDS = [
     b"foo",
@@ -87,3 +93,13 @@ def vocab() -> Vocab:
 def grammar(program: Callable[[str], Program], vocab: Vocab) -> Callable[[str], Grammar]:
     """Of a text in the syntax of yacc."""
     return lambda text: Grammar(program("lr1"), vocab, text)
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return build(tmp_path_factory.mktemp("lr1"))
+
+
+@pytest.fixture(scope="session")
+def bundled(probe: Probe, vocab: Vocab) -> Bundled:
+    return functools.cache(lambda name: Recognizer(probe, vocab, bundled_grammars()[name].read_text()))

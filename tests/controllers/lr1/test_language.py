@@ -144,7 +144,7 @@ def test_precedence_decides_and_nonassoc_forbids(grammar: Make) -> None:
 def test_states_are_kept_apart_where_merging_would_make_a_conflict(grammar: Make) -> None:
     """LR(1), and not LALR(1)."""
     g = grammar('%%\ns: "a" x "d" | "b" y "d" | "a" y "e" | "b" x "e" ; x: "c" ; y: "c" ; z: "z" "z" ;')
-    assert g.log() == "warning: the rule z is not used\n"
+    assert g.log() == "warning: line 2, column 70: the rule z is not used\n"
     for text in ("acd", "bcd", "ace", "bce"):
         assert g.accepts(text)
 
@@ -231,3 +231,20 @@ def test_every_prefix_of_a_text_is_one_of_the_masks(grammar: Make) -> None:
     for text in good:
         for cut in range(len(text)):
             assert made.after(text[:cut].encode()) is not None
+
+
+def test_what_is_not_used_is_named_with_its_place(grammar: Make) -> None:
+    text = '%%\ns: "a" ;\nt: N | u ;\n  N: "/[0-9]/" ;\nu: "b" "c" ;\nO: "o" ; SKIP: " " ;'
+    assert grammar(text).log() == (
+        "warning: line 3, column 1: the rule t is not used\n"
+        "warning: line 5, column 1: the rule u is not used\n"
+        "warning: line 4, column 3: the terminal N is in no rule that is used\n"
+        "warning: line 6, column 1: the terminal O is in no rule that is used\n"
+    )
+    assert "terminal" not in grammar("%token N O\n" + text).log()
+
+
+def test_a_terminal_of_no_rule_makes_its_texts_impossible(grammar: Make) -> None:
+    text = '%token NONE\n%%\ns: N "x" ; N: "/[0-9]+/" ; NONE: "/[0-9]+[a-z]+/" ; SKIP: " " ;'
+    assert grammar(text).accepts("1 x") and not grammar(text).accepts("1x")
+    assert grammar(text.replace('"/[0-9]+[a-z]+/"', '"/[0-9]+[a-w]+/"')).accepts("1x")

@@ -1,0 +1,42 @@
+"""The grammars of the package by their names, where users give arguments."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from pyaici.engines.hf.options import add_options, read_request
+from pyaici.grammars import bundled_grammars, find_grammar
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def argument(*words: str) -> str | bytes:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return read_request(parser.parse_args([*words, "--prompt", "x"])).arg
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_each_file_of_the_source_tree_has_its_name() -> None:
+    files = sorted(ROOT.glob("controllers/*/grammars/*"))
+    assert len({path.name for path in files}) == len(files)
+    assert sorted(bundled_grammars().values()) == files
+    assert {"c.y", "json.y", "sql.y", "arithmetic.y"} <= set(bundled_grammars())
+    assert find_grammar("none.y") is None
+
+
+def test_an_argument_is_a_grammar_of_the_package_unless_there_is_a_file(here: Path) -> None:
+    assert argument("--arg", "@json.y") == bundled_grammars()["json.y"].read_text().removesuffix("\n")
+    (here / "json.y").write_text("mine\n")
+    assert argument("--arg", "@json.y") == "mine"
+    with pytest.raises(ValueError, match=r"--arg: cannot read 'none\.y', the file after @: No such file"):
+        argument("--arg", "@none.y")
