@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import wasmtime
 
 from pyaici.build import build_controller
+from tests.controllers.probe import Probe
 
 PROBE = Path(__file__).with_name("probe.cpp")
 NO_BYTE = 256
@@ -21,48 +19,8 @@ class Refused(Exception):
         self.message, self.offset = message, offset
 
 
-class Engine:
+class Engine(Probe):
     """One pattern at a time: `compile` replaces it."""
-
-    def __init__(self, module: Path) -> None:
-        self._store = wasmtime.Store()
-        self._store.set_wasi(wasmtime.WasiConfig())
-        linker = wasmtime.Linker(self._store.engine)
-        linker.define_wasi()
-        # the SDK's library may refer to the host; the engine itself never calls it
-        compiled = wasmtime.Module.from_file(self._store.engine, str(module))
-        linker.define_unknown_imports_as_traps(compiled)
-        self._exports = linker.instantiate(self._store, compiled).exports(self._store)
-        self._call("_initialize")
-        memory = self._exports["memory"]
-        assert isinstance(memory, wasmtime.Memory)
-        self._memory = memory
-        self._buffer, self._buffer_size = 0, 0
-
-    def _call(self, name: str, *arguments: int) -> Any:
-        function = self._exports[name]
-        assert isinstance(function, wasmtime.Func)
-        return function(self._store, *arguments)
-
-    def _room(self, size: int) -> int:
-        if size > self._buffer_size:
-            self._call("probe_free", self._buffer)
-            self._buffer, self._buffer_size = self._call("probe_alloc", size), size
-        return self._buffer
-
-    def _put(self, data: bytes, extra: int = 0) -> int:
-        at = self._room(len(data) + extra)
-        self._memory.write(self._store, data, at)
-        return at
-
-    def _get(self, at: int, size: int) -> bytes:
-        return bytes(self._memory.read(self._store, at, at + size))
-
-    def _text(self, at: int) -> str:
-        end = at
-        while self._get(end, 1) != b"\0":
-            end += 1
-        return self._get(at, end - at).decode()
 
     def compile(self, pattern: str | bytes) -> None:
         data = pattern.encode() if isinstance(pattern, str) else pattern
@@ -97,7 +55,7 @@ class Engine:
         return int(self._call("probe_state", self._put(data), len(data)))
 
     def append(self, state: int, byte: int) -> int:
-        return int(self._call("probe_append", state, byte)) & 0xFFFFFFFF
+        return self._number("probe_append", state, byte)
 
     def next_states(self, state: int) -> list[int]:
         """The next state for each byte."""
@@ -108,7 +66,7 @@ class Engine:
 
     def inexact_states(self, most: int) -> int | None:
         """How many states are not dead but cannot reach a match; None if there are more than `most`."""
-        found = int(self._call("probe_inexact_states", most)) & 0xFFFFFFFF
+        found = self._number("probe_inexact_states", most)
         return None if found == 0xFFFFFFFF else found
 
     def accepting(self, state: int) -> bool:
@@ -122,17 +80,17 @@ class Engine:
         self._call("probe_byte_classes", self._put(classes), max(classes[:128]) + 1)
 
     def loop_signature(self, state: int) -> int:
-        return int(self._call("probe_loop_signature", state)) & 0xFFFFFFFF
+        return self._number("probe_loop_signature", state)
 
     def loop_length(self, state: int) -> int:
-        return int(self._call("probe_loop_length", state)) & 0xFFFFFFFF
+        return self._number("probe_loop_length", state)
 
     def exhausted(self) -> bool:
         return bool(self._call("probe_exhausted"))
 
     def compact(self, state: int) -> int:
         """The state's new number, or 0 if nothing was dropped."""
-        return int(self._call("probe_compact", state)) & 0xFFFFFFFF
+        return self._number("probe_compact", state)
 
     def bytes(self) -> int:
         return int(self._call("probe_bytes"))

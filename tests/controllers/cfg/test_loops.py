@@ -1,0 +1,48 @@
+"""`loop_signature`: every text of the kinds of bytes that it names is allowed; and it names many."""
+
+from __future__ import annotations
+
+import pytest
+
+from aicirt.vocab.signatures import NUM_CLASSES, byte_classes
+from tests.controllers.cfg.engine import Engine, Expr, but, call, lit, regex, repeat
+from tests.controllers.regex.test_loops import UNLIMITED, bits, check
+
+EVERYTHING = (1 << NUM_CLASSES) - 1 | bits("é")
+STRING = regex(r'"([^"\\\x00-\x1f]|\\.)*"')
+
+
+@pytest.mark.parametrize(
+    ("rules", "before", "kinds"),
+    [
+        ([STRING + lit("!")], '"abc', "aZ9 é,"),
+        ([repeat(STRING, 0)], '"a""b', "aZ9 é,"),
+        ([regex("[a-z ]*") + regex("[a-z0-9 ]*") + lit(".")], "abc ", "ab "),
+        ([lit("[") + call(0) + lit("]") | STRING], '[["', "a ,é"),
+        ([but('"[^"]*"', '"name"', '"names"')], '"namo', "a ,é"),
+        ([regex("[^.]*") + lit(".") + regex("[a-z]{0,40}")], "x", "ab é"),
+    ],
+    ids=["string", "list", "two", "nested", "except", "several"],
+)
+def test_texts_of_these_kinds_are_allowed(engine: Engine, rules: list[Expr], before: str, kinds: str) -> None:
+    engine.byte_classes(bytes(byte_classes()))
+    engine.make(*rules)
+    state = engine.state(before)
+    signature, length = engine.loop_signature(state), engine.loop_length(state)
+    assert bits(kinds) & ~signature == 0 and signature != EVERYTHING
+    assert length == UNLIMITED
+    check(engine, state, signature, length)
+
+
+def test_as_far_as_it_counts(engine: Engine) -> None:
+    engine.byte_classes(bytes(byte_classes()))
+    engine.make(lit("(") + regex("[a-z]{0,40}") + lit(")"))
+    state = engine.state("(abc")
+    assert bits("a") & ~engine.loop_signature(state) == 0 and engine.loop_length(state) == 37
+    check(engine, state, engine.loop_signature(state), engine.loop_length(state))
+
+
+def test_none_where_a_name_of_the_list_may_come(engine: Engine) -> None:
+    engine.byte_classes(bytes(byte_classes()))
+    engine.make(but('"[^"]*"', '"name"'))
+    assert engine.loop_signature(engine.state('"na')) == 0
