@@ -1,4 +1,4 @@
-"""A part of the SDK, compiled to Wasm with plain functions around it, called from Python without a runtime."""
+"""A part of the SDK, compiled to Wasm behind plain functions, that Python calls without a runtime."""
 
 from __future__ import annotations
 
