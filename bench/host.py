@@ -54,13 +54,19 @@ from pyaici.tokens import Vocabulary
 _CLIENT = 1
 
 
-def load_for_guests(vocabulary: Vocabulary) -> LoadedVocabulary:
-    """The vocabulary as a worker has it."""
+def load_for_guests(vocabulary: Vocabulary, *, masks_only: bool = False) -> LoadedVocabulary:
+    """The vocabulary as a worker has it.
+
+    `masks_only`: controllers are told that its tokenizer is not the model's own, which alone could choose the
+    tokens of text that is forced. So every step has a mask.
+    """
     spec = vocabulary.registration()
     tokenizer, kind = spec.pop("tokenizer_data"), spec.pop("tokenizer_kind")
     image = build_image(spec.pop("tokens"), **spec)
     image_fd, tokenizer_fd = sealed_file("bench-image", image), sealed_file("bench-tokenizer", tokenizer)
-    return LoadedVocabulary(image_fd, len(image), tokenizer_fd, len(tokenizer), kind)
+    loaded = LoadedVocabulary(image_fd, len(image), tokenizer_fd, len(tokenizer), kind)
+    loaded.exact &= not masks_only
+    return loaded
 
 
 @dataclass(frozen=True)

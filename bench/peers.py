@@ -36,11 +36,16 @@ class _Tokens:
         return tokens
 
 
+def llguidance_tokenizer(vocabulary: Vocabulary, loaded: LoadedVocabulary) -> LLTokenizer:
+    """Our tokens, and text in the model's own."""
+    return LLTokenizer(TokenizerWrapper(_Tokens(vocabulary, loaded)))
+
+
 class Llguidance:
     """Matchers for one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary, loaded: LoadedVocabulary) -> None:
-        self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary, loaded)))
+        self._tokenizer = llguidance_tokenizer(vocabulary, loaded)
         self.mask: NDArray[np.int32] = np.zeros((vocabulary.vocab_size + 31) // 32, np.int32)
 
     def matcher(self, constraint: Constraint) -> LLMatcher:

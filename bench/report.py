@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 #: versions that a figure may depend on
-_PACKAGES = ("aici", "wasmtime", "numpy", "torch", "transformers", "llguidance", "ziglang")
+_PACKAGES = (
+    "aici",
+    "wasmtime",
+    "numpy",
+    "torch",
+    "transformers",
+    "llguidance",
+    "xgrammar",
+    "outlines-core",
+    "kbnf",
+    "ziglang",
+)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,25 @@ def test_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["masks.32k.cold_ratio"] == pytest.approx(ours / theirs, rel=0.01)
 
 
+def test_grammars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The suite itself asks every engine whether it allows the tokens of its text."""
+    found = figures("grammars", tmp_path, capsys)
+    pairs = {"c", "json", "substring"}
+    regexes = {"regex_sentence", "regex_string", "regex_time"}
+    names = {f"{case}.32k.{engine}" for case in pairs | regexes for engine in ("aici", "llguidance")}
+    names |= {f"{case}.32k.outlines" for case in regexes}
+    figures_of_each = {
+        f"{name}_{what}" for name in names for what in ("us", "p50_us", "p99_us", "compile_ms")
+    }
+    ratios = {f"{case}.32k.ratio" for case in pairs | regexes | {"regex"}}
+    assert set(found) == {f"grammars.{name}" for name in figures_of_each | ratios}
+    for name in names:
+        assert 0 < found[f"grammars.{name}_p50_us"] <= found[f"grammars.{name}_p99_us"]
+        assert found[f"grammars.{name}_compile_ms"] > 0
+    ours, theirs = (found[f"grammars.c.32k.{engine}_us"] for engine in ("aici", "llguidance"))
+    assert found["grammars.c.32k.ratio"] == pytest.approx(ours / theirs, rel=0.01)
+
+
 def test_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("step", tmp_path, capsys)
     for count in (2, 4):

@@ -1,0 +1,70 @@
+"""Contestants on the same text, one after the other, round by round."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from bench.contestants import Contestant
+from bench.measure import Summary, alternate, summarise
+
+
+class RaceError(AssertionError):
+    """An engine does not allow a token of the text."""
+
+
+@dataclass
+class Result:
+    """What one contestant needed: ms of each compilation, us of the masks of each round."""
+
+    compile_ms: list[float] = field(default_factory=list)
+    rounds: list[list[float]] = field(default_factory=list)
+
+    @property
+    def mask_us(self) -> list[float]:
+        """For each token, what its mask took, the token before it included: the median of all rounds."""
+        return [statistics.median(times) for times in zip(*self.rounds, strict=True)]
+
+    @property
+    def masks(self) -> Summary:
+        return summarise(self.mask_us)
+
+    @property
+    def compilation(self) -> Summary:
+        return summarise(self.compile_ms)
+
+
+def walk(contestant: Contestant, tokens: Sequence[int]) -> list[float]:
+    """Microseconds of the mask before each token of a text. Raises RaceError."""
+    times: list[float] = []
+    contestant.reset()
+    for place, token in enumerate(tokens):
+        begin = time.perf_counter()
+        if place:
+            contestant.accept(tokens[place - 1])
+        contestant.mask()
+        times.append((time.perf_counter() - begin) * 1e6)
+        row = contestant.row()
+        if len(row) <= token >> 3 or not row[token >> 3] >> (token & 7) & 1:
+            raise RaceError(f"{contestant.name} does not allow token {place} of {len(tokens)}")
+    return times
+
+
+def race(contestants: Sequence[Contestant], tokens: Sequence[int], rounds: int) -> Mapping[str, Result]:
+    """In each round each of them compiles its grammar and goes through the text.
+
+    Raises Refused and RaceError.
+    """
+    results = {contestant.name: Result() for contestant in contestants}
+
+    def turn(contestant: Contestant) -> None:
+        begin = time.perf_counter()
+        contestant.compile()
+        results[contestant.name].compile_ms.append((time.perf_counter() - begin) * 1e3)
+        results[contestant.name].rounds.append(walk(contestant, tokens))
+
+    alternate({c.name: partial(turn, c) for c in contestants}, rounds, warmup=0)
+    return results
