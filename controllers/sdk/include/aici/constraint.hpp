@@ -97,6 +97,9 @@ struct ConstraintOptions {
   unsigned prepared_states = 4;
   /// For answers that are found ahead, which sequences share.
   std::size_t warm_bytes = 256 << 10;
+  /// The text ends with the first token after which it is whole, and has one token at least. End-of-sequence tokens are
+  /// never allowed.
+  bool stop_when_complete = false;
 };
 
 /// A recognizer (functional or byte stack) that goes along with a sequence.
@@ -107,6 +110,7 @@ class Constraint : private Warmable {
       : cursor_(std::move(recognizer)),
         cache_(options.cache_bytes),
         prepared_states_(options.prepared_states),
+        stop_when_complete_(options.stop_when_complete),
         warmth_(options.warm_bytes),
         spelling_(detail::spelling_of(cursor_.recognizer())) {}
 
@@ -117,6 +121,7 @@ class Constraint : private Warmable {
     if (spelling_.known()) return;
     if constexpr (FunctionalRecognizer<R>) {
       for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
+        if (i > 0 && is_complete()) break;
         const Answer answer = find_answer();
         if (answer.kind == Answer::Kind::stop) break;
         if (answer.kind == Answer::Kind::tokens)
@@ -144,14 +149,15 @@ class Constraint : private Warmable {
       } else {
         if (ended_ || !cursor_.append(vocab.token(token))) detail::fail_forbidden(token);
         spelling_.append(token);
+        ended_ = is_complete();
       }
     }
   }
 
-  /// Has an end-of-sequence token come?
+  /// Has the text ended: has an end-of-sequence token come, or is it whole (ConstraintOptions::stop_when_complete)?
   bool ended() const { return ended_; }
   /// May the text end here?
-  bool may_end() { return ended_ || cursor_.special_allowed(SpecialToken::eos); }
+  bool may_end() { return ended_ || eos_allowed(); }
 
   /// What may come now: a mask, forced tokens, or Stop if nothing but the end is possible.
   MidResult next() {
@@ -184,6 +190,9 @@ class Constraint : private Warmable {
       if (vocab.special_token(which) == token && cursor_.special_allowed(which)) return;
     detail::fail_forbidden(token);
   }
+
+  bool is_complete() { return stop_when_complete_ && cursor_.special_allowed(SpecialToken::eos); }
+  bool eos_allowed() { return !stop_when_complete_ && cursor_.special_allowed(SpecialToken::eos); }
 
   /// Finds the answer of another state, and keeps it.
   bool warm() override {
@@ -227,7 +236,9 @@ class Constraint : private Warmable {
     }
     cursor_.compute_bias(scratch_);
     if (const char* failure = cursor_.failure()) fail(failure);
-    if (cursor_.special_allowed(SpecialToken::eos) && !scratch_.has_text()) return Answer{Answer::Kind::stop, {}};
+    if (eos_allowed() && !scratch_.has_text()) return Answer{Answer::Kind::stop, {}};
+    if (stop_when_complete_)
+      for (TokenId token : vocabulary().eos()) scratch_.forbid(token);
     if (scratch_.empty()) return std::nullopt;
     return Answer{Answer::Kind::mask, scratch_.words()};
   }
@@ -235,6 +246,7 @@ class Constraint : private Warmable {
   detail::Cursor<R> cursor_;
   AnswerCache cache_;
   unsigned prepared_states_;
+  bool stop_when_complete_;
   detail::Warmth warmth_;
   /// While there is something to warm.
   decltype(detail::explorer_of<R>()) explorer_;

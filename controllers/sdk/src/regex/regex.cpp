@@ -30,6 +30,8 @@ AssertionClasses add_hidden_classes(Ast* ast) {
   return classes;
 }
 
+constexpr const char* kNoText = "no text matches this pattern";
+
 bool has_assertions(const Ast& ast) {
   for (const Node& node : ast.nodes)
     if (node.kind == Node::Kind::kAssertion) return true;
@@ -56,10 +58,39 @@ std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, BuildF
     return nullptr;
   }
   if (!program->nfa.live[program->nfa.start]) {
-    *failure = {"no text matches this pattern", 0};
+    *failure = {kNoText, 0};
     return nullptr;
   }
   return std::make_unique<Automaton>(std::move(program), limits);
+}
+
+/// The same, with `error` filled in.
+std::unique_ptr<Automaton> make_automaton(Ast* ast, const Limits& limits, Parser* parser, Error* error) {
+  BuildFailure failure;
+  auto automaton = make_automaton(ast, limits, &failure);
+  if (automaton) return automaton;
+  parser->fail(failure.offset, {failure.message});
+  error->no_text = failure.message == kNoText;
+  return nullptr;
+}
+
+/// The texts with a part that matches `node`; `any` is every text.
+NodeId add_texts_with(Ast* ast, NodeId node, NodeId any) {
+  const auto is = [&](NodeId id, Assertion assertion) {
+    return ast->nodes[id].kind == Node::Kind::kAssertion && ast->nodes[id].assertion == assertion;
+  };
+  std::vector<NodeId> parts{node};
+  if (const Node whole = ast->nodes[node]; whole.kind == Node::Kind::kConcat) {
+    parts.clear();
+    for (std::uint32_t i = 0; i < whole.count; i++) parts.push_back(ast->child(whole, i));
+  }
+  if (!parts.empty() && is(parts.back(), Assertion::kTextEnd)) parts.pop_back();
+  if (!parts.empty() && is(parts.front(), Assertion::kTextStart))
+    parts.erase(parts.begin());
+  else
+    parts.insert(parts.begin(), any);
+  parts.push_back(any);
+  return ast->add(Node::Kind::kConcat, 0, parts.data(), static_cast<std::uint32_t>(parts.size()));
 }
 
 }  // namespace
@@ -74,12 +105,28 @@ std::optional<Regex> Regex::compile(std::string_view pattern, Error* error, cons
   Ast ast;
   Parser parser(pattern, limits, &ast, error);
   if (!parser.parse()) return std::nullopt;
-  BuildFailure failure;
-  auto automaton = make_automaton(&ast, limits, &failure);
-  if (!automaton) {
-    parser.fail(failure.offset, {failure.message});
-    return std::nullopt;
-  }
+  auto automaton = make_automaton(&ast, limits, &parser, error);
+  if (!automaton) return std::nullopt;
+  return Regex(std::move(automaton));
+}
+
+std::optional<Regex> Regex::without(std::string_view pattern, Error* error, const Limits& limits) {
+  Ast ast;
+  Parser parser(pattern, limits, &ast, error);
+  if (!parser.parse()) return std::nullopt;
+  const NodeId character = ast.add_class(0, CodepointSet::all());
+  const NodeId any = ast.add(Node::Kind::kRepeat, 0, &character, 1);
+  ast.nodes[any].max = Node::kNoMax;
+  std::vector<NodeId> unwanted{ast.add(Node::Kind::kConcat, 0, nullptr, 0)};
+  const Node root = ast.nodes[ast.root];
+  if (root.kind == Node::Kind::kAlternate)
+    for (std::uint32_t i = 0; i < root.count; i++) unwanted.push_back(add_texts_with(&ast, ast.child(root, i), any));
+  else
+    unwanted.push_back(add_texts_with(&ast, ast.root, any));
+  const NodeId some = ast.add(Node::Kind::kAlternate, 0, unwanted.data(), static_cast<std::uint32_t>(unwanted.size()));
+  ast.root = ast.add(Node::Kind::kNot, 0, &some, 1);
+  auto automaton = make_automaton(&ast, limits, &parser, error);
+  if (!automaton) return std::nullopt;
   return Regex(std::move(automaton));
 }
 

@@ -36,6 +36,10 @@ class Regex {
   static std::optional<Regex> until(std::span<const std::string> stops, Error* error,
                                     const Limits& limits = {});
 
+  /// The complement: every text but the empty one in which no part matches. `^` is the start of the text, `$` its end
+  /// as far as it has come: anything may follow, so it changes nothing.
+  static std::optional<Regex> without(std::string_view pattern, Error* error, const Limits& limits = {});
+
   /// Lets `loop_signature` answer: without the classes of the vocabulary it says 0.
   void set_byte_classes(ByteClasses classes) { automaton_->set_byte_classes(classes); }
 

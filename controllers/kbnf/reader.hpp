@@ -1,0 +1,14 @@
+// reader.hpp - a grammar in KBNF.
+#pragma once
+
+#include <string_view>
+
+#include "aici/cfg/grammar.hpp"
+
+struct Kbnf {
+  aici::cfg::Grammar grammar;
+  aici::cfg::Rule start;
+};
+
+/// Fails the controller, with line and column, if the text is no such grammar. Logs what people should know about it.
+Kbnf read_kbnf(std::string_view text);

@@ -1,0 +1,53 @@
+// nest.hpp - brackets that are being read: what stands in them so far, without recursion, as the call stack is small.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aici/front/source.hpp"
+
+namespace aici::front {
+
+/// Alternatives of sequences of items, in brackets in brackets. The outermost level is the body of a rule.
+template <class Item>
+class Nest {
+ public:
+  using Sequence = std::vector<Item>;
+  struct Level {
+    char close = '\0';     ///< the bracket that ends it; '\0' of the outermost one
+    std::size_t at = 0;    ///< where it begins
+    std::vector<Sequence> alternatives{Sequence()};
+  };
+  /// Passes over expressions go as deep as these do.
+  static constexpr std::size_t kMostLevels = 1000;
+
+  Nest() : levels_(1) {}
+
+  bool inside() const { return levels_.size() > 1; }
+  char close() const { return levels_.back().close; }
+  Sequence& sequence() { return levels_.back().alternatives.back(); }
+  void next_alternative() { levels_.back().alternatives.emplace_back(); }
+  void open(const Source& source, char close, std::size_t at) {
+    if (levels_.size() > kMostLevels)
+      source.fail(at, "brackets are nested deeper than " + std::to_string(kMostLevels) + ": use a rule of its own");
+    levels_.push_back({close, at});
+  }
+  /// Ends the innermost level.
+  Level pop() {
+    Level level = std::move(levels_.back());
+    levels_.pop_back();
+    return level;
+  }
+  /// Says that the innermost bracket is not closed here.
+  [[noreturn]] void fail_open(const Source& source) const {
+    const Level& level = levels_.back();
+    source.fail_here(std::string("`") + level.close + "` for the bracket of " + source.place(level.at));
+  }
+
+ private:
+  std::vector<Level> levels_;
+};
+
+}  // namespace aici::front

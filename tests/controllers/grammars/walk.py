@@ -1,0 +1,103 @@
+"""Follows a text under the masks of a controller, and compares its masks with what they must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from aicirt.errors import ControllerFailed
+from aicirt.wasm import Program
+from tests.controllers.grammars.oracle import Oracle
+from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
+
+
+@dataclass
+class State:
+    """After a text: the tokens that may come, and whether it may end. A text that is over has ended."""
+
+    tokens: list[int]
+    end: bool
+    over: bool = False
+
+    @property
+    def next(self) -> bytes:
+        """The bytes that may come. (Of a vocabulary whose first 256 tokens are the bytes.)"""
+        return bytes(t for t in self.tokens if t < 256)
+
+
+class Controller:
+    """One controller with one grammar; `after` walks a text, byte by byte."""
+
+    def __init__(self, program: Program, vocab: Vocab, text: str | bytes) -> None:
+        self._program, self._vocab, self._text = program, vocab, text
+        (self.eos,) = vocab.eos
+
+    def bytes_of(self, token: int) -> bytes:
+        return self._vocab.tokens[token]
+
+    def token(self, data: bytes) -> int:
+        return self._vocab.tokens.index(data)
+
+    def start(self) -> Guest:
+        """A sequence without forced text, so that every step has a mask. Raises ControllerFailed."""
+        return Guest(self._program, self._vocab, self._text, capabilities={**EVERYTHING, CAP_TOKENIZER: 0})
+
+    def state(self, guest: Guest, tokens: list[int]) -> State:
+        """After one more step."""
+        row = guest.step(tokens, sampled=bool(tokens)).row
+        if row.verb == STOP:
+            return State([], end=True, over=True)
+        assert row.verb == SAMPLE
+        return State([t for t in row.allowed if t != self.eos], self.eos in row.allowed)
+
+    def after(self, text: str | bytes) -> State | None:
+        """None if the text is left: a byte of it is not allowed, or it is over before."""
+        guest = self.start()
+        state = self.state(guest, [])
+        for byte in text.encode() if isinstance(text, str) else text:
+            if byte not in state.tokens:
+                return None
+            state = self.state(guest, [byte])
+        return state
+
+    def accepts(self, text: str | bytes) -> bool:
+        """Is it a whole text of the grammar?"""
+        state = self.after(text)
+        return state is not None and state.end
+
+    def refusal(self) -> str:
+        """Why the grammar is refused."""
+        with pytest.raises(ControllerFailed) as caught:
+            self.start()
+        return caught.value.message
+
+    def log(self) -> str:
+        """What is said about it at the start."""
+        return self.start().take_log()
+
+    def compare(self, oracle: Oracle, *, most: int, stops: bool = False) -> int:
+        """Masks after `most` texts, the shortest first, bit by bit. How many were compared.
+
+        `stops`: the text ends with the first token after which it is whole.
+        """
+        tokens = self._vocab.tokens[: self.eos]
+        guest = self.start()
+        queue: list[tuple[Guest, bytes, list[int]]] = [(guest, b"", [])]
+        for count, (guest, text, last) in enumerate(queue):
+            if count == most:
+                return count
+            assert oracle.push(text)
+            state = self.state(guest, last)
+            complete = oracle.complete and (bool(text) or not stops)
+            expected = oracle.allowed(tokens)
+            if stops and complete:
+                assert state == State([], end=True, over=True), text
+                expected = []
+            else:
+                assert state.tokens == expected, text
+                assert state.end == complete, text
+            for token in expected[:: max(1, len(expected) // 4)]:
+                queue.append((guest.fork(len(queue) + 2), text + tokens[token], [token]))
+            oracle.pop(len(text))
+        return len(queue)

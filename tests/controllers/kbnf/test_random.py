@@ -1,0 +1,48 @@
+"""Masks of random grammars, bit by bit, against an Earley recogniser over bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from aicirt.errors import ControllerFailed
+from tests.controllers.grammars.expressions import (
+    Grammar,
+    Terminal,
+    literal,
+    random_grammar,
+    random_regex,
+)
+from tests.controllers.grammars.oracle import Oracle
+from tests.controllers.grammars.vocabularies import LETTERS
+from tests.controllers.grammars.walk import Controller
+from tests.controllers.kbnf.write import kbnf
+
+Make = Callable[[str], Controller]
+
+
+def random_terminals(rng: random.Random) -> list[Terminal]:
+    texts = [literal(t) for t in rng.sample(["", "a", "b", "ab", "ba", "abc", "cc"], 4)]
+    regexes = [Terminal("regex", random_regex(rng, LETTERS)) for _ in range(2)]
+    early = Terminal("early", random_regex(rng, LETTERS))
+    without = Terminal("without", random_regex(rng, LETTERS))
+    return [*texts, *regexes, early, without, Terminal("parts", text="abca")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_grammars(small: Make, seed: int) -> None:
+    rng, compared, refused = random.Random(seed), 0, 0
+    for _ in range(25):
+        grammar: Grammar = random_grammar(rng, "start", random_terminals(rng))
+        made, oracle = small(kbnf(grammar)), Oracle(grammar, "start", LETTERS)
+        try:
+            compared += made.compare(oracle, most=12, stops=True)
+        except ControllerFailed as error:
+            assert "no text comes of start" in error.message or "only the empty text" in error.message
+            assert not any(oracle.allowed(bytes([b]) for b in LETTERS.encode())), kbnf(grammar)
+            refused += 1
+        except AssertionError as error:
+            raise AssertionError(kbnf(grammar)) from error
+    assert compared > 80 and refused < 12
