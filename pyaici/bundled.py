@@ -16,6 +16,10 @@ FOLDER = Path(__file__).resolve().parent / "_wasm"
 DESCRIPTIONS = {
     "beam": ("beam search, as a controller", "4 24"),
     "choice": ("the model writes one of several texts", '["red", "green", "blue"]'),
+    "gbnf": (
+        "the output is a text of a grammar in GBNF, the syntax of llama.cpp",
+        'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',
+    ),
     "kbnf": (
         "the output is a text of a grammar in KBNF, Koishi's BNF",
         "start ::= #'[A-Z][a-z]+' ' is ' #'[0-9]+' ' years old.';",

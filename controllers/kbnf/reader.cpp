@@ -89,7 +89,8 @@ class Reader {
         return choice(nest.pop());
       } else if (c == nest.close()) {
         source_.move(1);
-        const Expr inside = choice(nest.pop());
+        Expr inside = choice(nest.pop());
+        if (nest.is_deep()) inside = aici::front::as_rule(out_.grammar, inside, name_);
         nest.sequence().push_back(read_postfix(c == ']'   ? out_.grammar.optional(inside)
                                                : c == '}' ? out_.grammar.star(inside)
                                                           : inside));

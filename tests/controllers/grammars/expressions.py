@@ -144,7 +144,7 @@ def random_regex(rng: random.Random, alphabet: str, depth: int = 2) -> Regex:
 
 def random_expr(rng: random.Random, names: list[str], terminals: list[Terminal], depth: int) -> Expr:
     if depth == 0 or rng.random() < 0.2:
-        return Call(rng.choice(names)) if rng.random() < 0.4 else rng.choice(terminals)
+        return Call(rng.choice(names)) if names and rng.random() < 0.4 else rng.choice(terminals)
     sort = rng.random()
     inside = tuple(random_expr(rng, names, terminals, depth - 1) for _ in range(rng.randint(2, 3)))
     if sort < 0.45:
@@ -155,10 +155,17 @@ def random_expr(rng: random.Random, names: list[str], terminals: list[Terminal],
     return Repeat(inside[0], least, rng.choice((1, None, None)))
 
 
-def random_grammar(rng: random.Random, start: str, terminals: list[Terminal]) -> Grammar:
+def random_grammar(
+    rng: random.Random, start: str, terminals: list[Terminal], *, recursive: bool = True
+) -> Grammar:
     names = [start, "x", "y"][: rng.randint(1, 3)]
     some = rng.sample(terminals, min(len(terminals), rng.randint(2, 4)))
-    return {
-        name: Choice((random_expr(rng, names, some, rng.randint(1, 3)), random_expr(rng, names, some, 1)))
-        for name in names
-    }
+    grammar: Grammar = {}
+    for i, name in enumerate(names):
+        called = names if recursive else names[i + 1 :]
+        alternatives = (
+            random_expr(rng, called, some, rng.randint(1, 3)),
+            random_expr(rng, called, some, 1),
+        )
+        grammar[name] = Choice(alternatives)
+    return grammar

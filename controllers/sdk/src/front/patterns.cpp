@@ -34,16 +34,19 @@ std::string pattern_of(std::string_view text) {
   return pattern;
 }
 
+cfg::Expr as_rule(cfg::Grammar& grammar, cfg::Expr expr, std::string_view name) {
+  const cfg::Rule rule = grammar.declare(name);
+  grammar.define(rule, expr);
+  return grammar.call(rule);
+}
+
 cfg::Expr repeated(cfg::Grammar& grammar, cfg::Expr expr, std::uint32_t least, std::uint32_t most,
                    std::string_view name) {
   using Kind = cfg::Grammar::Node::Kind;
   const Kind kind = grammar.node(expr).kind;
   const bool often = most == cfg::kNoLimit ? least > 0 : most > 1;
-  if (often && (kind == Kind::kSequence || kind == Kind::kChoice || kind == Kind::kRepeat)) {
-    const cfg::Rule rule = grammar.declare(name);
-    grammar.define(rule, expr);
-    expr = grammar.call(rule);
-  }
+  if (often && (kind == Kind::kSequence || kind == Kind::kChoice || kind == Kind::kRepeat))
+    expr = as_rule(grammar, expr, name);
   return grammar.repeat(expr, least, most);
 }
 

@@ -20,8 +20,7 @@ class Nest {
     std::size_t at = 0;    ///< where it begins
     std::vector<Sequence> alternatives{Sequence()};
   };
-  /// Passes over expressions go as deep as these do.
-  static constexpr std::size_t kMostLevels = 1000;
+  static constexpr std::size_t kMostLevels = 10'000;
 
   Nest() : levels_(1) {}
 
@@ -40,6 +39,9 @@ class Nest {
     levels_.pop_back();
     return level;
   }
+  /// Shall what was in the bracket that has just ended be a rule of its own? Some must, as the passes over expressions
+  /// go as deep as these do.
+  bool is_deep() const { return levels_.size() % kLevelsOfRule == 0; }
   /// Says that the innermost bracket is not closed here.
   [[noreturn]] void fail_open(const Source& source) const {
     const Level& level = levels_.back();
@@ -47,6 +49,8 @@ class Nest {
   }
 
  private:
+  static constexpr std::size_t kLevelsOfRule = 50;
+
   std::vector<Level> levels_;
 };
 

@@ -23,8 +23,10 @@ std::optional<regex::Regex> read_pattern(const Source& source, std::string_view 
 std::string pattern_of(char32_t character);
 std::string pattern_of(std::string_view text);
 
-/// `expr` so many times. What is long gets a rule of its own, so that repetitions of repetitions do not multiply;
-/// `name` is what messages call it.
+/// A new rule for `expr`; `name` is what messages call it.
+cfg::Expr as_rule(cfg::Grammar& grammar, cfg::Expr expr, std::string_view name);
+
+/// `expr` so many times. What is long gets a rule of its own, so that repetitions of repetitions do not multiply.
 cfg::Expr repeated(cfg::Grammar& grammar, cfg::Expr expr, std::uint32_t least, std::uint32_t most, std::string_view name);
 
 /// Logs a warning with the place.
