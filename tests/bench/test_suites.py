@@ -45,11 +45,15 @@ def test_grammars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     regexes = {"regex_sentence", "regex_string", "regex_time"}
     names = {f"{case}.32k.{engine}" for case in pairs | regexes for engine in ("aici", "llguidance")}
     names |= {f"{case}.32k.outlines" for case in regexes}
+    names |= {
+        f"{case}.32k.{engine}" for case in ("kbnf_json", "kbnf_structural") for engine in ("aici", "kbnf")
+    }
     figures_of_each = {
         f"{name}_{what}" for name in names for what in ("us", "p50_us", "p99_us", "compile_ms")
     }
     ratios = {f"{case}.32k.ratio" for case in pairs | regexes | {"regex"}}
-    assert set(found) == {f"grammars.{name}" for name in figures_of_each | ratios}
+    kbnf = {f"kbnf.32k.{what}" for what in ("p50_us", "p99_us", "growth_ratio")}
+    assert set(found) == {f"grammars.{name}" for name in figures_of_each | ratios | kbnf}
     for name in names:
         assert 0 < found[f"grammars.{name}_p50_us"] <= found[f"grammars.{name}_p99_us"]
         assert found[f"grammars.{name}_compile_ms"] > 0
