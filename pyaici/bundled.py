@@ -24,6 +24,10 @@ DESCRIPTIONS = {
         "the output is a text of a grammar in KBNF, Koishi's BNF",
         "start ::= #'[A-Z][a-z]+' ' is ' #'[0-9]+' ' years old.';",
     ),
+    "lark": (
+        "the output is a text of a grammar in the dialect of Lark that llguidance and xgrammar take",
+        'start: NAME "is" INT "years old."\nNAME: /[A-Z][a-z]+/\n%import common.INT\n%ignore " "',
+    ),
     "lr1": (
         "the output is a text of an LR(1) grammar in the syntax of yacc",
         '%% list: N | list N ; N: "/[0-9]+/" ; SKIP: "/, ?/" ;',

@@ -40,7 +40,8 @@ class Xgrammar:
 
 def xgrammar_is_exact(grammar: Grammar) -> bool:
     """Of recursive rules it forbids some longer tokens, such as `abab` after `bbb` with
-    `root ::= "bbb" root "ab" | "ab"`. Of rules without any text it allows the beginnings; there are none here.
+    `root ::= "bbb" root "ab" | "ab"`. Of rules without any text it allows the beginnings, but there are
+    none here.
     """
     return not is_recursive(grammar)
 

@@ -98,3 +98,18 @@ def is_cyclic(grammar: Grammar) -> bool:
     """May a rule stand for itself?"""
     empty = _least(grammar, _is_empty)
     return _reaches_itself({name: set(_alone(body, empty)) for name, body in grammar.items()})
+
+
+def _first(expr: Expr, empty: set[str]) -> Iterator[str]:
+    """Names with which its texts may begin."""
+    if isinstance(expr, Call):
+        yield expr.name
+    for part in _parts(expr):
+        yield from _first(part, empty)
+        if isinstance(expr, Sequence) and not _is_empty(part, empty):
+            return
+
+
+def is_left_recursive(grammar: Grammar) -> bool:
+    empty = _least(grammar, _is_empty)
+    return _reaches_itself({name: set(_first(body, empty)) for name, body in grammar.items()})

@@ -15,8 +15,10 @@ def byte_vocab() -> Vocab:
     return Vocab([*tokens, b"<eos>"], eos=[len(tokens)])
 
 
-def few_tokens() -> Vocab:
+def few_tokens(*, blanks: bool = False) -> Vocab:
     """Some texts of LETTERS, most of them of several bytes, and an end."""
     texts = ["a", "b", "c", "ab", "ba", "bb", "ca", "abc", "cab", "aab", "bcab", "abab"]
+    if blanks:
+        texts += [" ", "  ", " a", "b ", "a b", " bc", "c a "]
     tokens = [text.encode() for text in texts]
     return Vocab([*tokens, b"<eos>"], eos=[len(tokens)])

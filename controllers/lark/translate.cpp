@@ -1,0 +1,129 @@
+#include "translate.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aici/front/patterns.hpp"
+#include "aici/front/rules.hpp"
+#include "aici/substring.hpp"
+#include "patterns.hpp"
+
+namespace {
+
+using aici::cfg::Expr;
+using aici::cfg::Grammar;
+using aici::front::Source;
+using Kind = LarkNode::Kind;
+
+constexpr const char* kStart = "start";
+
+class Translator {
+ public:
+  Translator(const LarkSyntax& syntax, const Source& source)
+      : syntax_(syntax), source_(source), patterns_(syntax, source), rules_(source, grammar_),
+        exprs_(syntax.nodes.size()), terminals_(syntax.terminals.size()) {
+    for (const LarkDefinition& rule : syntax.rules) read_rule(rule);
+    for (const LarkDefinition& ignored : syntax.ignored)
+      grammar_.ignore(terminal(patterns_.of(ignored), ignored.at, false));
+    rules_.check_names(kStart);
+    rules_.check_texts(kStart);
+  }
+
+  Lark take() {
+    const aici::cfg::Rule start = rules_.find(kStart)->rule;
+    return {std::move(grammar_), start};
+  }
+
+ private:
+  void read_rule(const LarkDefinition& rule) {
+    rules_.enter(rule.name, rule.at);
+    name_ = rule.name;
+    if (rule.lazy) {
+      rules_.define(terminal(patterns_.of(rule), rule.at, true));
+      return;
+    }
+    for (Part part = rule.first; part <= rule.body; part++) exprs_[part] = expr_of(part);
+    rules_.define(exprs_[rule.body]);
+  }
+
+  Expr expr_of(Part part) {
+    const LarkNode& node = syntax_.nodes[part];
+    std::vector<Expr> parts;
+    for (const Part inner : node.parts) parts.push_back(exprs_[inner]);
+    switch (node.kind) {
+      case Kind::kText:
+        return node.text.empty() ? grammar_.empty() : terminal(patterns_.of(part), node.at, false);
+      case Kind::kPattern: return terminal(patterns_.of(part), node.at, false);
+      case Kind::kName: return named(node);
+      case Kind::kGroup: return aici::front::as_rule(grammar_, parts[0], name_);
+      case Kind::kChunks: return chunks(part);
+      case Kind::kJson:
+        source_.fail(node.at, "%json is not possible in this version: use the controller json_schema for the whole output");
+      case Kind::kSequence: return grammar_.sequence(parts);
+      case Kind::kChoice: return grammar_.choice(parts);
+      case Kind::kRepeat: return aici::front::repeated(grammar_, parts[0], node.least, node.most, name_);
+      case Kind::kBoth: source_.fail(node.at, "`&` is only possible in terminals: rules are not regular");
+      case Kind::kNot: source_.fail(node.at, "`~` is only possible in terminals: rules are not regular");
+    }
+    return grammar_.never();
+  }
+
+  Expr named(const LarkNode& node) {
+    if (!is_terminal_name(node.text)) return rules_.call(node.text, node.at);
+    if (!patterns_.has(node.text)) patterns_.fail_not_regular(node);
+    const std::uint32_t number = patterns_.number(node.text);
+    std::optional<Expr>& known = terminals_[number];
+    if (!known) {
+      const LarkDefinition& definition = syntax_.terminals[number];
+      const LarkNode& body = syntax_.nodes[definition.body];
+      known = body.kind == Kind::kChunks ? chunks(definition.body)
+                                         : terminal(patterns_.of(definition.body), definition.at, false);
+    }
+    return *known;
+  }
+
+  /// Characters have an automaton of their own, which may be large.
+  Expr chunks(Part part) {
+    const LarkNode& node = syntax_.nodes[part];
+    if (!node.characters) return terminal(patterns_.of(part), node.at, false);
+    std::string text;
+    for (const std::string& chunk : node.chunks) text += chunk;
+    return grammar_.substring(aici::Substrings(text));
+  }
+
+  Expr terminal(const std::string& pattern, std::size_t at, bool lazy) {
+    const auto [found, is_new] = by_pattern_.emplace((lazy ? "?" : "=") + pattern, grammar_.never());
+    if (!is_new) return found->second;
+    auto made = aici::front::read_pattern(source_, pattern, false, [&](std::size_t) { return at; });
+    if (!made) {
+      aici::front::warn(source_, at, "no text matches this");
+      return grammar_.never();
+    }
+    if (lazy) {
+      const bool may_be_empty = made->accepting(made->initial());
+      found->second = grammar_.early_regex(std::move(*made));
+      if (may_be_empty) found->second = grammar_.optional(found->second);
+    } else {
+      found->second = grammar_.regex(std::move(*made));
+    }
+    return found->second;
+  }
+
+  const LarkSyntax& syntax_;
+  const Source& source_;
+  Grammar grammar_;
+  LarkPatterns patterns_;
+  aici::front::Rules rules_;
+  std::vector<Expr> exprs_;
+  std::vector<std::optional<Expr>> terminals_;
+  std::map<std::string, Expr> by_pattern_;
+  std::string_view name_;  ///< of the rule that is being translated
+};
+
+}  // namespace
+
+Lark translate_lark(const LarkSyntax& syntax, const Source& source) { return Translator(syntax, source).take(); }

@@ -1,0 +1,18 @@
+// words.hpp - names, texts and patterns of Lark.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "aici/front/source.hpp"
+
+/// Blanks and comments, which begin with // or #.
+void skip_lark_blanks(aici::front::Source& source);
+/// Empty if there is none. Names may have `-` in them.
+std::string_view take_lark_name(aici::front::Source& source);
+/// "...", its escapes replaced.
+std::string take_lark_text(aici::front::Source& source);
+/// /.../ and flags as one regular expression, which has been checked.
+std::string take_lark_pattern(aici::front::Source& source);
+/// What follows %json or %regex: an object in braces.
+std::string_view take_lark_object(aici::front::Source& source);

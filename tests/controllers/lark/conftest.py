@@ -1,0 +1,32 @@
+"""The controller lark, with two vocabularies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from aicirt.wasm import Program
+from tests.controllers.grammars.vocabularies import byte_vocab, few_tokens
+from tests.controllers.grammars.walk import Controller
+
+
+@pytest.fixture(scope="session")
+def grammar(program: Callable[[str], Program]) -> Callable[[str | bytes], Controller]:
+    """Of a text in the dialect of Lark; all bytes are tokens."""
+    vocab = byte_vocab()
+    return lambda text: Controller(program("lark"), vocab, text)
+
+
+@pytest.fixture(scope="session")
+def small(program: Callable[[str], Program]) -> Callable[[str], Controller]:
+    """The same with the tokens of `few_tokens`."""
+    vocab = few_tokens()
+    return lambda text: Controller(program("lark"), vocab, text)
+
+
+@pytest.fixture(scope="session")
+def spaced(program: Callable[[str], Program]) -> Callable[[str], Controller]:
+    """The same with blanks among the tokens."""
+    vocab = few_tokens(blanks=True)
+    return lambda text: Controller(program("lark"), vocab, text)

@@ -1,0 +1,90 @@
+"""Which texts a grammar has if its lexemes are as long as they can be, by the definition.
+
+Where a lexeme begins, the terminals that the parser could take there are read at the same time, byte by byte,
+until none of them can go on. All that match there are what the lexeme may be; if none does the text is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.controllers.grammars.expressions import (
+    NONE,
+    Call,
+    Choice,
+    Expr,
+    Grammar,
+    Regex,
+    Repeat,
+    Sequence,
+    Terminal,
+    derive,
+    nullable,
+)
+
+#: what is still to come, the next first; an item waits for the terminal in front
+_Stack = tuple[Expr, ...]
+
+
+def _closure(grammar: Grammar, stacks: set[_Stack], longest: int) -> set[_Stack]:
+    """Stacks with a terminal in front, or nothing, found by writing out what stands in front of them.
+
+    Stacks that need more than `longest` characters are dropped, so left recursion comes to an end.
+    """
+    found, todo = set(stacks), list(stacks)
+    while todo:
+        stack = todo.pop()
+        for next_ in _expand(grammar, stack):
+            if next_ not in found and sum(_needs(part) for part in next_) <= longest and len(next_) < 12:
+                found.add(next_)
+                todo.append(next_)
+    return {stack for stack in found if not stack or isinstance(stack[0], Terminal)}
+
+
+def _needs(expr: Expr) -> int:
+    return int(isinstance(expr, Terminal) and not nullable(expr.regex))
+
+
+def _expand(grammar: Grammar, stack: _Stack) -> Iterator[_Stack]:
+    if not stack:
+        return
+    front, rest = stack[0], stack[1:]
+    if isinstance(front, Call):
+        yield (grammar[front.name], *rest)
+    elif isinstance(front, Choice):
+        for part in front.parts:
+            yield (part, *rest)
+    elif isinstance(front, Sequence):
+        yield (*front.parts, *rest)
+    elif isinstance(front, Repeat):
+        if front.least == 0:
+            yield rest
+        if front.most is None:
+            yield (front.part, Repeat(front.part, 0, None), *rest)
+        else:
+            yield (front.part, *rest)
+    elif nullable(front.regex):
+        yield rest
+
+
+def accepts(grammar: Grammar, start: str, text: str) -> bool:
+    """Is it a whole text? For short texts of grammars whose stacks stay low."""
+    stacks = _closure(grammar, {(Call(start),)}, len(text))
+    at = 0
+    while at < len(text):
+        possible: dict[Terminal, Regex] = {
+            s[0]: s[0].regex for s in stacks if s and isinstance(s[0], Terminal)
+        }
+        begin = at
+        while at < len(text):
+            step = {t: derive(r, text[at]) for t, r in possible.items()}
+            step = {t: r for t, r in step.items() if r != NONE}
+            if not step:
+                break
+            possible, at = step, at + 1
+        if at == begin:
+            return False
+        ended = {t for t, r in possible.items() if nullable(r)}
+        stacks = {s[1:] for s in stacks if s and s[0] in ended}
+        stacks = _closure(grammar, stacks, len(text) - at)
+    return () in stacks

@@ -1,0 +1,16 @@
+"""What docs/grammars.md says about Lark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.controllers.grammars.document import examples
+from tests.controllers.grammars.walk import Controller
+
+
+def test_the_examples(grammar: Callable[[str], Controller]) -> None:
+    for text, good, bad in examples("lark"):
+        made = grammar(text)
+        assert made.log() == "" and len(good) >= 3 and len(bad) >= 3
+        assert [t for t in good if not made.accepts(t)] == []
+        assert [t for t in bad if made.accepts(t)] == []

@@ -1,0 +1,156 @@
+"""Grammars that are none, or odd, or large: what is said, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.controllers.grammars.walk import Controller
+
+Make = Callable[[str | bytes], Controller]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'lark needs a grammar as its argument, such as start: "yes" | "no"'),
+        ("// nothing", "the grammar has no rule start, with which its texts begin"),
+        ('strat: "a"', "the grammar has no rule start, with which its texts begin; did you mean strat?"),
+        ('"a"', 'line 1, column 1: a rule, `name: ...`, or a directive such as %ignore is expected, not `"`'),
+        ('start "a"', "line 1, column 1: a rule, `name: ...`, or a directive such as %ignore is expected"),
+        (
+            'start: "a" ; "b"',
+            "line 1, column 12: a text, a pattern, a name or a bracket is expected, not `;`",
+        ),
+        ('start: "a', "line 1, column 8: this text is not closed: its quote is missing"),
+        ("start: 'a'", "line 1, column 8: texts are in double quotes"),
+        ('start: "é\\q"', "line 1, column 10: this escape is not known in a text: there are \\n \\r"),
+        ('start: "\\ud800"', "line 1, column 9: this is half a character: a surrogate needs the other one"),
+        ("start: /a", "line 1, column 8: this pattern is not closed: `/` is missing"),
+        ("start: /a)(b/", "line 1, column 10: in this pattern"),
+        ("start: /a(?=b)/i", "line 1, column 10: in this pattern look-ahead"),
+        ("start: /a/g", "line 1, column 11: the flag `g` is not known: there are i, m, s, x and u"),
+        (
+            'start: ("a"\nx: "b"',
+            "line 2, column 1: `)` for the bracket of line 1, column 8 is expected, not `x`",
+        ),
+        ('start: "a")', "line 1, column 11: a text, a pattern, a name or a bracket is expected, not `)`"),
+        (
+            'start: "b".."a"',
+            "line 1, column 8: this range is empty: its first character comes after its last",
+        ),
+        ('start: "ab".."c"', "line 1, column 8: a range has one character on each side"),
+        ('start: "".."c"', "line 1, column 8: a range has a character on each side"),
+        ('start: "a"{x}', "line 1, column 11: a repetition is {3}, {3,}, {,5} or {3,5}"),
+        ('start: "a"~3..2', "line 1, column 11: this repetition has no number: the first is above"),
+        ('start: "a"~99999', "line 1, column 12: this number is too large: at most 10000 is possible"),
+        ("start: <think>", "line 1, column 8: tokens by name or number are not possible"),
+        ("start: @other", "line 1, column 8: other grammars cannot be named here"),
+        (
+            'start: "a"\nstart: "b"',
+            "line 2, column 1: there is a definition of start already, in line 1, column",
+        ),
+        ("start: itme\nitem: /a/", "line 1, column 8: there is no rule for itme; did you mean item?"),
+        ("start: WORDS\nWORD: /a/", "line 1, column 8: there is no terminal WORDS; did you mean WORD?"),
+        (
+            "start: A\nA: B\nB: c\nc: /a/",
+            "line 3, column 4: a terminal cannot name the rule c: it is a regular",
+        ),
+        (
+            'start: A\nA: "(" A ")" | "x"',
+            "line 2, column 1: the terminal A needs itself: what is in brackets",
+        ),
+        ("start: A\nA: B\nB: A", "line 2, column 1: the terminal A needs itself"),
+        ('start: "a" start', "line 1, column 1: no text comes of start: each of its alternatives needs what"),
+        ('start: "a" & "b"', "line 1, column 8: `&` is only possible in terminals"),
+        ('start: ~"a"', "line 1, column 9: `~` is only possible in terminals"),
+        ('start: A\nA: "a" ~', "line 2, column 4: `~` needs something behind it"),
+        ('start: l{"a"}\nl{x}: x', "line 1, column 9: rules with parameters are not supported: write a rule"),
+        ('start: "a"\nl{x}: x', "line 2, column 2: rules with parameters are not supported: write a rule"),
+        (
+            "%declare A\nstart: A",
+            "line 1, column 1: %declare is not possible: a terminal without a definition",
+        ),
+        ("%override start: A", "line 1, column 1: `%override` is not known: there are %ignore and %import"),
+        (
+            "%import common.WSP\nstart: WSP",
+            "line 1, column 16: common has no terminal `WSP`: there are DIGIT,",
+        ),
+        (
+            "%import python.NAME",
+            "line 1, column 9: only `common` can be imported from, as in %import common.WS",
+        ),
+        ("%import common.WS -> ws", "line 1, column 24: the name of a terminal, which begins with a capital"),
+        (
+            'start: x\nx[stop="a"]: /b/',
+            "line 2, column 3: the attribute `stop` is not supported: there are lazy",
+        ),
+        ("start: x\nx[max_tokens=3]: /b/", "line 2, column 3: the attribute `max_tokens` is not supported"),
+        ("start: x\nx[lazy]: y\ny: /b/", "line 2, column 10: a terminal cannot name the rule y"),
+        ("start: A\nA: %json {}", "line 2, column 4: %json cannot be in a terminal"),
+        (
+            'start: %regex {"x": 1}',
+            "line 1, column 8: %regex has one of substring_chars, substring_words and",
+        ),
+        ("start: %regex [", "line 1, column 15: an object in braces is expected, not `[`"),
+        ("start: %regex {", "line 1, column 15: this object is not closed: `}` is missing"),
+    ],
+)
+def test_a_message_says_what_is_wrong_and_where(grammar: Make, text: str, message: str) -> None:
+    assert grammar(text).refusal().startswith(message)
+
+
+def test_a_grammar_that_is_no_utf8(grammar: Make) -> None:
+    message = grammar(b'start:\n "\xff"').refusal()
+    assert message == "line 2, column 3: the grammar is not well-formed UTF-8"
+
+
+def test_warnings(grammar: Make) -> None:
+    made = grammar(
+        '%llguidance {}\nstart: "a" | endless | A\nendless: "b" endless\nspare: "c"\nA: /a^b/ | /c/ & /d/'
+    )
+    assert made.log() == (
+        "warning: line 1, column 1: what %llguidance says is left out\n"
+        "warning: line 5, column 1: no text matches this\n"
+        "warning: line 3, column 1: no text comes of endless, so what needs it is left out\n"
+        "warning: line 4, column 1: the rule spare is not used\n"
+    )
+    state = made.after("")
+    assert state is not None and state.next == b"a"
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "bad"),
+    [
+        ('start: s "."\ns: s s | "a"', "a" * 60 + ".", "."),
+        ("start: " + "x? " * 20 + '"."\nx: "a" | "b" x', "ba" * 20 + ".", "a" * 21 + "."),
+        ("start: " + "A? " * 20 + '"."\nA: /[a-c]/', "c" * 20 + ".", "a" * 21 + "."),
+        ('start: x "."\nx: y | "a"\ny: z | "b"\nz: x | y', "b.", "ab."),
+        ('start: ((x{0,30}){0,30}){0,30} "."\nx: "a" | "b" x', "aaabaa.", "b."),
+        ('start: A "."\nA: /[a-z]/{10,5000}', "a" * 12 + ".", "a" * 9 + "."),
+    ],
+)
+def test_ambiguous_cyclic_and_nullable_grammars(grammar: Make, text: str, good: str, bad: str) -> None:
+    made = grammar(text)
+    assert made.accepts(good) and not made.accepts(bad)
+
+
+def test_terminals_that_grow_when_they_are_written_out(grammar: Make) -> None:
+    doubled = "\n".join(f"T{i}: T{i + 1} T{i + 1}" for i in range(40))
+    assert (
+        "too long when the terminals in it are written out"
+        in grammar(f'start: T0\n{doubled}\nT40: "a"').refusal()
+    )
+
+
+def test_brackets_in_brackets(grammar: Make) -> None:
+    deep = "start: " + '("a" | "c" ' * 2000 + '"b"' + ")" * 2000
+    assert grammar(deep).accepts("cca") and not grammar(deep).accepts("ccb")
+    assert "brackets are nested deeper than 10000" in grammar("start: " + "(" * 10001 + '"a"').refusal()
+
+
+def test_a_large_grammar(grammar: Make) -> None:
+    rules = "\n".join(f'r{i}: "k{i};" r{i + 1} | "l{i};" r0' for i in range(1000))
+    made = grammar(f'start: r0\n{rules}\nr1000: "end"')
+    assert made.after("k0;k1;l2;k0;k1;") is not None and made.after("k0;k2;") is None

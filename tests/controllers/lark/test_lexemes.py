@@ -1,0 +1,113 @@
+"""Lexemes that run into each other: by hand, and all texts up to a length of random grammars."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import pytest
+
+from aicirt.errors import ControllerFailed
+from tests.controllers.grammars.expressions import (
+    Grammar,
+    Terminal,
+    literal,
+    random_grammar,
+    random_regex,
+)
+from tests.controllers.grammars.properties import every_rule_has_a_text, is_left_recursive
+from tests.controllers.grammars.vocabularies import LETTERS
+from tests.controllers.grammars.walk import Controller
+from tests.controllers.lark.lexemes import accepts
+from tests.controllers.lark.write import lark
+
+Make = Callable[[str], Controller]
+
+
+def test_a_lexeme_goes_on_as_long_as_it_can(grammar: Make) -> None:
+    made = grammar('start: A "b"\nA: /a+/')
+    assert made.accepts("aab")
+    made = grammar('start: A "ab" | "." \nA: /[ab]+/')
+    assert not made.accepts("aab") and made.accepts(".")
+    state = made.after("")
+    assert state is not None and state.next == b".", "what cannot come to an end is not begun"
+    assert not grammar('start: N ".." N\nN: /[0-9]+(\\.[0-9]+)?/').accepts("1..2")
+
+
+def test_only_terminals_that_are_possible_there_count(grammar: Make) -> None:
+    names = "\nID: /[a-z]+/\n%ignore / +/"
+    assert grammar('start: "if" ID' + names).accepts("ifx")
+    made = grammar('start: "if" ID | ID "!"' + names)
+    assert made.accepts("ifx!") and made.accepts("if x") and not made.accepts("ifx")
+
+
+def test_all_terminals_that_match_a_lexeme_are_tried(grammar: Make) -> None:
+    made = grammar('start: "if" ID | ID "="\nID: /[a-z]+/\n%ignore / +/')
+    assert made.accepts("if x") and made.accepts("if =") and made.accepts("if=")
+
+
+def test_what_is_ignored_separates_lexemes_and_is_not_in_them(grammar: Make) -> None:
+    made = grammar('start: A A\nA: "x" "y"\n%ignore /[ \\n]+/\n%ignore "#" /[^\\n]*/')
+    assert made.accepts("xyxy") and made.accepts("xy #x\n xy")
+    assert not made.accepts("x yxy")
+    assert made.accepts(" xy xy "), "before the first lexeme and after the last one as well"
+
+
+def test_nothing_is_joined_that_something_may_stand_between(grammar: Make) -> None:
+    assert grammar('start: "a" "b"\n%ignore " "').accepts("a b")
+
+
+def random_terminals(rng: random.Random) -> list[Terminal]:
+    texts = [literal(t) for t in rng.sample(["", "a", "b", "ab", "ba", "abc", "cc"], 4)]
+    return [*texts, *(Terminal("regex", random_regex(rng, LETTERS)) for _ in range(3))]
+
+
+def completion(made: Controller, begin: str) -> str | None:
+    """A whole text with this beginning, found by following the masks."""
+    queue = [begin]
+    for text in queue:
+        state = made.after(text)
+        assert state is not None
+        if state.end:
+            return text
+        if len(queue) < 100:
+            queue += [text + chr(byte) for byte in state.next]
+    return None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_short_texts_of_random_grammars(grammar: Make, seed: int) -> None:
+    rng, compared = random.Random(seed), 0
+    texts = ["".join(t) for n in range(5) for t in itertools.product(LETTERS, repeat=n)]
+    while compared < 6:
+        rules: Grammar = random_grammar(rng, "start", random_terminals(rng))
+        if not every_rule_has_a_text(rules) or is_left_recursive(rules):
+            continue
+        language = {text for text in texts if accepts(rules, "start", text)}
+        made = grammar(lark(rules))
+        try:
+            made.start()
+        except ControllerFailed as error:
+            assert not language and "no token" in error.message, lark(rules)
+            continue
+        compared += 1
+        check(made, language, lark(rules), rules)
+
+
+def check(made: Controller, language: set[str], source: str, rules: Grammar) -> None:
+    beginnings = {text[:n] for text in language for n in range(len(text) + 1)}
+    prefixes = [""]
+    for length in range(4):
+        longer = []
+        for prefix in prefixes:
+            state = made.after(prefix)
+            assert state is not None and state.end == (prefix in language), (source, prefix)
+            expected = {c for c in LETTERS if prefix + c in beginnings}
+            found = set(state.next.decode())
+            assert expected <= found, (source, prefix, expected, found)
+            for c in found - expected:  # all its texts may be longer than those that were looked at
+                whole = completion(made, prefix + c)
+                assert whole is None or accepts(rules, "start", whole), (source, prefix + c, whole)
+            longer += [prefix + c for c in sorted(found)]
+        prefixes = longer[:12] if length < 2 else longer[:6]

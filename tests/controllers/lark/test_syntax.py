@@ -1,0 +1,65 @@
+"""The dialect of Lark: what each construct stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.controllers.grammars.walk import Controller
+
+Make = Callable[[str], Controller]
+
+
+@pytest.mark.parametrize(
+    ("grammar_text", "texts", "others"),
+    [
+        ('start: "a" "b"', ["ab"], ["a", "ba", "a b"]),
+        ('start: "a" "b" | "c"', ["ab", "c"], ["ac"]),
+        ('start: "a"\n  | "b"\n  "c"', ["a", "bc"], ["ac"]),
+        ('start: ("a" | "b") "."', ["a.", "b."], ["."]),
+        ('start: ["a"] "."', ["a.", "."], ["aa."]),
+        ('start: "a"? "."', ["a.", "."], []),
+        ('start: "a"* "."', ["aa.", "."], []),
+        ('start: "a"+', ["a", "aa"], [""]),
+        ('start: "a"~2', ["aa"], ["a", "aaa"]),
+        ('start: "a" ~ 2..3', ["aa", "aaa"], ["a", "aaaa"]),
+        ('start: "a"{2}', ["aa"], ["a", "aaa"]),
+        ('start: "a"{2,}', ["aa", "aaaa"], ["a"]),
+        ('start: "a"{,2} "."', [".", "aa."], ["aaa."]),
+        ('start: ("a" "b"){1,2}', ["ab", "abab"], ["aab"]),
+        ('start: | "a"', ["", "a"], ["b"]),
+        ('start: "" "a"', ["a"], [""]),
+        ('start: "ab"i', ["ab", "aB", "AB"], ["a"]),
+        ("start: /ab/i", ["ab", "aB"], ["a"]),
+        ("start: /a.b/s", ["a\nb"], []),
+        ("start: /a b # c/x", ["ab"], ["a b"]),
+        (r"start: /a\/b/", ["a/b"], []),
+        (r'start: "\"\\\n\x41\u00e9\ud83d\ude00\/"', ['"\\\nAé😀/'], []),
+        ('start: "a".."c"', ["a", "b"], ["d"]),
+        ('start: A A\nA: "a".."c" "x"', ["axbx"], ["ax"]),
+        ('start: A\nA: B+ "!" | /c/\nB: /[ab]/', ["ab!", "c"], ["!", "a"]),
+        ('start: A\nA: ("x" | "y"){2} ["z"]', ["xy", "yyz"], ["x"]),
+        ("start: A\nA: /[ab]+/ & ~/aa/", ["a", "ab", "aaa"], ["aa", ""]),
+        ('start: A\nA: (/(aa)*/ & /(aaa)*/) "!"', ["aaaaaa!", "!"], ["aa!", "aaa!"]),
+        ("start: A\nA: ~(/.*aa.*/s | /b*/)", ["aba!"], ["caab!", "bb", ""]),
+        ('start: x\nx: y -> one\n | y y -> two\ny: "a"', ["a", "aa"], []),
+        ('?start: _x\n!_x: Y\nY.2: "a" // here\nz.-1: "b" # there', ["a"], ["b"]),
+        ('start: a-b\na-b: "x"->y', ["x"], []),
+        ('start: _A\n_A: "a"', ["a"], []),
+        ('start: INT "," NUM\n%import common.INT\n%import common.SIGNED_NUMBER -> NUM', ["1,-2.5e3"], ["1,"]),
+        ("%import common (CNAME, WS)\n%ignore WS\nstart: CNAME CNAME", ["a b", "a\n\tb_1"], ["a"]),
+        ('start: "a" "b"\n%ignore " "\n%ignore /#.*/ | "\\n"', ["a  b", "a #x\n b", "ab"], ["b"]),
+        ('start: word "."\nword[lazy]: /[a-z]+!/', ["ab!."], ["a!b!."]),
+        ('start: t "x"\nt[suffix="</b>"]: /(?s:.*)/', ["a<b</b>x", "</b>x"], ["</b></b>x"]),
+        ('start: t\nt[capture]: /a/ | u\nu[capture="n"]: "b"', ["a", "b"], []),
+        ('start: t "!"\nt[lazy]: /a*/', ["!", "a!"], ["aa!"]),
+        ('start: S "!"\nS: %regex {"substring_chars": "héllo"}', ["él!", "!"], ["hl!"]),
+        ('start: %regex {"substring_words": "one two, x"} "!"', ["one two!", " two,!", "!"], ["on!"]),
+        ('start: %regex {"substring_chunks": ["ab", "c", "ab"]} "!"', ["abc!", "cab!"], ["b!", "cc!"]),
+    ],
+)
+def test_constructs(grammar: Make, grammar_text: str, texts: list[str], others: list[str]) -> None:
+    made = grammar(grammar_text)
+    assert [t for t in texts if not made.accepts(t)] == []
+    assert [t for t in others if made.accepts(t)] == []
