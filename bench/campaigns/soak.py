@@ -47,6 +47,8 @@ def run(campaign: Campaign) -> None:
     for what, count in sorted(done.items()):
         campaign.figure(what.replace(": ", "_"), count, "times")
     campaign.figure("mixed_answers", len(wrong), "answers", target=0)
+    for name, seen in sizes.items():
+        campaign.report.samples(f"soak.{name}.rss", [size.rss_kib / 1024 for size in seen], "MiB")
     for name, (first, last) in _growth(sizes).items():
         campaign.figure(f"{name}.rss_first", first.rss_kib / 1024, "MiB")
         campaign.figure(f"{name}.rss_growth", (last.rss_kib - first.rss_kib) / 1024, "MiB")
