@@ -10,8 +10,10 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "aici/functional.hpp"
+#include "aici/inner.hpp"
 #include "aici/recognizer.hpp"
 #include "aici/token_set.hpp"
 #include "aici/types.hpp"
@@ -113,75 +115,147 @@ Signature loop_signature(R& r) {
 
 }  // namespace detail
 
-/// Sets `out` to the tokens that `f` allows in `state`.
+namespace detail {
+
+/// The walk of a functional recognizer. It adds tokens to `bits`.
 template <FunctionalRecognizer F>
-void compute_bias(F& f, typename F::State state, TokenSet& out) {
+class Walk {
+ public:
   using State = typename F::State;
   static_assert(std::is_trivially_copyable_v<State> && sizeof(State) <= 32,
                 "a functional state is a small value: keep larger ones in a table and pass an index");
+
+  Walk(F& f, std::uint32_t* bits) : f_(f), bits_(bits), vocab_(vocabulary()) {}
+
+  /// All tokens that are allowed in `state`. Where the recognizer leaves what it knows (HasInner), `on_exit(node,
+  /// state above)` is called instead of going on.
+  template <class OnExit>
+  void all(State state, OnExit on_exit) {
+    stack_[0] = {state, loop_signature(f_, state), loop_length(f_, state)};
+    Signature kinds = 0;
+    if constexpr (HasLoopSignature<F>) {
+      Signature after[sizeof kSamples] = {};
+      for (std::size_t i = 0; i < sizeof kSamples; i++)
+        if (State next = state; try_append(f_, state, kSamples[i], &next)) after[i] = f_.loop_signature(next);
+      kinds = guess_kinds(stack_[0].free, after);
+    }
+    kinds = start_with(vocab_, kinds, bits_);
+    Start start(vocab_, kinds, (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited);
+    run(vocab_.nodes() + 1, vocab_.nodes() + vocab_.num_nodes(), start, on_exit);
+  }
+
+  /// The tokens at and below `node`, where the state above it is `state`.
+  void below(const TrieNode* node, State state) {
+    State next = state;
+    if (!try_append(f_, state, node->byte(), &next)) return;
+    take(*node);
+    if (node->subtree_size() == 1) return;
+    stack_[node->depth()] = {next, loop_signature(f_, next), loop_length(f_, next)};
+    Start start(vocab_, 0, false);
+    run(node + 1, node + node->subtree_size(), start, [](const TrieNode*, State) {});
+  }
+
+  /// What is not in the trie, and the end, in a state whose other tokens are known.
+  void rest(State state) {
+    copy_duplicates(vocab_, bits_);
+    for (TokenId token : vocab_.long_tokens()) {
+      State now = state;
+      bool allowed = true;
+      for (char byte : vocab_.token(token)) {
+        State next = now;
+        allowed = try_append(f_, now, static_cast<std::uint8_t>(byte), &next);
+        if (!allowed) break;
+        now = next;
+      }
+      const std::uint32_t bit = 1u << (token & 31);
+      allowed ? bits_[token >> 5] |= bit : bits_[token >> 5] &= ~bit;
+    }
+    for (SpecialToken which : kSpecialTokens)
+      if (f_.special_allowed(state, which)) allow_special(vocab_, which, bits_);
+  }
+
+ private:
   struct Frame {
     State state;
     Signature free;
     std::uint32_t length;  ///< for which `free` holds
   };
-  Frame stack[detail::kMaxDepth + 1];
-  const Vocabulary& vocab = vocabulary();
-  std::uint32_t* const bits = out.data();
-  const TokenId* const order = vocab.order();
 
-  stack[0] = {state, detail::loop_signature(f, state), detail::loop_length(f, state)};
-  Signature kinds = 0;
-  if constexpr (HasLoopSignature<F>) {
-    Signature after[sizeof detail::kSamples] = {};
-    for (std::size_t i = 0; i < sizeof detail::kSamples; i++)
-      if (State next = state; try_append(f, state, detail::kSamples[i], &next)) after[i] = f.loop_signature(next);
-    kinds = detail::guess_kinds(stack[0].free, after);
+  void take(const TrieNode& node) {
+    const TokenId token = node.token();
+    if (token != TrieNode::kNoToken) bits_[token >> 5] |= 1u << (token & 31);
   }
-  kinds = detail::start_with(vocab, kinds, bits);
-  detail::Start start(vocab, kinds, (kinds & ~stack[0].free) != 0 || stack[0].length != kUnlimited);
-  const TrieNode* node = vocab.nodes() + 1;
-  const TrieNode* const end = vocab.nodes() + vocab.num_nodes();
-  while (node < end) {
-    const std::uint32_t size = node->subtree_size();
-    const unsigned depth = node->depth();
-    const Frame& above = stack[depth - 1];
-    if constexpr (HasLoopSignature<F>) {
-      if ((node->signature & ~above.free) == 0 && node->height() <= above.length) {
-        if (!start.took_all(*node, depth)) detail::take_subtree(order, *node, bits);
+
+  template <class OnExit>
+  void run(const TrieNode* node, const TrieNode* end, Start& start, OnExit on_exit) {
+    const TokenId* const order = vocab_.order();
+    while (node < end) {
+      const std::uint32_t size = node->subtree_size();
+      const unsigned depth = node->depth();
+      const Frame& above = stack_[depth - 1];
+      if constexpr (HasLoopSignature<F>) {
+        if ((node->signature & ~above.free) == 0 && node->height() <= above.length) {
+          if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
+          node += size;
+          continue;
+        }
+      }
+      State next = above.state;
+      bool allowed = try_append(f_, above.state, node->byte(), &next);
+      if constexpr (HasExits<F>)
+        if (allowed && f_.leaves(next)) {
+          on_exit(node, above.state);
+          allowed = false;
+        }
+      if (!allowed) {
+        if constexpr (HasLoopSignature<F>)
+          if (start.took_some(*node, depth)) drop_subtree(order, *node, bits_);
         node += size;
         continue;
       }
+      take(*node);
+      if (size > 1) {
+        stack_[depth] = {next, loop_signature(f_, next), loop_length(f_, next)};
+        if constexpr (HasLoopSignature<F>) start.descend(*node, depth);
+      }
+      node++;
     }
-    State next = above.state;
-    if (!try_append(f, above.state, node->byte(), &next)) {
-      if constexpr (HasLoopSignature<F>)
-        if (start.took_some(*node, depth)) detail::drop_subtree(order, *node, bits);
-      node += size;
-      continue;
-    }
-    const TokenId token = node->token();
-    if (token != TrieNode::kNoToken) bits[token >> 5] |= 1u << (token & 31);
-    if (size > 1) {
-      stack[depth] = {next, detail::loop_signature(f, next), detail::loop_length(f, next)};
-      if constexpr (HasLoopSignature<F>) start.descend(*node, depth);
-    }
-    node++;
   }
 
-  detail::copy_duplicates(vocab, bits);
-  for (TokenId token : vocab.long_tokens()) {
-    State now = state;
-    bool allowed = true;
-    for (char byte : vocab.token(token)) {
-      State next = now;
-      allowed = try_append(f, now, static_cast<std::uint8_t>(byte), &next);
-      if (!allowed) break;
-      now = next;
+  F& f_;
+  std::uint32_t* const bits_;
+  const Vocabulary& vocab_;
+  Frame stack_[kMaxDepth + 1];
+};
+
+}  // namespace detail
+
+/// Sets `out` to the tokens that `f` allows in `state`.
+template <FunctionalRecognizer F>
+void compute_bias(F& f, typename F::State state, TokenSet& out) {
+  detail::Walk<F> walk(f, out.data());
+  std::uint32_t inner = 0;
+  if constexpr (HasInner<F>) {
+    inner = f.inner(state);
+    if (inner != 0) {
+      const auto visit = [&](const Exit& exit) {
+        walk.below(vocabulary().nodes() + exit.node, f.outer(state, exit.above));
+      };
+      InnerMasks& known = f.inner_masks();
+      if (!known.find(inner, out, visit)) {
+        typename F::Inner inside = f.inside();
+        std::vector<Exit> exits;
+        detail::Walk<typename F::Inner>(inside, out.data())
+            .all(inner, [&](const TrieNode* node, std::uint32_t above) {
+              exits.push_back({static_cast<std::uint32_t>(node - vocabulary().nodes()), above});
+            });
+        known.put(inner, out, exits);
+        for (const Exit& exit : exits) visit(exit);
+      }
     }
-    allowed ? out.allow(token) : out.forbid(token);
   }
-  for (SpecialToken which : kSpecialTokens)
-    if (f.special_allowed(state, which)) detail::allow_special(vocab, which, bits);
+  if (inner == 0) walk.all(state, [](const TrieNode*, typename F::State) {});
+  walk.rest(state);
 }
 
 /// Sets `out` to the tokens that `r` allows in its top state. The stack is as before when this returns.

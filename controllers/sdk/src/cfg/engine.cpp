@@ -156,6 +156,7 @@ bool Engine::compact(State* state) {
   plain_.assign(Scanner::kMost, Plain::kUnknown);
   plain_[Scanner::kDead] = longest_ ? Plain::kNo : Plain::kDead;
   begins_.clear(), ends_.clear(), can_end_.clear(), readings_.clear(), several_.clear(), rows_.clear(), ids_.clear();
+  inner_masks_.clear();
   std::vector<Reading> all;
   for (std::size_t i = 0; i < columns.size(); i++) all.push_back(pack(columns[i], scanners[i]));
   initial_ = all.back();

@@ -19,6 +19,7 @@
 #include "aici/cfg/network.hpp"
 #include "aici/cfg/scanner.hpp"
 #include "aici/functional.hpp"
+#include "aici/inner.hpp"
 
 namespace aici::cfg {
 
@@ -51,6 +52,14 @@ class Engine {
     return next != kUnknown ? next : append_several(state, byte);
   }
   bool accepting(State state);
+  /// A state with one reading is inside its terminals as far as the scanner is.
+  std::uint32_t inner(State state) const { return state < kSeveral ? scanner_of(state) : 0; }
+  State outer(State state, std::uint32_t inner) const { return pack(column_of(state), inner); }
+  Scanner& scanner() { return scanner_; }
+  /// Can a state of the scanner be entered without a look at the column?
+  bool is_plain(Scanner::State scanner);
+  bool longest() const { return longest_; }
+  InnerMasks& inner_masks() { return inner_masks_; }
 
   struct Loop {
     Signature signature;
@@ -68,12 +77,13 @@ class Engine {
   static constexpr std::uint32_t kScannerMask = Scanner::kMost - 1, kSeveral = 1u << 31;
   static constexpr std::uint32_t kMostColumns = kSeveral >> Scanner::kBits, kMostSeveral = 1u << 15;
   static constexpr State kUnknown = 0xffffffff;
+  /// Of masks within terminals, most of which are kept as differences from each other.
+  static constexpr std::size_t kInnerBytes = 96 << 10;
   using Reading = State;
   static Reading pack(Column column, Scanner::State scanner) { return column << Scanner::kBits | scanner; }
   static Column column_of(Reading reading) { return reading >> Scanner::kBits; }
   static Scanner::State scanner_of(Reading reading) { return reading & kScannerMask; }
 
-  /// Can a state of the scanner be entered without a look at the column?
   enum class Plain : std::uint8_t { kUnknown, kNo, kYes, kDead };
   struct Several {
     std::uint32_t first, count;
@@ -83,7 +93,6 @@ class Engine {
 
   State append_one(Reading from, std::uint8_t byte, Scanner::State next);
   State append_several(State state, std::uint8_t byte);
-  bool is_plain(Scanner::State scanner);
   /// Adds the reading that goes on, if it does; the columns take note of what has ended.
   void go_on(Column column, Scanner::State next, std::vector<Reading>& readings);
   /// The state of these readings, and of what begins where others have ended.
@@ -118,6 +127,41 @@ class Engine {
   std::vector<State> rows_;
   HashIndex ids_;
   bool full_ = false;
+  InnerMasks inner_masks_{kInnerBytes};
+};
+
+/// The scanner alone: what can be said inside a terminal.
+class Inside {
+ public:
+  using State = std::uint32_t;
+
+  explicit Inside(Engine& engine) : engine_(engine) {}
+
+  State initial() const { return 0; }
+  State append(State state, std::uint8_t byte) {
+    const Scanner::State next = engine_.scanner().append(state, byte);
+    if (next == Scanner::kDead)
+      return engine_.longest() && engine_.scanner().accepting(state) ? kLeaving : State{0};
+    return engine_.is_plain(next) ? next : kLeaving;
+  }
+  bool byte_allowed(State state, std::uint8_t byte) { return append(state, byte) != 0; }
+  bool dead(State state) const { return state == 0; }
+  bool leaves(State state) const { return state == kLeaving; }
+  bool special_allowed(State, SpecialToken) const { return false; }
+  Signature loop_signature(State state) {
+    std::uint32_t length = kUnlimited;
+    return leaves(state) ? 0 : engine_.scanner().loop_signature(state, &length);
+  }
+  std::uint32_t loop_length(State state) {
+    std::uint32_t length = kUnlimited;
+    if (!leaves(state)) engine_.scanner().loop_signature(state, &length);
+    return length;
+  }
+
+ private:
+  static constexpr State kLeaving = 0xffffffff;
+
+  Engine& engine_;
 };
 
 /// Small and cheap to move: the engine is on the heap.
@@ -140,6 +184,11 @@ class Parser {
   }
   Signature loop_signature(State state) { return engine_->loop(state).signature; }
   std::uint32_t loop_length(State state) { return engine_->loop(state).length; }
+  using Inner = Inside;
+  std::uint32_t inner(State state) const { return engine_->inner(state); }
+  Inside inside() { return Inside(*engine_); }
+  State outer(State state, std::uint32_t inner) const { return engine_->outer(state, inner); }
+  InnerMasks& inner_masks() { return engine_->inner_masks(); }
   /// Between masks: forgets columns and states if there are many.
   bool compact(State* state) { return engine_->compact(state); }
   const char* failure() const { return engine_->failure(); }
@@ -156,6 +205,6 @@ class Parser {
 Parser make_or_fail(Grammar grammar, Rule start, Lexemes lexemes = Lexemes::kAnywhere);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
-static_assert(HasCompact<Parser> && HasFailure<Parser>);
+static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);
 
 }  // namespace aici::cfg

@@ -1,0 +1,77 @@
+// inner.hpp - the part of a mask that does not depend on where in a grammar a terminal stands.
+//
+// Inside a string of a JSON text, say, all that a mask needs to know is how far the string has come, but for the few
+// tokens in which it ends: what they go on with depends on what stands around the string. The rest, nearly all tokens,
+// is the same for all strings. So it is found once, together with the places of the trie where the terminal ends. Later
+// masks are copies of it, and walks below these places.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "aici/answer_cache.hpp"
+#include "aici/functional.hpp"
+#include "aici/token_set.hpp"
+
+namespace aici {
+
+/// A place where a walk leaves the terminal: a node of the trie, and the inner state above it.
+struct Exit {
+  std::uint32_t node, above;
+};
+
+/// A recognizer that does not know how all texts go on: of a state that `leaves` nothing else is asked.
+template <class F>
+concept HasExits = requires(F& f, typename F::State state) {
+  { f.leaves(state) } -> std::same_as<bool>;
+};
+
+/// The inner masks that have been found, under the inner state. Those that were used last stay.
+class InnerMasks {
+ public:
+  explicit InnerMasks(std::size_t budget) : masks_(budget) {}
+
+  /// Sets `out` to the mask and calls `visit` for each exit, if the state is known.
+  template <class Visit>
+  bool find(std::uint32_t inner, TokenSet& out, Visit visit) {
+    const std::vector<Exit>* exits = load(inner, out);
+    if (exits == nullptr) return false;
+    for (const Exit& exit : *exits) visit(exit);
+    return true;
+  }
+  void put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit> exits);
+  void clear();
+
+ private:
+  /// More exits than this are not remembered: walking anew costs about as much.
+  static constexpr std::size_t kMostExits = 1 << 14, kMostKnown = 256;
+  struct Known {
+    std::uint32_t inner;
+    std::vector<Exit> exits;
+  };
+
+  const std::vector<Exit>* load(std::uint32_t inner, TokenSet& out);
+
+  AnswerCache masks_;
+  std::vector<Known> known_;
+};
+
+/// Optional for a functional recognizer:
+///
+///   inner(state)          the inner state, or 0 if this state is to be walked as a whole
+///   inside()              the recognizer `F::Inner` of inner states; HasExits, State is std::uint32_t
+///   outer(state, inner)   the state like `state` that is as far as this inner state
+///   inner_masks()         what is known
+template <class F>
+concept HasInner = FunctionalRecognizer<F> && HasExits<typename F::Inner> &&
+                   requires(F& f, typename F::State state, std::uint32_t inner) {
+                     { f.inner(state) } -> std::same_as<std::uint32_t>;
+                     { f.inside() } -> std::same_as<typename F::Inner>;
+                     { f.outer(state, inner) } -> std::same_as<typename F::State>;
+                     { f.inner_masks() } -> std::same_as<InnerMasks&>;
+                   };
+
+}  // namespace aici
