@@ -11,7 +11,9 @@ from aicirt.errors import ControllerFailed
 from tests.controllers.grammars.expressions import (
     Grammar,
     Terminal,
+    derive,
     literal,
+    nullable,
     random_grammar,
     random_regex,
 )
@@ -27,8 +29,10 @@ def random_terminals(rng: random.Random) -> list[Terminal]:
     texts = [literal(t) for t in rng.sample(["", "a", "b", "ab", "ba", "abc", "cc"], 4)]
     regexes = [Terminal("regex", random_regex(rng, LETTERS)) for _ in range(2)]
     early = Terminal("early", random_regex(rng, LETTERS))
-    without = Terminal("without", random_regex(rng, LETTERS))
-    return [*texts, *regexes, early, without, Terminal("parts", text="abca")]
+    without = random_regex(rng, LETTERS)
+    while all(nullable(derive(without, letter)) for letter in LETTERS):
+        without = random_regex(rng, LETTERS)  # only texts of other letters would be left
+    return [*texts, *regexes, early, Terminal("without", without), Terminal("parts", text="abca")]
 
 
 @pytest.mark.parametrize("seed", range(6))
