@@ -1,5 +1,7 @@
-"""Masks along texts in which the same terminals stand in many places: what is known of a terminal's inside is used
-again elsewhere (inner.hpp), and must be what trying every token says."""
+"""Masks along texts in which the same terminals stand in many places.
+
+What is known of a terminal's inside is used again elsewhere (inner.hpp), and must be what trying every token says.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,11 @@ def json_rules(engine: Engine, *, longest: bool) -> Engine:
 def tokens() -> list[bytes]:
     """All bytes, and pieces of JSON texts."""
     chance = random.Random(3)
-    pieces = [b'"', b"a", b", ", b",", b":", b'": ', b"{", b"[", b"]", b"}", b"1", b".5", b" ", b"\n", b"tr", b"\\"]
-    pieces += [b"\xc3", b"\xa9", "é".encode(), b"word", b" word", b"-"]
+    pieces = [
+        piece.encode()
+        for piece in ('"', "a", ", ", '": ', "tr", "é", "word", " word", ".5", *",:{}[]1- \n\\")
+    ]
+    pieces += [b"\xc3", b"\xa9"]
     made = {b"".join(chance.choices(pieces, k=chance.randint(2, 4))) for _ in range(900)}
     return [bytes([byte]) for byte in range(256)] + sorted(made - {bytes([byte]) for byte in range(256)})
 
