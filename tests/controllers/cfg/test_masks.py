@@ -1,6 +1,7 @@
 """Masks along texts in which the same terminals stand in many places.
 
-What is known of a terminal's inside is used again elsewhere (inner.hpp), and must be what trying every token says.
+What is known of a terminal's inside is used again elsewhere (inner.hpp). It must be what trying every token
+says.
 """
 
 from __future__ import annotations
