@@ -36,8 +36,8 @@ def terminals(expr: Expr) -> Iterator[Terminal]:
 
 
 def original_comes_back(grammar: Grammar) -> bool:
-    """It does not from rules that stand for themselves, also where only `#e'a*'` is beside them, which it says
-    is never empty; and it allows the beginnings of what has no text.
+    """It does not from rules that stand for themselves, also where only `#e'a*'` is beside them, which is
+    never empty. And it allows the beginnings of what has no text.
     """
     bad = ("without", "early")
     return (
@@ -49,8 +49,8 @@ def original_comes_back(grammar: Grammar) -> bool:
 
 def original_is_exact(grammar: Grammar) -> bool:
     """It misses the end of some texts of recursive rules, such as `bbab` with
-    `start ::= (#e'b' | start) #e'b'? 'a' | #e'b' start;`, and forbids first bytes where patterns may be empty,
-    such as `c` with `start ::= #'[ac]*' | 'a' 'a';`, and those of all `#substrs` but one.
+    `start ::= (#e'b' | start) #e'b'? 'a' | #e'b' start;`, and forbids first bytes where patterns may be
+    empty, such as `c` with `start ::= #'[ac]*' | 'a' 'a';`, and those of all `#substrs` but one.
     """
     may_be_empty = any(
         t.kind == "parts" or (t.kind == "regex" and nullable(t.regex)) for t in terminals_of(grammar)

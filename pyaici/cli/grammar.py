@@ -1,0 +1,237 @@
+"""`aici grammar`: tries out a grammar without a model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import AiciError, ControllerError
+from pyaici.bundled import find_controller
+from pyaici.cli.command import add_command
+from pyaici.grammars import find_grammar
+
+if TYPE_CHECKING:
+    from pyaici.testing.texts import Place, Texts, Verdict
+
+#: which controller reads a file with this ending
+KINDS = {".y": "lr1", ".kbnf": "kbnf", ".gbnf": "gbnf", ".lark": "lark", ".json": "json_schema"}
+
+_MORE = """
+A grammar is read by the controller of its kind, in the sandbox and with the limits that it has beside a
+model, and asked byte by byte what may come.
+"""
+_EXAMPLES = """\
+  aici grammar check answer.kbnf                       is it one, and what is odd about it
+  aici grammar test answer.kbnf --accept "yes." --reject "yes"
+  aici grammar sample answer.kbnf -n 5                 texts that a model might write
+"""
+_CHECK_MORE = """
+Says if the grammar is taken, with warnings, sizes, times, and the bytes that a text may begin with.
+Exit status: 0 taken, 1 refused.
+"""
+_CHECK_EXAMPLES = """\
+  aici grammar check answer.kbnf
+  aici grammar check c.y                               a grammar that comes with the package
+  aici grammar check schema.json
+  aici grammar check rules.txt --kind lark
+"""
+_TEST_MORE = """
+Says of each text if it is one of the grammar, and if not, where it goes wrong and what could have come
+there. Exit status: 0 all as expected, 1 not all, or the grammar is refused.
+"""
+_TEST_EXAMPLES = """\
+  aici grammar test json.y --accept '{"a": [1, 2]}' --reject '{"a": 1,}'
+  aici grammar test c.y --accept @main.c --accept @util.c
+"""
+_SAMPLE_MORE = """
+Prints random texts of the grammar, each on a line of its own as a JSON string. They are for people who want
+to see what their grammar allows: any text may come, but short ones come more often. Exit status: 0, or 1 if
+the grammar is refused, or too few texts came to their end.
+"""
+_SAMPLE_EXAMPLES = """\
+  aici grammar sample answer.kbnf
+  aici grammar sample json.y -n 20 --length 100 --seed 7
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    whole = add_command(
+        commands, "grammar", check, "try out a grammar without a model", more=_MORE, examples=_EXAMPLES
+    )
+    actions = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add(actions, "check", check, "tell if a grammar is taken, and what is odd", _CHECK_MORE, _CHECK_EXAMPLES)
+    tested = _add(
+        actions, "test", test, "tell which texts a grammar has", more=_TEST_MORE, examples=_TEST_EXAMPLES
+    )
+    for option, what in (("--accept", "that the grammar should have"), ("--reject", "that it should not")):
+        tested.add_argument(
+            option,
+            metavar="TEXT",
+            action="append",
+            default=[],
+            help=f"a text {what}; @FILE reads it from a file; may be repeated",
+        )
+    sampled = _add(
+        actions, "sample", sample, "print random texts of a grammar", _SAMPLE_MORE, _SAMPLE_EXAMPLES
+    )
+    sampled.add_argument("-n", type=_positive, default=10, metavar="N", help="texts (default: 10)")
+    sampled.add_argument(
+        "--length",
+        type=_positive,
+        default=60,
+        metavar="BYTES",
+        help="where a text is brought to its end (default: 60)",
+    )
+    sampled.add_argument("--seed", type=int, default=1, help="other texts for each number (default: 1)")
+
+
+def _add(
+    actions: Any, name: str, run: Any, summary: str, more: str, examples: str
+) -> argparse.ArgumentParser:
+    parser = add_command(actions, name, run, summary, more=more, examples=examples)
+    parser.add_argument(
+        "file", metavar="FILE", help="the grammar, or the name of one that comes with the package"
+    )
+    parser.add_argument(
+        "--kind",
+        choices=sorted({*KINDS.values(), "regex"}),
+        help=f"the controller that reads it (default: by the file's ending: {', '.join(KINDS)})",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Prints what there is to say about a grammar."""
+    kind, source = _read(arguments)
+    with _open(kind, source) as texts:
+        size = find_controller(kind).stat().st_size
+        print(f"{arguments.file}: taken by {kind}")
+        _print_warnings(texts)
+        print(f"  size     {len(source)} bytes, read by {size / 1000:.0f} kB of controller")
+        print(f"  time     read in {1e3 * texts.prepared:.1f} ms, first mask in {1e3 * texts.first:.1f} ms")
+        print(f"  begins   with {_shown(texts.start)}")
+    return 0
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """Prints a line for each text."""
+    kind, source = _read(arguments)
+    cases = [(text, wanted) for wanted in ("accept", "reject") for text in getattr(arguments, wanted)]
+    if not cases:
+        arguments.parser.error("there is nothing to test: give texts with --accept and --reject")
+    pairs = [(text, _text(text), wanted == "accept") for text, wanted in cases]
+    wrong = 0
+    with _open(kind, source) as texts:
+        _print_warnings(texts)
+        for name, text, wanted in pairs:
+            verdict = texts.judge(text)
+            wrong += verdict.accepted != wanted
+            result = "ok   " if verdict.accepted == wanted else "WRONG"
+            print(f"{result}  {'accepted' if verdict.accepted else 'rejected'}  {_label(name)}")
+            if not verdict.accepted:
+                print(f"       {_why(text, verdict)}")
+    if wrong:
+        print(f"{wrong} of {len(pairs)} not as expected")
+    return 1 if wrong else 0
+
+
+def sample(arguments: argparse.Namespace) -> int:
+    """Prints random texts."""
+    from pyaici.testing.samples import sample_texts
+
+    kind, source = _read(arguments)
+    with _open(kind, source) as texts:
+        found = sample_texts(texts, arguments.n, length=arguments.length, seed=arguments.seed)
+    for text in found:
+        print(json.dumps(text.decode("utf-8", "replace"), ensure_ascii=False))
+    if len(found) == arguments.n:
+        return 0
+    raise AiciError(
+        f"only {len(found)} of {arguments.n} texts came to their end; --length {4 * arguments.length} gives "
+        "them more room"
+    )
+
+
+def _read(arguments: argparse.Namespace) -> tuple[str, bytes]:
+    """The controller's name and its argument."""
+    path = Path(arguments.file)
+    if not path.exists():
+        path = find_grammar(arguments.file) or path
+    kind = arguments.kind or KINDS.get(path.suffix)
+    if kind is None:
+        raise AiciError(
+            f"{path}: what kind of grammar is it? Say so with --kind, or by the ending of its name: "
+            + ", ".join(f"{suffix} ({name})" for suffix, name in KINDS.items())
+        )
+    return kind, _file(path)
+
+
+def _file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise AiciError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _open(kind: str, source: bytes) -> Texts:
+    from pyaici.testing.texts import Texts
+
+    try:
+        return Texts(kind, source)
+    except ControllerError as error:
+        raise AiciError(f"{kind} refuses the grammar: {error.message}") from error
+
+
+def _text(value: str) -> bytes:
+    return _file(Path(value[1:])) if value.startswith("@") else value.encode("utf-8", "surrogateescape")
+
+
+def _label(name: str) -> str:
+    return name if name.startswith("@") else json.dumps(name, ensure_ascii=False)
+
+
+def _print_warnings(texts: Texts) -> None:
+    for line in texts.log.splitlines():
+        print(f"  {line}")
+
+
+def _why(text: bytes, verdict: Verdict) -> str:
+    before = text[: verdict.good].decode("utf-8", "replace")
+    line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+    end = "the text ends" if verdict.good == len(text) else _byte(text[verdict.good]) + " comes"
+    return f"line {line}, column {column}: {end} where {_shown(verdict.place)} could come"
+
+
+def _shown(place: Place) -> str:
+    """The bytes in a form that is easily read: runs of letters and digits as ranges."""
+    ranges: list[list[int]] = []
+    for byte in sorted(place.next):
+        joins = ranges and byte == ranges[-1][1] + 1 and _is_plain(byte) == _is_plain(ranges[-1][1])
+        if joins and (_is_plain(byte) or byte >= 0x80):
+            ranges[-1][1] = byte
+        else:
+            ranges.append([byte, byte])
+    shown = [_byte(a) if a == b else f"{_byte(a)} to {_byte(b)}" for a, b in ranges]
+    most = 12
+    if len(shown) > most:
+        shown = [*shown[:most], f"{len(shown) - most} others"]
+    if place.may_end:
+        shown.append("the end")
+    return ", ".join(shown) or "nothing"
+
+
+def _is_plain(byte: int) -> int:
+    return next((i for i, group in enumerate((b"az", b"AZ", b"09"), 1) if group[0] <= byte <= group[1]), 0)
+
+
+def _byte(byte: int) -> str:
+    return json.dumps(chr(byte)) if byte < 0x80 else f"byte {byte:#04x}"
