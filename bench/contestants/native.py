@@ -11,7 +11,7 @@ import kbnf
 import numpy as np
 import outlines_core
 import xgrammar
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from aicirt.worker.vocabulary import LoadedVocabulary
 from bench.contestants import Contestant, Refused
@@ -63,6 +63,10 @@ class Natives:
         return ids
 
 
+#: it shall come through with grammars for which its own limit, 50 000 items in a mask, is too low
+_LIMITS = LLParserLimits(step_max_items=2_000_000)
+
+
 class Llguidance(Contestant):
     """`grammar` is what one of LLMatcher.grammar_from_... makes."""
 
@@ -74,7 +78,7 @@ class Llguidance(Contestant):
         self._place = self._words.ctypes.data, self._words.nbytes
 
     def compile(self) -> None:
-        self._matcher = LLMatcher(self._tokenizer, self._grammar)
+        self._matcher = LLMatcher(self._tokenizer, self._grammar, log_level=0, limits=_LIMITS)
         if self._matcher.is_error():
             raise Refused(self._matcher.get_error())
 
