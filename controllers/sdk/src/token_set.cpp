@@ -2,6 +2,23 @@
 
 namespace aici {
 
+namespace {
+
+/// Is one of the words not 0? Looks at some at once, and no further than it has to.
+template <class Word>
+bool any(std::uint32_t words, Word word) {
+  constexpr std::uint32_t kAtOnce = 64;
+  for (std::uint32_t from = 0; from < words; from += kAtOnce) {
+    const std::uint32_t to = from + kAtOnce < words ? from + kAtOnce : words;
+    std::uint32_t found = 0;
+    for (std::uint32_t w = from; w < to; w++) found |= word(w);
+    if (found != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 TokenSet::TokenSet() : words_(vocabulary().mask_words()), bits_(new std::uint32_t[words_]()) {}
 
 TokenSet::TokenSet(const TokenSet& other) : words_(other.words_), bits_(new std::uint32_t[words_]) {
@@ -43,16 +60,12 @@ bool TokenSet::operator==(const TokenSet& other) const {
 }
 
 bool TokenSet::empty() const {
-  std::uint32_t any = 0;
-  for (std::uint32_t w = 0; w < words_; w++) any |= bits_[w];
-  return any == 0;
+  return !any(words_, [this](std::uint32_t w) { return bits_[w]; });
 }
 
 bool TokenSet::has_text() const {
   const std::uint32_t* text = vocabulary().text_mask();
-  std::uint32_t any = 0;
-  for (std::uint32_t w = 0; w < words_; w++) any |= bits_[w] & text[w];
-  return any != 0;
+  return any(words_, [this, text](std::uint32_t w) { return bits_[w] & text[w]; });
 }
 
 std::uint32_t TokenSet::count() const {
