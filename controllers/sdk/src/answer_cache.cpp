@@ -1,5 +1,6 @@
 #include "aici/answer_cache.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -13,11 +14,15 @@ constexpr std::size_t kBlock = 2048;
 /// A mask that takes long to put together is kept whole from this use on, if there is room.
 constexpr std::uint32_t kOften = 3, kLong = 256;
 
-/// Tokens in which a mask differs from another, or from nothing.
-std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base) {
+/// Tokens in which a mask differs from another, or from nothing. It does not count on where there are more than `most`.
+std::uint32_t differences(std::span<const std::uint32_t> mask, const std::uint32_t* base, std::uint32_t most) {
+  constexpr std::size_t kAtOnce = 128;
   std::uint32_t count = 0;
-  for (std::size_t w = 0; w < mask.size(); w++)
-    count += static_cast<std::uint32_t>(__builtin_popcount(mask[w] ^ (base != nullptr ? base[w] : 0)));
+  for (std::size_t from = 0; from < mask.size() && count <= most; from += kAtOnce) {
+    const std::size_t to = std::min(from + kAtOnce, mask.size());
+    for (std::size_t w = from; w < to; w++)
+      count += static_cast<std::uint32_t>(__builtin_popcount(mask[w] ^ (base != nullptr ? base[w] : 0)));
+  }
   return count;
 }
 
@@ -107,14 +112,18 @@ const std::uint32_t* AnswerCache::base_of(const Entry& entry) const {
 AnswerCache::Entry AnswerCache::pack(std::span<const std::uint32_t> mask) {
   Entry entry;
   entry.form = Form::mask;
-  entry.count = differences(mask, nullptr);
-  if (const std::uint32_t count = differences(mask, vocabulary().text_mask()); count < entry.count) {
+  // with more it is kept whole
+  const auto most = static_cast<std::uint32_t>(mask.size());
+  entry.count = differences(mask, nullptr, most);
+  if (const std::uint32_t count = differences(mask, vocabulary().text_mask(), std::min(most, entry.count));
+      count < entry.count) {
     entry.count = count;
     entry.base = Base::text;
   }
   for (std::uint32_t i = 0; i < wholes_.size(); i++) {
     if (wholes_[i].users == 0) continue;
-    if (const std::uint32_t count = differences(mask, wholes_[i].words.get()); count < entry.count) {
+    if (const std::uint32_t count = differences(mask, wholes_[i].words.get(), std::min(most, entry.count));
+        count < entry.count) {
       entry.count = count;
       entry.base = Base::whole;
       entry.whole = i;

@@ -228,6 +228,18 @@ class Walk {
   Frame stack_[kMaxDepth + 1];
 };
 
+/// Sets `out` to the mask within an inner state, and remembers it. Returns where it is left.
+template <HasInner F>
+std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
+  typename F::Inner inside = f.inside();
+  std::vector<Exit> exits;
+  Walk<typename F::Inner>(inside, out.data()).all(inner, [&](const TrieNode* node, std::uint32_t above) {
+    exits.push_back({static_cast<std::uint32_t>(node - vocabulary().nodes()), above});
+  });
+  f.inner_masks().put(inner, out, exits);
+  return exits;
+}
+
 }  // namespace detail
 
 /// Sets `out` to the tokens that `f` allows in `state`.
@@ -243,13 +255,7 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
       };
       InnerMasks& known = f.inner_masks();
       if (!known.find(inner, out, visit)) {
-        typename F::Inner inside = f.inside();
-        std::vector<Exit> exits;
-        detail::Walk<typename F::Inner>(inside, out.data())
-            .all(inner, [&](const TrieNode* node, std::uint32_t above) {
-              exits.push_back({static_cast<std::uint32_t>(node - vocabulary().nodes()), above});
-            });
-        known.put(inner, out, exits);
+        const std::vector<Exit> exits = detail::find_inner(f, inner, out);
         for (const Exit& exit : exits) visit(exit);
       }
     }

@@ -119,6 +119,8 @@ class Constraint : private Warmable {
   /// leaves and share its memory. Fails if nothing is allowed at all.
   void prepare() {
     if (spelling_.known()) return;
+    if constexpr (HasInner<R>)
+      for (const std::uint32_t inner : recognizer().likely_inner()) detail::find_inner(recognizer(), inner, scratch_);
     if constexpr (FunctionalRecognizer<R>) {
       for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
         if (i > 0 && is_complete()) break;

@@ -8,6 +8,8 @@ namespace aici::cfg {
 
 Columns::Columns(Network* network, std::vector<Terminal> ignored, const Limits& limits)
     : network_(network), ignored_(std::move(ignored)), most_threads_(limits.threads), callers_(network->num_rules()) {
+  constexpr std::size_t kUsual = 2048;
+  threads_.reserve(4 * kUsual), steps_.reserve(8 * kUsual), columns_.reserve(kUsual), frames_.reserve(kUsual);
   std::ranges::sort(ignored_);
   frames_.push_back({0, 0});
   columns_.push_back({{0, 0}, 0});

@@ -13,6 +13,8 @@ Engine::Engine(Grammar grammar, Lexemes lexemes, const Limits& limits)
       scanner_(&grammar_.terminals()),
       plain_(Scanner::kMost) {
   plain_[Scanner::kDead] = longest_ ? Plain::kNo : Plain::kDead;
+  constexpr std::size_t kUsual = 512;
+  rows_.reserve(kUsual << 8), readings_.reserve(4 * kUsual), several_.reserve(kUsual);
 }
 
 const char* Engine::start(Rule rule) {
@@ -138,6 +140,25 @@ Engine::Loop Engine::loop(State state) {
     several.loop = found;
   }
   return several.loop;
+}
+
+std::vector<std::uint32_t> Engine::likely_inner() {
+  constexpr std::size_t kMost = 4, kMostLooked = 32;
+  constexpr int kSteps = 2;  // over a quote, say
+  std::vector<std::uint32_t> found;
+  Inside inside(*this);
+  std::size_t looked = 0;
+  for (Terminal terminal = 0; terminal < grammar_.terminals().size(); terminal++) {
+    if (!grammar_.terminals().is_regex(terminal)) continue;
+    if (looked++ == kMostLooked || found.size() == kMost) break;
+    Scanner::State now = scanner_.start(std::span(&terminal, 1));
+    for (int i = 0; i < kSteps && detail::favourite(inside, now, &now) && !inside.leaves(now); i++)
+      if (inside.loop_signature(now) != 0) {
+        if (std::ranges::find(found, now) == found.end()) found.push_back(now);
+        break;
+      }
+  }
+  return found;
 }
 
 bool Engine::compact(State* state) {

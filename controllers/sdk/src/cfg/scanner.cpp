@@ -7,6 +7,8 @@
 namespace aici::cfg {
 
 Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
+  // Room that is not written to takes no memory; a table that moves is written anew, page by page.
+  table_.reserve(kUsual << 8), rows_.reserve(kUsual), parts_.reserve(4 * kUsual);
   rows_.push_back({0, 0, 0, 0, false});
   table_.assign(256, kDead);
 }

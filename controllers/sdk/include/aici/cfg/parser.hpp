@@ -60,6 +60,8 @@ class Engine {
   bool is_plain(Scanner::State scanner);
   bool longest() const { return longest_; }
   InnerMasks& inner_masks() { return inner_masks_; }
+  /// Where patterns go on for long, such as the inside of strings.
+  std::vector<std::uint32_t> likely_inner();
 
   struct Loop {
     Signature signature;
@@ -189,6 +191,7 @@ class Parser {
   Inside inside() { return Inside(*engine_); }
   State outer(State state, std::uint32_t inner) const { return engine_->outer(state, inner); }
   InnerMasks& inner_masks() { return engine_->inner_masks(); }
+  std::vector<std::uint32_t> likely_inner() { return engine_->likely_inner(); }
   /// Between masks: forgets columns and states if there are many.
   bool compact(State* state) { return engine_->compact(state); }
   const char* failure() const { return engine_->failure(); }

@@ -56,6 +56,8 @@ class Scanner {
 
  private:
   static constexpr std::uint16_t kUnknown = 0xffff;
+  /// Most grammars have fewer states.
+  static constexpr std::size_t kUsual = 1024;
   struct Part {
     Terminal terminal;
     Terminals::State state;

@@ -33,6 +33,7 @@ class Terminals {
   Terminal add_except(Except except);
 
   std::size_t size() const { return all_.size(); }
+  bool is_regex(Terminal terminal) const { return std::holds_alternative<Pattern>(all_[terminal]); }
   State initial(Terminal terminal) const;
   State append(Terminal terminal, State state, std::uint8_t byte);
   /// Is what has been read a text of the terminal? (Of the initial state: is the empty text one?)
