@@ -82,16 +82,31 @@ class Case:
     quick: str | None = None
 
 
-def _yacc(name: str, text: str) -> Case:
-    """A grammar that comes with the package; for llguidance the same in its own syntax."""
+def _bundled(name: str) -> str:
     path = find_grammar(f"{name}.y")
     assert path is not None
-    grammar = path.read_text()
+    return path.read_text()
+
+
+def _yacc(name: str, text: str) -> Case:
+    """A grammar that comes with the package; for llguidance the same in its own syntax."""
+    grammar = _bundled(name)
     lark = lark_of_yacc(grammar)
     return Case(
         name,
         text,
         lambda arena: [arena.aici("lr1", grammar), arena.llguidance_lark(lark)],
+        quick=text[:400],
+    )
+
+
+def _lark(name: str, text: str) -> Case:
+    """The same grammar in the same syntax for both."""
+    lark = lark_of_yacc(_bundled(name))
+    return Case(
+        f"{name}_lark",
+        text,
+        lambda arena: [arena.aici("lark", lark), arena.llguidance_lark(lark)],
         quick=text[:400],
     )
 
@@ -161,6 +176,7 @@ def cases() -> list[Case]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     return [
         _yacc("c", c),
+        _lark("c", c),
         _yacc("json", json.dumps(project)),
         _kbnf("kbnf_json", kbnf_grammars.JSON, json.dumps(project)),
         _kbnf("kbnf_structural", kbnf_grammars.STRUCTURAL, kbnf_grammars.structural_text(20)),

@@ -41,7 +41,7 @@ def test_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_grammars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The suite itself asks every engine whether it allows the tokens of its text."""
     found = figures("grammars", tmp_path, capsys)
-    pairs = {"c", "json", "substring"}
+    pairs = {"c", "c_lark", "json", "substring"}
     regexes = {"regex_sentence", "regex_string", "regex_time"}
     names = {f"{case}.32k.{engine}" for case in pairs | regexes for engine in ("aici", "llguidance")}
     names |= {f"{case}.32k.outlines" for case in regexes}
