@@ -113,8 +113,8 @@ class Reader {
     if (source_.accept(".")) return add({Kind::kClass, at, "(?s:.)"});
     if (is_name(first)) return add({Kind::kCall, at, std::string(take_name())});
     if (first == '<' || first == '!')
-      source_.fail(at, "tokens by name or number are not possible: the grammar says which texts may come, and a text may "
-                       "come as any tokens");
+      source_.fail(at, "tokens by name or number are not possible: the grammar says which texts may come, and a text "
+                       "may come as any tokens");
     source_.fail_here("a text, a class, a name, a parenthesis or `|`");
   }
 

@@ -61,8 +61,8 @@ void take_escape(Source& source, bool is_pattern, std::string* out) {
     *out += '\\';
   } else {
     source.fail(escape,
-                "this escape is not known in a text: there are \\n \\r \\t \\v \\f \\b \\0 \\\\ \\' \\\" \\/, octal numbers, "
-                "\\x41, \\u0041 and \\u{41}");
+                "this escape is not known in a text: there are \\n \\r \\t \\v \\f \\b \\0 \\\\ \\' \\\" \\/, octal "
+                "numbers, \\x41, \\u0041 and \\u{41}");
   }
 }
 

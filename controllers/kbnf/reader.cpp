@@ -130,12 +130,14 @@ class Reader {
     const std::size_t at = source_.at();
     source_.move(1);
     const std::string_view sort = take_name();
-    if (source_.peek() != '\'' && source_.peek() != '"') source_.fail_here("a quote after `#" + std::string(sort) + "`");
+    if (source_.peek() != '\'' && source_.peek() != '"')
+      source_.fail_here("a quote after `#" + std::string(sort) + "`");
     const Quoted quoted = take_quoted(source_, sort != "substrs");
     if (sort == "substrs") return out_.grammar.substring(aici::Substrings(quoted.text));
     const bool all = sort.empty(), early = sort == "e", without = sort == "ex";
     if (!all && !early && !without)
-      source_.fail(at, "`#" + std::string(sort) + "` is not known: there are #'...', #e'...', #ex'...' and #substrs'...'");
+      source_.fail(at, "`#" + std::string(sort) +
+                           "` is not known: there are #'...', #e'...', #ex'...' and #substrs'...'");
     const auto place = [&](std::size_t offset) { return quoted.from[offset]; };
     auto pattern = aici::front::read_pattern(source_, quoted.text, without, place);
     const Expr made = !pattern ? out_.grammar.never()

@@ -60,8 +60,8 @@ void LarkPatterns::translate_terminals() {
   }
   for (std::uint32_t i = 0; i < all.size(); i++)
     if (open[i] != 0)
-      source_.fail(all[i].at, "the terminal " + all[i].name + " needs itself: what is in brackets in brackets is a rule, "
-                                                              "whose name begins with a small letter");
+      source_.fail(all[i].at, "the terminal " + all[i].name + " needs itself: what is in brackets in brackets is a "
+                                                              "rule, whose name begins with a small letter");
 }
 
 void LarkPatterns::fail_not_regular(const LarkNode& node) const {

@@ -55,14 +55,14 @@ class Translator {
     std::vector<Expr> parts;
     for (const Part inner : node.parts) parts.push_back(exprs_[inner]);
     switch (node.kind) {
-      case Kind::kText:
-        return node.text.empty() ? grammar_.empty() : terminal(patterns_.of(part), node.at, false);
+      case Kind::kText: return grammar_.literal(node.text);
       case Kind::kPattern: return terminal(patterns_.of(part), node.at, false);
       case Kind::kName: return named(node);
       case Kind::kGroup: return aici::front::as_rule(grammar_, parts[0], name_);
       case Kind::kChunks: return chunks(part);
       case Kind::kJson:
-        source_.fail(node.at, "%json is not possible in this version: use the controller json_schema for the whole output");
+        source_.fail(node.at, "%json is not possible here: the controller json_schema takes a schema for the whole "
+                              "output");
       case Kind::kSequence: return grammar_.sequence(parts);
       case Kind::kChoice: return grammar_.choice(parts);
       case Kind::kRepeat: return aici::front::repeated(grammar_, parts[0], node.least, node.most, name_);
@@ -81,6 +81,7 @@ class Translator {
       const LarkDefinition& definition = syntax_.terminals[number];
       const LarkNode& body = syntax_.nodes[definition.body];
       known = body.kind == Kind::kChunks ? chunks(definition.body)
+              : body.kind == Kind::kText ? grammar_.literal(body.text)
                                          : terminal(patterns_.of(definition.body), definition.at, false);
     }
     return *known;
@@ -115,7 +116,7 @@ class Translator {
 
   const LarkSyntax& syntax_;
   const Source& source_;
-  Grammar grammar_;
+  Grammar grammar_{/*joins_literals=*/false};
   LarkPatterns patterns_;
   aici::front::Rules rules_;
   std::vector<Expr> exprs_;

@@ -11,6 +11,9 @@ namespace {
 constexpr std::string_view kLetters = "nrtvfb\\\"/", kMeanings = "\n\r\t\v\f\b\\\"/";
 constexpr std::string_view kFlags = "imsxu";
 
+/// Of what may stand between the name of a rule and its colon.
+constexpr std::size_t kMostAttributes = 400;
+
 bool is_surrogate(char32_t c) { return c >= 0xD800 && c < 0xE000; }
 
 char32_t take_escape(Source& source, std::size_t at) {
@@ -26,8 +29,8 @@ char32_t take_escape(Source& source, std::size_t at) {
   }
   const std::size_t which = source.at_end() ? std::string_view::npos : kLetters.find(source.peek());
   if (which == std::string_view::npos)
-    source.fail(at, "this escape is not known in a text: there are \\n \\r \\t \\v \\f \\b \\\\ \\\" \\/, \\x41, \\u0041 and "
-                    "\\U00000041");
+    source.fail(at, "this escape is not known in a text: there are \\n \\r \\t \\v \\f \\b \\\\ \\\" \\/, \\x41, "
+                    "\\u0041 and \\U00000041");
   source.move(1);
   return static_cast<char32_t>(kMeanings[which]);
 }
@@ -46,6 +49,10 @@ void skip_lark_blanks(Source& source) {
   }
 }
 
+void skip_lark_spaces(Source& source) {
+  while (source.peek() == ' ' || source.peek() == '\t') source.move(1);
+}
+
 std::string_view take_lark_name(Source& source) {
   const std::size_t from = source.at();
   const auto goes_on = [&](char c) {
@@ -54,6 +61,30 @@ std::string_view take_lark_name(Source& source) {
   };
   while (goes_on(source.peek())) source.move(1);
   return source.since(from);
+}
+
+bool at_lark_definition(Source& source) {
+  const std::size_t here = source.at();
+  while (source.peek() == '?' || source.peek() == '!') source.move(1);
+  const bool named = !take_lark_name(source).empty();
+  const std::size_t from = source.at();
+  bool found = false;
+  while (named && !source.at_end() && source.at() - from < kMostAttributes) {
+    const char c = source.peek();
+    if ((found = c == ':')) break;
+    const bool blank = c == ' ' || c == '\t', priority = c == '.' && source.peek(1) != '.';
+    if (c == '[' || c == '{')
+      source.find(c == '[' ? "]" : "}");
+    else if (!blank && !priority && !aici::front::is_digit(c) && c != '-')
+      break;
+    source.move(1);
+  }
+  source.go_to(here);
+  return found;
+}
+
+bool at_lark_directive(const Source& source) {
+  return source.peek() == '%' && !source.next_is("%json") && !source.next_is("%regex");
 }
 
 std::string take_lark_text(Source& source) {

@@ -8,6 +8,11 @@
 
 /// Blanks and comments, which begin with // or #.
 void skip_lark_blanks(aici::front::Source& source);
+/// Of one line.
+void skip_lark_spaces(aici::front::Source& source);
+/// Does a rule or a terminal begin here? Only then a colon comes, so lines may end anywhere.
+bool at_lark_definition(aici::front::Source& source);
+bool at_lark_directive(const aici::front::Source& source);
 /// Empty if there is none. Names may have `-` in them.
 std::string_view take_lark_name(aici::front::Source& source);
 /// "...", its escapes replaced.

@@ -154,3 +154,8 @@ def test_a_large_grammar(grammar: Make) -> None:
     rules = "\n".join(f'r{i}: "k{i};" r{i + 1} | "l{i};" r0' for i in range(1000))
     made = grammar(f'start: r0\n{rules}\nr1000: "end"')
     assert made.after("k0;k1;l2;k0;k1;") is not None and made.after("k0;k2;") is None
+
+
+def test_many_texts(grammar: Make) -> None:
+    made = grammar("start: WORD | " + " | ".join(f'"w{i}"' for i in range(5000)) + '\nWORD: "x"')
+    assert made.accepts("w4999") and made.accepts("x") and not made.accepts("w5000")

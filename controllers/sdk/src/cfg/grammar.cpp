@@ -6,7 +6,7 @@ namespace aici::cfg {
 
 using Kind = Grammar::Node::Kind;
 
-Grammar::Grammar() {
+Grammar::Grammar(bool joins_literals) : joins_literals_(joins_literals) {
   add({Kind::kEmpty});
   add({Kind::kNever});
 }
@@ -69,9 +69,8 @@ Expr Grammar::sequence(std::span<const Expr> parts) {
       all = part;
       continue;
     }
-    // literals that follow each other are one
     const Node next = nodes_[all], first = nodes_[next.kind == Kind::kSequence ? next.a : all];
-    if (nodes_[part].kind == Kind::kTerminal && first.kind == Kind::kTerminal) {
+    if (joins_literals_ && nodes_[part].kind == Kind::kTerminal && first.kind == Kind::kTerminal) {
       const Terminal left = nodes_[part].a, right = first.a;
       if (left < literals_.size() && right < literals_.size() && !literals_[left].empty() && !literals_[right].empty()) {
         const Expr joined = literal(literals_[left] + literals_[right]);

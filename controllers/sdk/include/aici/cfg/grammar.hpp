@@ -32,7 +32,8 @@ inline constexpr std::uint32_t kNoLimit = 0xffffffff;
 
 class Grammar {
  public:
-  Grammar();
+  /// `joins_literals`: literals that follow each other are one. Not where something may stand between them.
+  explicit Grammar(bool joins_literals = true);
 
   /// These bytes; none at all is the empty text.
   Expr literal(std::string_view bytes);
@@ -103,6 +104,7 @@ class Grammar {
   /// The least set that terminals are in or not, and what is made of its members.
   std::vector<bool> solve(bool only_empty) const;
 
+  bool joins_literals_;
   Terminals terminals_;
   std::vector<Node> nodes_;
   HashIndex ids_;

@@ -19,7 +19,7 @@ namespace aici::front {
 std::optional<regex::Regex> read_pattern(const Source& source, std::string_view pattern, bool without,
                                          const std::function<std::size_t(std::size_t)>& place);
 
-/// A regular expression for one character, and for a text, which must be UTF-8. Flags around it do not matter but for i.
+/// A regular expression for one character, and for a text, which must be UTF-8. Of flags around it only i matters.
 std::string pattern_of(char32_t character);
 std::string pattern_of(std::string_view text);
 
@@ -27,7 +27,8 @@ std::string pattern_of(std::string_view text);
 cfg::Expr as_rule(cfg::Grammar& grammar, cfg::Expr expr, std::string_view name);
 
 /// `expr` so many times. What is long gets a rule of its own, so that repetitions of repetitions do not multiply.
-cfg::Expr repeated(cfg::Grammar& grammar, cfg::Expr expr, std::uint32_t least, std::uint32_t most, std::string_view name);
+cfg::Expr repeated(cfg::Grammar& grammar, cfg::Expr expr, std::uint32_t least, std::uint32_t most,
+                   std::string_view name);
 
 /// Logs a warning with the place.
 void warn(const Source& source, std::size_t at, std::string_view problem);
