@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@ using aici::front::Source;
 using Kind = LarkNode::Kind;
 
 constexpr const char* kStart = "start";
+/// Of what is said about terminals. (A place is found by counting lines.)
+constexpr int kMostWarnings = 20;
 
 class Translator {
  public:
@@ -31,6 +35,7 @@ class Translator {
       grammar_.ignore(terminal(patterns_.of(ignored), ignored.at, false));
     rules_.check_names(kStart);
     rules_.check_texts(kStart);
+    warn_of_unused_terminals();
   }
 
   Lark take() {
@@ -39,6 +44,16 @@ class Translator {
   }
 
  private:
+  void warn_of_unused_terminals() {
+    std::set<std::string_view> used;
+    for (const LarkNode& node : syntax_.nodes)
+      if (node.kind == Kind::kName) used.insert(node.text);
+    int warnings = 0;
+    for (const LarkDefinition& terminal : syntax_.terminals)
+      if (!used.contains(terminal.name) && warnings++ < kMostWarnings)
+        aici::front::warn(source_, terminal.at, "the terminal " + terminal.name + " is not used");
+  }
+
   void read_rule(const LarkDefinition& rule) {
     rules_.enter(rule.name, rule.at);
     name_ = rule.name;

@@ -108,13 +108,15 @@ def test_a_grammar_that_is_no_utf8(grammar: Make) -> None:
 
 def test_warnings(grammar: Make) -> None:
     made = grammar(
-        '%llguidance {}\nstart: "a" | endless | A\nendless: "b" endless\nspare: "c"\nA: /a^b/ | /c/ & /d/'
+        '%llguidance {}\nstart: "a" | endless | A\nendless: "b" endless\nspare: "c"\n'
+        "A: /a^b/ | /c/ & /d/\nB: C\nC: /x/"
     )
     assert made.log() == (
         "warning: line 1, column 1: what %llguidance says is left out\n"
         "warning: line 5, column 1: no text matches this\n"
         "warning: line 3, column 1: no text comes of endless, so what needs it is left out\n"
         "warning: line 4, column 1: the rule spare is not used\n"
+        "warning: line 6, column 1: the terminal B is not used\n"
     )
     state = made.after("")
     assert state is not None and state.next == b"a"
