@@ -54,3 +54,34 @@ class Probe:
         while self._get(end, 1) != b"\0":
             end += 1
         return self._get(at, end - at).decode()
+
+    # -- of recognizers -------------------------------------------------------------------------------
+
+    def run(self, text: str | bytes) -> bytes:
+        """After each prefix, the empty one first: 0 dead, 1 an end can be reached, 3 and it may end here."""
+        data = text.encode() if isinstance(text, str) else text
+        at = self._put(data, extra=len(data) + 1)
+        self._call("probe_run", at, len(data), at + len(data))
+        return self._get(at + len(data), len(data) + 1)
+
+    def accepts(self, text: str | bytes) -> bool:
+        return self.run(text)[-1] == 3
+
+    def alive(self, text: str | bytes) -> bool:
+        return self.run(text)[-1] != 0
+
+    def state(self, text: str | bytes) -> int:
+        data = text.encode() if isinstance(text, str) else text
+        return self._number("probe_state", self._put(data), len(data))
+
+    def append(self, state: int, byte: int) -> int:
+        return self._number("probe_append", state, byte)
+
+    def byte_classes(self, classes: bytes) -> None:
+        self._call("probe_byte_classes", self._put(classes), max(classes[:128]) + 1)
+
+    def loop_signature(self, state: int) -> int:
+        return self._number("probe_loop_signature", state)
+
+    def loop_length(self, state: int) -> int:
+        return self._number("probe_loop_length", state)

@@ -65,7 +65,7 @@ def repeat(part: Expr, least: int, most: int | None = None) -> Expr:
 
 
 class Engine(Probe):
-    """One grammar at a time: `make` replaces it."""
+    """One grammar at a time: `make` replaces it. Classes of bytes are for those made later."""
 
     def make(self, *rules: Expr, ignore: Expr | None = None, longest: bool = False) -> Engine:
         """Rule 0 is the start. Raises Refused."""
@@ -82,36 +82,6 @@ class Engine(Probe):
     ) -> None:
         """For later calls of `make`; 0 is the default."""
         self._call("probe_limits", places, nesting, threads, compact_always)
-
-    def run(self, text: str | bytes) -> bytes:
-        """After each prefix, the empty one first: 0 dead, 1 a text can be reached, 3 and it may end here."""
-        data = text.encode() if isinstance(text, str) else text
-        at = self._put(data, extra=len(data) + 1)
-        self._call("probe_run", at, len(data), at + len(data))
-        return self._get(at + len(data), len(data) + 1)
-
-    def accepts(self, text: str | bytes) -> bool:
-        return self.run(text)[-1] == 3
-
-    def alive(self, text: str | bytes) -> bool:
-        return self.run(text)[-1] != 0
-
-    def state(self, text: str | bytes) -> int:
-        data = text.encode() if isinstance(text, str) else text
-        return self._number("probe_state", self._put(data), len(data))
-
-    def append(self, state: int, byte: int) -> int:
-        return self._number("probe_append", state, byte)
-
-    def byte_classes(self, classes: bytes) -> None:
-        """For later calls of `make`."""
-        self._call("probe_byte_classes", self._put(classes), max(classes[:128]) + 1)
-
-    def loop_signature(self, state: int) -> int:
-        return self._number("probe_loop_signature", state)
-
-    def loop_length(self, state: int) -> int:
-        return self._number("probe_loop_length", state)
 
     def can_end(self, state: int, most: int = 3000) -> bool | None:
         """Whether some text leads to an end; None if that takes more than `most` steps to find out."""

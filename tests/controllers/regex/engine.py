@@ -31,31 +31,11 @@ class Engine(Probe):
         """For later calls of `compile`; 0 is the default."""
         self._call("probe_limits", nfa_states, automaton_bytes, kept_bytes)
 
-    def run(self, text: str | bytes) -> bytes:
-        """After each prefix, the empty one first: 0 dead, 1 a match can be reached, 3 and it may end here."""
-        data = text.encode() if isinstance(text, str) else text
-        at = self._put(data, extra=len(data) + 1)
-        self._call("probe_run", at, len(data), at + len(data))
-        return self._get(at + len(data), len(data) + 1)
-
-    def matches(self, text: str | bytes) -> bool:
-        return self.run(text)[-1] == 3
-
-    def alive(self, text: str | bytes) -> bool:
-        return self.run(text)[-1] != 0
-
     def characters(self) -> bytes:
         """For each code point 1 if it alone matches."""
         at = self._room(0x110000)
         self._call("probe_characters", 0, 0x110000, at)
         return self._get(at, 0x110000)
-
-    def state(self, text: str | bytes) -> int:
-        data = text.encode() if isinstance(text, str) else text
-        return int(self._call("probe_state", self._put(data), len(data)))
-
-    def append(self, state: int, byte: int) -> int:
-        return self._number("probe_append", state, byte)
 
     def next_states(self, state: int) -> list[int]:
         """The next state for each byte."""
@@ -75,15 +55,6 @@ class Engine(Probe):
     def forced(self, state: int) -> int | None:
         byte = int(self._call("probe_forced", state))
         return None if byte == NO_BYTE else byte
-
-    def byte_classes(self, classes: bytes) -> None:
-        self._call("probe_byte_classes", self._put(classes), max(classes[:128]) + 1)
-
-    def loop_signature(self, state: int) -> int:
-        return self._number("probe_loop_signature", state)
-
-    def loop_length(self, state: int) -> int:
-        return self._number("probe_loop_length", state)
 
     def exhausted(self) -> bool:
         return bool(self._call("probe_exhausted"))

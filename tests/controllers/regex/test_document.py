@@ -44,9 +44,9 @@ def test_syntax(engine: Engine, patterns: str, matching: str, others: str) -> No
     for pattern in patterns_of(patterns):
         engine.compile(pattern)
         for text in texts(matching):
-            assert engine.matches(text), (pattern, text)
+            assert engine.accepts(text), (pattern, text)
         for text in texts(others):
-            assert not engine.matches(text), (pattern, text)
+            assert not engine.accepts(text), (pattern, text)
 
 
 def test_the_tables_are_read() -> None:
