@@ -20,6 +20,11 @@ DESCRIPTIONS = {
         "the output is a text of a grammar in GBNF, the syntax of llama.cpp",
         'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',
     ),
+    "json_schema": (
+        "the output is JSON that a JSON Schema allows",
+        '{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, '
+        '"required": ["name", "age"], "additionalProperties": false}',
+    ),
     "kbnf": (
         "the output is a text of a grammar in KBNF, Koishi's BNF",
         "start ::= #'[A-Z][a-z]+' ' is ' #'[0-9]+' ' years old.';",

@@ -54,6 +54,11 @@ PYPI = {
     "rwkv": ("0.8.32", "d3f0594810a4a7e91569f177003ec22294c3eabc91c5f8d0ff3511702d4b67c1"),
 }
 
+#: PyPI package -> (version, SHA-256 of the source distribution)
+SOURCES = {
+    "jsonschema": ("4.26.0", "0c26707e2efad8aa1bfc5b7ce170f3fccc2e4918ff85989ba9ffa9facb2be326"),
+}
+
 
 class FetchError(AssertionError):
     """A package could not be fetched: the test that needs it fails."""
@@ -84,12 +89,11 @@ def npm_file(package: str, path: str) -> Path:
     return _file(folder, path, digest, fetch, unpack)
 
 
-def _download(package: str) -> Callable[[Path], None]:
-    """What puts the wheel of a package in `PYPI` into a folder."""
-    version, _ = PYPI[package]
+def _download(package: str, version: str, kind: str = "--only-binary") -> Callable[[Path], None]:
+    """What puts the wheel of a package, or with ``--no-binary`` its source distribution, into a folder."""
 
     def fetch(into: Path) -> None:
-        options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--quiet"]
+        options = ["--no-deps", kind, ":all:", "--disable-pip-version-check", "--quiet"]
         _run(
             [sys.executable, "-m", "pip", "download", *options, "--dest", str(into), f"{package}=={version}"]
         )
@@ -103,7 +107,17 @@ def pypi_wheel(package: str) -> Path:
     folder = _package_folder(f"pypi-{package}-{version}")
     with _locked(folder):
         if not (folder / "archive").exists():
-            _fetch_archive(folder, folder / "archive", digest, _download(package))
+            _fetch_archive(folder, folder / "archive", digest, _download(package, version))
+    return folder / "archive"
+
+
+def pypi_source(package: str) -> Path:
+    """The whole source distribution of a package in `SOURCES`: a tar file."""
+    version, digest = SOURCES[package]
+    folder = _package_folder(f"pypi-source-{package}-{version}")
+    with _locked(folder):
+        if not (folder / "archive").exists():
+            _fetch_archive(folder, folder / "archive", digest, _download(package, version, "--no-binary"))
     return folder / "archive"
 
 
@@ -116,7 +130,7 @@ def pypi_file(package: str, path: str) -> Path:
         with zipfile.ZipFile(archive) as members, members.open(path) as member, target.open("wb") as out:
             shutil.copyfileobj(member, out)
 
-    return _file(folder, path, digest, _download(package), unpack)
+    return _file(folder, path, digest, _download(package, version), unpack)
 
 
 def cache_folder() -> Path:

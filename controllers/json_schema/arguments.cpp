@@ -1,0 +1,42 @@
+#include "arguments.hpp"
+
+#include <string>
+
+#include "aici/host.hpp"
+
+using aici::json_schema::Document;
+using aici::json_schema::Value;
+using aici::json_schema::Whitespace;
+
+Arguments read_arguments(std::string_view argument) {
+  if (argument.find_first_not_of(" \t\r\n") == std::string_view::npos)
+    aici::fail("json_schema needs a schema as its argument, such as {\"type\": \"object\"}");
+  Arguments found{argument, {}};
+  Document document;
+  std::string error;
+  if (!document.parse(argument, found.options.limits, &error)) aici::fail("the argument is not JSON: " + error);
+  // no schema has a keyword `schema`, so it tells the two forms apart
+  const Value schema = document.find(0, "schema");
+  if (schema == aici::json_schema::kNone) return found;
+  found.schema = document.source(schema, argument);
+  for (std::uint32_t i = 0; i < document.count(0); i++) {
+    const Value member = document.child(0, i);
+    const std::string_view name = document.name(member);
+    const std::string_view value =
+        document.is(member, Document::Kind::kString) ? document.text(member) : std::string_view();
+    if (name == "schema") continue;
+    if (name == "whitespace" && value == "flexible")
+      found.options.whitespace = Whitespace::kFlexible;
+    else if (name == "whitespace" && value == "compact")
+      found.options.whitespace = Whitespace::kCompact;
+    else if (name == "whitespace" && value == "spaced")
+      found.options.whitespace = Whitespace::kSpaced;
+    else if (name == "unsupported" && (value == "refuse" || value == "warn"))
+      found.options.warn = value == "warn";
+    else
+      aici::fail("the argument has a member \"" + std::string(name) +
+                 "\" that does not go with \"schema\": there are \"whitespace\" (\"flexible\", \"compact\" or "
+                 "\"spaced\") and \"unsupported\" (\"refuse\" or \"warn\")");
+  }
+  return found;
+}

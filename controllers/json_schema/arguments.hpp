@@ -1,0 +1,14 @@
+// arguments.hpp - the argument of the controller: a schema, or a schema with options.
+#pragma once
+
+#include <string_view>
+
+#include "aici/json_schema/schema.hpp"
+
+struct Arguments {
+  std::string_view schema;
+  aici::json_schema::Options options;
+};
+
+/// Fails the controller if the argument is no JSON, or has options that are not known.
+Arguments read_arguments(std::string_view argument);

@@ -1,0 +1,35 @@
+#include "aici/json_schema/schema.hpp"
+#include "emitter.hpp"
+
+namespace aici::json_schema {
+
+cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Options& options,
+                     std::vector<Problem>* problems) {
+  Document document;
+  std::string error;
+  if (!document.parse(schema, options.limits, &error)) {
+    problems->push_back({"", "the schema is not JSON: " + error, true});
+    return grammar.never();
+  }
+  const Schemas schemas(document);
+  Strings strings;
+  Problems found(document);
+  Expander expander(schemas, strings, found, options.limits);
+  Emitter emitter(grammar, schemas, expander, strings, found, options);
+  const cfg::Expr all = emitter.run();
+  // what could not be enforced may be why nothing is left
+  if (!found.fatal() && (options.warn || !found.any())) {
+    if (all == grammar.never())
+      found.wrong(0, "no value meets this schema");
+    else if (!grammar.productive()[all])
+      found.wrong(0, "no value meets this schema: those that do would have no end");
+  }
+  bool refused = found.fatal();
+  for (Problem& problem : found.take()) {
+    refused = refused || problem.fatal || !options.warn;
+    problems->push_back(std::move(problem));
+  }
+  return refused ? grammar.never() : all;
+}
+
+}  // namespace aici::json_schema

@@ -1,0 +1,24 @@
+#include "branch.hpp"
+
+#include <algorithm>
+
+namespace aici::json_schema {
+
+void Branch::settle() {
+  if (range.empty()) types &= ~kNumber;
+  if (range.low && range.high && compare(range.low->ceiling(), range.high->floor()) > 0) types &= ~kInteger;
+  if (min_length > max_length) types &= ~kString;
+  if (min_items > max_items) types &= ~kArray;
+  if (min_properties > max_properties || required.size() > max_properties) types &= ~kObject;
+  if (values && values->empty()) types = 0;
+}
+
+bool Branch::requires_name(std::string_view name) const {
+  return std::find(required.begin(), required.end(), name) != required.end();
+}
+
+void Branch::require(std::string_view name) {
+  if (!requires_name(name)) required.push_back(name);
+}
+
+}  // namespace aici::json_schema

@@ -1,0 +1,116 @@
+// branch.hpp - one way to meet schemas: for each type of JSON, what a value of it must be like.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aici/json_schema/document.hpp"
+#include "decimal.hpp"
+#include "number_pattern.hpp"
+
+namespace aici::json_schema {
+
+/// A schema that must hold, or, negated, must not: its value times two, plus one if negated.
+using Atom = std::uint32_t;
+inline constexpr Atom kNever = 0xffffffff;
+inline Atom holds(Value schema) { return schema << 1; }
+inline Atom opposite(Atom atom) { return atom ^ 1; }
+inline Value schema_of(Atom atom) { return atom >> 1; }
+inline bool is_negated(Atom atom) { return atom & 1; }
+
+/// Schemas that hold for one value together, in the order in which they were met.
+using Goal = std::vector<Atom>;
+
+/// Sets of types. Numbers that are integers and those that are not are told apart, so are true and false.
+using Types = std::uint8_t;
+inline constexpr Types kNull = 1, kFalse = 2, kTrue = 4, kInteger = 8, kFraction = 16, kString = 32, kArray = 64,
+                       kObject = 128, kNumber = kInteger | kFraction, kAllTypes = 255;
+
+/// Names of properties that a schema speaks of: any of `names` (sorted), and what matches one of `patterns`.
+struct KeySet {
+  std::vector<std::string_view> names, patterns;
+};
+
+struct Branch {
+  static constexpr std::uint32_t kNoLimit = 0xffffffff;
+
+  Types types = kAllTypes;
+  /// If it is there, the value is one of these.
+  std::optional<std::vector<Value>> values;
+
+  Range range;
+  std::vector<Decimal> multiples, not_numbers;
+  /// Where numbers were spoken of last, and lengths: for messages.
+  Value numbers_at = 0, lengths_at = 0;
+
+  struct Text {
+    std::string_view text;  ///< a pattern, or the name of a format
+    Value where;
+    bool format, negated;
+  };
+  std::uint32_t min_length = 0, max_length = kNoLimit;
+  std::vector<Text> texts;
+  std::vector<std::string_view> not_strings;
+
+  /// The items from number `first` up to `end`.
+  struct Items {
+    std::uint32_t first, end;
+    Atom schema;
+    bool evaluates;  ///< for unevaluatedItems
+  };
+  /// How many items from number `first` on may meet a schema.
+  struct Contains {
+    std::uint32_t first;
+    Atom schema;
+    std::uint32_t min, max;
+    Value where;
+  };
+  std::uint32_t min_items = 0, max_items = kNoLimit;
+  std::vector<Items> items;
+  std::vector<Contains> contains;
+  Value unique = kNone;  ///< where that is said
+
+  /// A property, or properties that match a pattern.
+  struct Property {
+    std::string_view name;
+    Atom schema;
+    bool evaluates;  ///< for unevaluatedProperties
+  };
+  struct Additional {
+    std::shared_ptr<const KeySet> known;
+    Atom schema;
+    bool evaluates;
+  };
+  std::uint32_t min_properties = 0, max_properties = kNoLimit;
+  Value min_properties_at = kNone;
+  std::vector<Property> properties, patterns;
+  std::vector<Additional> additional;
+  std::vector<Atom> names;
+  std::vector<std::string_view> required;
+
+  /// What cannot be enforced, if one of `types` is possible.
+  struct Problem {
+    Types types;
+    Value where;
+    const char* reason;
+  };
+  std::vector<Problem> problems;
+
+  /// For each schema with unevaluatedItems or unevaluatedProperties that is being applied: what was there before it.
+  struct Mark {
+    std::size_t items, properties, patterns, additional;
+  };
+  std::vector<Mark> marks;
+  void mark() { marks.push_back({items.size(), properties.size(), patterns.size(), additional.size()}); }
+
+  /// Takes away types that nothing can be of.
+  void settle();
+  void require(std::string_view name);
+  bool requires_name(std::string_view name) const;
+};
+
+}  // namespace aici::json_schema

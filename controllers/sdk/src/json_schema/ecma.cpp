@@ -1,0 +1,301 @@
+#include "ecma.hpp"
+
+#include <algorithm>
+
+#include "aici/number.hpp"
+#include "ecma_tree.hpp"
+
+namespace aici::json_schema {
+
+const std::string kCharacter =
+    R"((?:[\x{20}\x{21}\x{23}-\x{5b}\x{5d}-\x{10ffff}]|\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]))))";
+const std::string kText = kCharacter + "*";
+
+namespace {
+
+using regex::CodepointSet;
+using Kind = EcmaNode::Kind;
+
+constexpr std::size_t kMostBranches = 256;
+constexpr std::size_t kMostText = 200'000;
+
+void append_hex(std::uint32_t number, std::string* out) {
+  *out += "\\x{";
+  int shift = 20;
+  while (shift > 0 && number >> shift == 0) shift -= 4;
+  for (; shift >= 0; shift -= 4) *out += "0123456789abcdef"[number >> shift & 15];
+  *out += '}';
+}
+
+CodepointSet escaped() {
+  CodepointSet set(0, 0x1F);
+  set.add('"', '"');
+  set.add('\\', '\\');
+  return set;
+}
+
+/// The characters of a set, as they stand in a JSON string; `raw`: without those that stand as escapes.
+std::string spell(const CodepointSet& set, bool raw) {
+  static const CodepointSet kEscaped = escaped();
+  if (set == CodepointSet::all() && !raw) return kCharacter;
+  std::string plain, letters, low, high;
+  const CodepointSet plainly = set - kEscaped, escapes_only = set & kEscaped;
+  for (const regex::CodepointRange& range : plainly.ranges()) {
+    append_hex(range.low, &plain);
+    if (range.high > range.low) plain += '-', append_hex(range.high, &plain);
+  }
+  static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
+  if (!raw) {
+    for (const regex::CodepointRange& range : escapes_only.ranges())
+      for (std::uint32_t c = range.low; c <= range.high; c++) {
+        if (const std::size_t which = kShort.find(static_cast<char>(c)); which != std::string_view::npos)
+          letters.append(c == '\\' ? "\\" : "").append(1, kLetters[which]);
+        else
+          (c < 0x10 ? low : high) += "0123456789abcdef"[c & 15];
+      }
+  }
+  std::string numbers;
+  if (!low.empty()) numbers += "0[" + low + "]";
+  if (!high.empty()) numbers += (low.empty() ? "1[" : "|1[") + high + "]";
+  std::string escapes = letters.empty() ? "" : "[" + letters + "]";
+  if (!numbers.empty()) escapes += (letters.empty() ? "u00(?:" : "|u00(?:") + numbers + ")";
+  if (plain.empty() && escapes.empty()) return "[a&&b]";
+  if (escapes.empty()) return "[" + plain + "]";
+  return "(?:" + (plain.empty() ? "" : "[" + plain + "]|") + "\\\\(?:" + escapes + "))";
+}
+
+struct Facts {
+  std::string text;
+  std::uint32_t min = 0, max = 0;
+  bool start = false, end = false, boundary = false, ahead = false;
+};
+
+std::uint32_t add(std::uint32_t a, std::uint32_t b) {
+  return a == kUnlimited || b == kUnlimited || a + b < a ? kUnlimited : a + b;
+}
+std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  if (a == 0 || b == 0) return 0;
+  return a == kUnlimited || b == kUnlimited || a > (kUnlimited - 1) / b ? kUnlimited : a * b;
+}
+
+/// One alternative of the whole: is it bound to the start and the end of the string?
+struct Branch {
+  bool start = false, end = false;
+  std::vector<std::uint32_t> items;
+  std::vector<std::uint32_t> ahead;
+};
+
+class Builder {
+ public:
+  explicit Builder(const EcmaTree& tree) : tree_(tree) {}
+
+  Pattern run() {
+    for (const EcmaNode& node : tree_.nodes) raw_ = raw_ || node.kind == Kind::kBoundary || node.kind == Kind::kNoBoundary;
+    for (const EcmaNode& node : tree_.nodes) {
+      facts_.push_back(facts(node));
+      if ((size_ += facts_.back().text.size()) > kMostText) return refused("it is too large");
+    }
+    Branch whole;
+    whole.items.push_back(static_cast<std::uint32_t>(tree_.nodes.size() - 1));
+    std::vector<Branch> branches;
+    if (!separate(whole, &branches)) return refused("it has too many alternatives");
+    if (!find_bounds(branches) || !add_parts(branches)) return std::move(pattern_);
+    find_stretch(branches);
+    return std::move(pattern_);
+  }
+
+ private:
+  static Pattern refused(std::string_view why) {
+    Pattern pattern;
+    pattern.problem = "the pattern is not supported: " + std::string(why);
+    return pattern;
+  }
+  bool refuse(std::string_view why) {
+    pattern_ = refused(why);
+    return false;
+  }
+  Facts facts(const EcmaNode& node) const;
+  bool separate(Branch from, std::vector<Branch>* out) const;
+  bool find_bounds(const std::vector<Branch>& branches);
+  bool add_parts(const std::vector<Branch>& branches);
+  bool add_text(const std::vector<Branch>& branches, bool negated);
+  void find_stretch(const std::vector<Branch>& branches);
+
+  const EcmaTree& tree_;
+  std::vector<Facts> facts_;
+  /// Where a word boundary is looked for, escapes would be taken for words: strings with them do not match.
+  bool raw_ = false;
+  std::size_t size_ = 0;
+  Pattern pattern_;
+};
+
+Facts Builder::facts(const EcmaNode& node) const {
+  Facts out;
+  for (const std::uint32_t child : node.children) {
+    const Facts& of = facts_[child];
+    out.start |= of.start, out.end |= of.end, out.boundary |= of.boundary, out.ahead |= of.ahead;
+  }
+  switch (node.kind) {
+    case Kind::kClass:
+      out.text = spell(tree_.sets[node.set], raw_);
+      out.min = out.max = 1;
+      break;
+    case Kind::kConcat:
+      for (const std::uint32_t child : node.children) {
+        out.text += facts_[child].text;
+        out.min = add(out.min, facts_[child].min), out.max = add(out.max, facts_[child].max);
+      }
+      break;
+    case Kind::kAlternate:
+      out.min = kUnlimited;
+      for (const std::uint32_t child : node.children) {
+        out.text += (out.text.empty() ? "(?:" : "|") + facts_[child].text;
+        out.min = std::min(out.min, facts_[child].min), out.max = std::max(out.max, facts_[child].max);
+      }
+      out.text += ')';
+      break;
+    case Kind::kRepeat: {
+      const Facts& of = facts_[node.children[0]];
+      out.text = "(?:" + of.text + "){" + std::string(Number(node.min).text()) + ",";
+      if (node.max != kUnlimited) out.text += Number(node.max).text();
+      out.text += '}';
+      out.min = multiply(of.min, node.min), out.max = multiply(of.max, node.max);
+      break;
+    }
+    case Kind::kStart: out.text = "\\A", out.start = true; break;
+    case Kind::kEnd: out.text = "\\z", out.end = true; break;
+    case Kind::kBoundary: out.text = "(?-u:\\b)", out.boundary = true; break;
+    case Kind::kNoBoundary: out.text = "(?-u:\\B)", out.boundary = true; break;
+    case Kind::kAhead:
+    case Kind::kNotAhead: out.ahead = true; break;
+  }
+  return out;
+}
+
+/// Takes anchors and look-aheads off the two ends, alternative by alternative.
+bool Builder::separate(Branch from, std::vector<Branch>* out) const {
+  std::vector<Branch> work{std::move(from)};
+  while (!work.empty()) {
+    if (work.size() + out->size() > kMostBranches) return false;
+    Branch branch = std::move(work.back());
+    work.pop_back();
+    bool split = false;
+    const auto open_up = [&](bool front) {
+      const auto at = front ? branch.items.begin() : branch.items.end() - 1;
+      const EcmaNode& node = tree_.nodes[*at];
+      const Facts& of = facts_[*at];
+      if (front ? !(of.start || of.ahead) && !(of.end && branch.items.size() == 1) : !of.end) return false;
+      if (node.kind == Kind::kConcat) {
+        const auto place = branch.items.erase(at);
+        branch.items.insert(place, node.children.begin(), node.children.end());
+        return true;
+      }
+      if (node.kind == Kind::kStart && front) {
+        branch.start = true;
+      } else if (node.kind == Kind::kEnd && !front) {
+        branch.end = true;
+      } else if ((node.kind == Kind::kAhead || node.kind == Kind::kNotAhead) && front && branch.start) {
+        branch.ahead.push_back(*at);
+      } else if (node.kind == Kind::kAlternate) {
+        for (std::size_t i = node.children.size(); i-- > 0;) {
+          Branch one = branch;
+          one.items[static_cast<std::size_t>(at - branch.items.begin())] = node.children[i];
+          work.push_back(std::move(one));
+        }
+        split = true;
+        return false;
+      } else {
+        return false;
+      }
+      branch.items.erase(at);
+      return true;
+    };
+    while (!branch.items.empty() && open_up(true)) {
+    }
+    while (!split && !branch.items.empty() && open_up(false)) {
+    }
+    if (!split) out->push_back(std::move(branch));
+  }
+  return true;
+}
+
+bool Builder::find_bounds(const std::vector<Branch>& branches) {
+  pattern_.min_length = kUnlimited;
+  for (const Branch& branch : branches) {
+    std::uint32_t min = 0, max = branch.start && branch.end ? 0 : kUnlimited;
+    for (const std::uint32_t item : branch.items) {
+      const Facts& of = facts_[item];
+      min = add(min, of.min), max = add(max, of.max);
+      if (of.ahead) return refuse("a look-ahead that is not at the start, behind ^");
+    }
+    pattern_.min_length = std::min(pattern_.min_length, min), pattern_.max_length = std::max(pattern_.max_length, max);
+  }
+  return true;
+}
+
+bool Builder::add_text(const std::vector<Branch>& branches, bool negated) {
+  const std::string any = raw_ ? spell(CodepointSet::all(), true) + "*" : kText;
+  std::string text;
+  for (const Branch& branch : branches) {
+    if (!branch.ahead.empty() && branches.size() > 1) return refuse("a look-ahead in one of several alternatives");
+    text += text.empty() ? "(?:" : "|";
+    if (!branch.start) text += any;
+    for (const std::uint32_t item : branch.items) {
+      const Facts& of = facts_[item];
+      if (of.ahead) return refuse("a look-ahead in a look-ahead");
+      pattern_.assertive = pattern_.assertive || of.start || of.end || of.boundary;
+      text += of.text;
+    }
+    if (!branch.end) text += any;
+  }
+  pattern_.parts.push_back({text + ")", negated});
+  return true;
+}
+
+bool Builder::add_parts(const std::vector<Branch>& branches) {
+  if (!add_text(branches, false)) return false;
+  for (const std::uint32_t ahead : branches[0].ahead) {
+    Branch branch;
+    branch.start = true;
+    branch.items = tree_.nodes[ahead].children;
+    std::vector<Branch> inner;
+    if (!separate(branch, &inner)) return refuse("it has too many alternatives");
+    for (const Branch& one : inner)
+      if (!one.ahead.empty()) return refuse("a look-ahead in a look-ahead");
+    if (!add_text(inner, tree_.nodes[ahead].kind == Kind::kNotAhead)) return false;
+  }
+  if (pattern_.assertive && pattern_.parts.size() > 1) return refuse("a look-ahead beside an anchor or a word boundary");
+  return true;
+}
+
+void Builder::find_stretch(const std::vector<Branch>& branches) {
+  if (branches.size() != 1 || !branches[0].start || !branches[0].end || pattern_.parts.size() > 1 || pattern_.assertive)
+    return;
+  Pattern::Stretch stretch;
+  for (const std::uint32_t item : branches[0].items) {
+    const Facts& of = facts_[item];
+    const EcmaNode& node = tree_.nodes[item];
+    if (of.min == of.max) {
+      (stretch.known ? stretch.behind : stretch.before) += of.text;
+      stretch.fixed = add(stretch.fixed, of.min);
+    } else if (!stretch.known && node.kind == Kind::kRepeat && tree_.nodes[node.children[0]].kind == Kind::kClass) {
+      stretch.known = true;
+      stretch.unit = facts_[node.children[0]].text;
+      stretch.least = node.min, stretch.most = node.max;
+    } else {
+      return;
+    }
+  }
+  pattern_.stretch = std::move(stretch);
+}
+
+}  // namespace
+
+Pattern read_ecma(std::string_view source) {
+  EcmaTree tree;
+  Pattern pattern;
+  if (!parse_ecma(source, &tree, &pattern.problem)) return pattern;
+  return Builder(tree).run();
+}
+
+}  // namespace aici::json_schema

@@ -1,0 +1,42 @@
+// ecma.hpp - a regular expression of ECMAScript, as `pattern` has it, as patterns of aici/regex over the text of a JSON
+// string: each character stands as append_json_string spells it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aici::json_schema {
+
+inline constexpr std::uint32_t kUnlimited = 0xffffffff;
+
+/// A character in a JSON string, and any text of them.
+extern const std::string kCharacter, kText;
+
+struct Part {
+  std::string text;      ///< for the whole string, without its quotes
+  bool negated = false;  ///< the string must not match it
+};
+
+struct Pattern {
+  /// Why it cannot be taken; empty if it can.
+  std::string problem;
+  /// A string matches if it matches all of them.
+  std::vector<Part> parts;
+  /// Does a part have assertions, so that it cannot stand in (?not:...)?
+  bool assertive = false;
+  /// Bounds of the number of characters; those that match may have less room than that.
+  std::uint32_t min_length = 0, max_length = kUnlimited;
+  /// If the pattern is a fixed number of characters around one repetition of a class: what is before, the class, what
+  /// is behind, how many characters these have, and how often the class may come.
+  struct Stretch {
+    bool known = false;
+    std::string before, unit, behind;
+    std::uint32_t fixed = 0, least = 0, most = kUnlimited;
+  } stretch;
+};
+
+Pattern read_ecma(std::string_view source);
+
+}  // namespace aici::json_schema

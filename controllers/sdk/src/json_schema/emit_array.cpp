@@ -1,0 +1,173 @@
+// Arrays.
+#include <algorithm>
+
+#include "emitter.hpp"
+
+namespace aici::json_schema {
+namespace {
+
+/// Optional items are groups in groups; so many of them are one rule.
+constexpr std::uint32_t kNested = 50;
+
+}  // namespace
+
+std::uint32_t Emitter::last_named_item(const Branch& branch) const {
+  std::uint32_t last = 0;
+  for (const Branch::Items& items : branch.items) last = std::max(last, items.end == Branch::kNoLimit ? items.first : items.end);
+  return last;
+}
+
+Goal Emitter::item_goal(const Branch& branch, std::uint32_t index) const {
+  Goal goal;
+  for (const Branch::Items& items : branch.items)
+    if (index >= items.first && index < items.end) goal.push_back(items.schema);
+  return goal;
+}
+
+cfg::Expr Emitter::array(const Branch& branch) {
+  if (branch.unique != kNone && branch.max_items > 1) return unique_array(branch);
+  return branch.contains.empty() ? plain_array(branch) : counted_array(branch);
+}
+
+cfg::Expr Emitter::plain_array(const Branch& branch) {
+  const std::uint32_t named = last_named_item(branch);
+  if (named > limits_.counted_states) {
+    problems_.wrong(0, "prefixItems is too long");
+    return grammar_.never();
+  }
+  std::uint32_t most = branch.max_items;
+  std::vector<Expr> first;
+  for (std::uint32_t i = 0; i < std::min(named, most); i++) {
+    first.push_back(value(item_goal(branch, i)));
+    if (first.back() == grammar_.never()) most = i;
+  }
+  const std::uint32_t fixed = std::min(named, most);
+  Expr rest = grammar_.never();
+  if (most > fixed) rest = value(item_goal(branch, named));
+  if (rest == grammar_.never()) most = fixed;
+  if (branch.min_items > most) return grammar_.never();
+  const std::uint32_t least = branch.min_items;
+  const auto less = [](std::uint32_t a, std::uint32_t b) { return a > b ? a - b : 0; };
+  const auto room = [&](std::uint32_t before) { return most == Branch::kNoLimit ? most : less(most, before); };
+  // behind item number `fixed`, and then from the last to the second
+  const std::uint32_t before = std::max(fixed, 1u);
+  Expr tail = grammar_.empty();
+  if (most > fixed) {
+    const Expr more = rule("item", grammar_.sequence({marks_.comma, rest}));
+    tail = between(more, less(least, before), room(before));
+  }
+  for (std::uint32_t i = fixed; i-- > 1;) {
+    const Expr with = grammar_.sequence({marks_.comma, first[i], tail});
+    tail = i < least ? with : grammar_.optional(with);
+    if (i % kNested == 0) tail = rule("items", tail);
+  }
+  std::vector<Expr> all;
+  if (least == 0) all.push_back(marks_.empty_array);
+  if (most > 0)
+    all.push_back(grammar_.sequence({marks_.open_array, fixed > 0 ? first[0] : rest, tail, marks_.close_array}));
+  return grammar_.choice(all);
+}
+
+/// Where items that meet `contains` are counted: a rule for each number of items and of those.
+cfg::Expr Emitter::counted_array(const Branch& branch) {
+  const std::size_t kinds = branch.contains.size();
+  std::uint32_t last = std::max({last_named_item(branch), branch.min_items, 1u});
+  if (branch.max_items != Branch::kNoLimit) last = std::max(last, branch.max_items);
+  std::vector<std::uint32_t> sizes;
+  std::uint64_t states = 1;
+  for (const Branch::Contains& one : branch.contains) {
+    last = std::max(last, one.first);
+    sizes.push_back((one.max == Branch::kNoLimit ? one.min : one.max) + 1);
+    states = std::min<std::uint64_t>(states * sizes.back(), 1'000'000'000);
+  }
+  if (kinds > 3 || states * (last + 1ull) > limits_.counted_states) {
+    problems_.unsupported(branch.contains[0].where, "too many items would have to be counted");
+    return grammar_.never();
+  }
+  // state: number of items (`last` = that or more), then one number for each `contains`
+  const auto number = [&](std::uint32_t at, const std::vector<std::uint32_t>& counts) {
+    std::uint64_t id = at;
+    for (std::size_t k = 0; k < kinds; k++) id = id * sizes[k] + counts[k];
+    return static_cast<std::size_t>(id);
+  };
+  std::vector<cfg::Rule> rules;
+  for (std::uint64_t i = 0; i < states * (last + 1); i++) rules.push_back(grammar_.declare("items"));
+  for (std::size_t id = 0; id < rules.size(); id++) {
+    std::vector<std::uint32_t> counts(kinds);
+    std::size_t rest = id;
+    for (std::size_t k = kinds; k-- > 0;) counts[k] = static_cast<std::uint32_t>(rest % sizes[k]), rest /= sizes[k];
+    const auto at = static_cast<std::uint32_t>(rest);
+    std::vector<Expr> all;
+    bool enough = at >= branch.min_items;
+    for (std::size_t k = 0; k < kinds; k++) enough = enough && counts[k] >= branch.contains[k].min;
+    if (enough && at > 0) all.push_back(grammar_.empty());
+    for (std::uint32_t met = 0; at < branch.max_items && met < 1u << kinds; met++) {
+      std::vector<std::uint32_t> next = counts;
+      Goal goal = item_goal(branch, at);
+      bool possible = true;
+      for (std::size_t k = 0; k < kinds; k++) {
+        const Branch::Contains& one = branch.contains[k];
+        const bool meets = met >> k & 1, limited = one.max != Branch::kNoLimit;
+        if (at < one.first) {
+          possible = possible && !meets;
+          continue;
+        }
+        if (meets) {
+          possible = possible && (!limited || counts[k] < one.max);
+          next[k] = std::min(counts[k] + 1, sizes[k] - 1);
+          goal.push_back(one.schema);
+        } else if (limited) {
+          goal.push_back(opposite(one.schema));
+        }
+      }
+      if (!possible) continue;
+      const std::uint32_t after = std::min(at + 1, last);
+      all.push_back(grammar_.sequence(
+          {at > 0 ? marks_.comma : grammar_.empty(), value(goal), grammar_.call(rules[number(after, next)])}));
+    }
+    grammar_.define(rules[id], grammar_.choice(all));
+  }
+  const Expr body = grammar_.call(rules[number(0, std::vector<std::uint32_t>(kinds))]);
+  bool none = branch.min_items == 0;
+  for (const Branch::Contains& one : branch.contains) none = none && one.min == 0;
+  const Expr some = grammar_.sequence({marks_.open_array, body, marks_.close_array});
+  return none ? grammar_.choice({marks_.empty_array, some}) : some;
+}
+
+/// Items that must differ: a rule for each set of those that are left, if there are few values at all.
+cfg::Expr Emitter::unique_array(const Branch& branch) {
+  std::vector<Expr> values;
+  const Goal goal = expander_.simplify(item_goal(branch, 0));
+  const Shape& shape = expander_.use(goal);
+  bool finite = last_named_item(branch) == 0 && branch.contains.empty();
+  for (const Value value : shape.literals) values.push_back(literal(value, 0));
+  for (const Branch& item : shape.branches) {
+    finite = finite && !(item.types & static_cast<Types>(~(kNull | kFalse | kTrue)));
+    if (item.types & kNull) values.push_back(grammar_.literal("null"));
+    if (item.types & kFalse) values.push_back(grammar_.literal("false"));
+    if (item.types & kTrue) values.push_back(grammar_.literal("true"));
+  }
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  if (!finite || values.size() > limits_.unique_values) {
+    problems_.unsupported(branch.unique, "that items differ can be enforced only if there are few values (" +
+                                             std::to_string(limits_.unique_values) + " at most), or one item");
+    return grammar_.never();
+  }
+  std::vector<cfg::Rule> rules;
+  for (std::uint32_t used = 0; used < 1u << values.size(); used++) rules.push_back(grammar_.declare("items"));
+  for (std::uint32_t used = 0; used < rules.size(); used++) {
+    const auto count = static_cast<std::uint32_t>(__builtin_popcount(used));
+    std::vector<Expr> all;
+    if (count >= branch.min_items && count > 0) all.push_back(grammar_.empty());
+    for (std::uint32_t i = 0; i < values.size() && count < branch.max_items; i++)
+      if (!(used >> i & 1))
+        all.push_back(grammar_.sequence(
+            {count > 0 ? marks_.comma : grammar_.empty(), values[i], grammar_.call(rules[used | 1u << i])}));
+    grammar_.define(rules[used], grammar_.choice(all));
+  }
+  const Expr some = grammar_.sequence({marks_.open_array, grammar_.call(rules[0]), marks_.close_array});
+  return branch.min_items == 0 ? grammar_.choice({marks_.empty_array, some}) : some;
+}
+
+}  // namespace aici::json_schema

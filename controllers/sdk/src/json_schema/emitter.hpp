@@ -1,0 +1,98 @@
+// emitter.hpp - writes goals as rules of a grammar.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "aici/cfg/grammar.hpp"
+#include "expander.hpp"
+
+namespace aici::json_schema {
+
+/// The marks of JSON with the blanks that may be around them.
+struct Marks {
+  Marks(cfg::Grammar& grammar, Whitespace whitespace);
+
+  cfg::Expr comma, colon, open_array, close_array, empty_array, open_object, close_object, empty_object;
+};
+
+class Emitter {
+ public:
+  Emitter(cfg::Grammar& grammar, const Schemas& schemas, Expander& expander, Strings& strings, Problems& problems,
+          const Options& options)
+      : grammar_(grammar),
+        document_(schemas.document()),
+        expander_(expander),
+        strings_(strings),
+        problems_(problems),
+        limits_(options.limits),
+        warn_(options.warn),
+        marks_(grammar, options.whitespace) {}
+
+  /// The texts of all values that meet the whole schema.
+  cfg::Expr run();
+
+ private:
+  using Expr = cfg::Expr;
+  using Kind = Document::Kind;
+
+  // emitter.cpp
+  Expr value(Goal goal);
+  Expr build(const Shape& shape);
+  Expr build(const Branch& branch);
+  Expr if_possible(const Branch& branch, Expr (Emitter::*build)(const Branch&));
+  Expr literal(Value value, std::uint32_t depth);
+  Expr rule(std::string_view name, Expr body);
+  Expr joined(const std::vector<Expr>& parts, Expr open, Expr close, Expr empty);
+  Expr pattern(const std::string& pattern, Value where);
+  Expr exactly(Expr expr, std::uint32_t count);
+  Expr at_most(Expr expr, std::uint32_t count);
+  /// From `least` to `most` times, in rules of modest number.
+  Expr between(Expr expr, std::uint32_t least, std::uint32_t most);
+
+  // emit_scalar.cpp
+  Expr string(const Branch& branch);
+  Expr long_string(const Branch& branch);
+  Expr number(const Branch& branch);
+  Expr listed_multiples(const Branch& branch, const std::vector<Range>& ranges);
+  Expr remainders(const Branch& branch);
+
+  // emit_array.cpp
+  Expr array(const Branch& branch);
+  Expr plain_array(const Branch& branch);
+  Expr counted_array(const Branch& branch);
+  Expr unique_array(const Branch& branch);
+  Goal item_goal(const Branch& branch, std::uint32_t index) const;
+  std::uint32_t last_named_item(const Branch& branch) const;
+
+  // emit_object.cpp
+  struct Member {
+    Expr expr;
+    bool required;
+  };
+  Expr object(const Branch& branch);
+  bool members(const Branch& branch, std::vector<std::string_view>* names, std::vector<Member>* out);
+  Expr free_members(const Branch& branch, const std::vector<std::string_view>& names);
+  Expr uncounted(const std::vector<Member>& members, Expr free);
+  Expr counted(const Branch& branch, const std::vector<Member>& members, Expr free);
+  bool may_be_named(const Branch& branch, std::string_view name);
+  Expr keys(const Branch& like, const Branch& branch, const std::vector<std::string_view>& names);
+
+  cfg::Grammar& grammar_;
+  const Document& document_;
+  Expander& expander_;
+  Strings& strings_;
+  Problems& problems_;
+  const Limits& limits_;
+  /// Leave out what cannot be enforced.
+  bool warn_;
+  Marks marks_;
+  std::map<Goal, Expr> known_;
+  std::map<std::string, Expr> patterns_;
+  std::vector<std::pair<Goal, cfg::Rule>> work_;
+};
+
+}  // namespace aici::json_schema

@@ -1,0 +1,336 @@
+#include "expander.hpp"
+
+#include <algorithm>
+
+namespace aici::json_schema {
+namespace {
+
+/// How deep goals are looked into to see whether they are empty: deep enough for the marks that tell alternatives apart.
+constexpr std::uint32_t kMostLooking = 3;
+
+}  // namespace
+
+const Expander::Keyword* Expander::find_keyword(std::string_view name) {
+  using E = Expander;
+  static constexpr Keyword kKeywords[] = {
+      {"$dynamicRef", &E::dynamic_ref, &E::not_dynamic_ref},
+      {"$recursiveRef", &E::dynamic_ref, &E::not_dynamic_ref},
+      {"$ref", &E::ref, &E::not_ref},
+      {"additionalItems", &E::additional_items, &E::not_additional_items},
+      {"additionalProperties", &E::additional_properties, &E::not_some_property},
+      {"allOf", &E::all_of, &E::not_all_of},
+      {"anyOf", &E::any_of, &E::not_any_of},
+      {"const", &E::constant, &E::not_constant},
+      {"contains", &E::contains, &E::not_contains},
+      {"contentEncoding", &E::content, &E::not_content},
+      {"contentMediaType", &E::content, &E::not_content},
+      {"dependencies", &E::dependent, &E::not_dependent},
+      {"dependentRequired", &E::dependent, &E::not_dependent},
+      {"dependentSchemas", &E::dependent, &E::not_dependent},
+      {"enum", &E::enumeration, &E::not_enumeration},
+      {"exclusiveMaximum", &E::exclusive_maximum, &E::not_exclusive_maximum},
+      {"exclusiveMinimum", &E::exclusive_minimum, &E::not_exclusive_minimum},
+      {"format", &E::format, &E::not_format},
+      {"if", &E::condition, &E::not_condition},
+      {"items", &E::items, &E::not_items},
+      {"maxItems", &E::max_items, &E::not_max_items},
+      {"maxLength", &E::max_length, &E::not_max_length},
+      {"maxProperties", &E::max_properties, &E::not_max_properties},
+      {"maximum", &E::maximum, &E::not_maximum},
+      {"minItems", &E::min_items, &E::not_min_items},
+      {"minLength", &E::min_length, &E::not_min_length},
+      {"minProperties", &E::min_properties, &E::not_min_properties},
+      {"minimum", &E::minimum, &E::not_minimum},
+      {"multipleOf", &E::multiple_of, &E::not_multiple_of},
+      {"not", &E::negation, &E::not_negation},
+      {"oneOf", &E::one_of, &E::not_one_of},
+      {"pattern", &E::pattern, &E::not_pattern},
+      {"patternProperties", &E::pattern_properties, &E::not_some_property},
+      {"prefixItems", &E::prefix_items, &E::not_prefix_items},
+      {"properties", &E::properties, &E::not_properties},
+      {"propertyNames", &E::property_names, &E::not_some_property},
+      {"required", &E::required, &E::not_required},
+      {"type", &E::type, &E::not_type},
+      {"uniqueItems", &E::unique_items, &E::not_unique_items},
+  };
+  for (const Keyword& keyword : kKeywords)
+    if (keyword.name == name) return &keyword;
+  return nullptr;
+}
+
+const Shape& Expander::use(const Goal& goal) {
+  const Shape& found = shape(goal);
+  for (const auto& [where, reason] : found.problems) problems_.unsupported(where, reason);
+  return found;
+}
+
+const Shape& Expander::shape(const Goal& goal) {
+  std::unique_ptr<Shape>& shape = shapes_[goal];
+  if (shape) return *shape;
+  shape = std::make_unique<Shape>();
+  if (shapes_.size() > limits_.goals) {
+    problems_.wrong(0, "the schema comes to too many rules");
+    return *shape;
+  }
+  Shape& out = *shape;
+  std::vector<Atom> outside;
+  outside.swap(inside_);
+  const std::uint32_t copied = std::exchange(copied_, 0);
+  Branches branches(1);
+  for (const Atom atom : goal) apply(atom, branches);
+  // seen to be empty while it is being made: nothing can be said of it yet
+  out.branches.resize(1);
+  finish(goal, std::move(branches), &out);
+  copied_ = copied;
+  outside.swap(inside_);
+  return out;
+}
+
+bool Expander::empty(const Goal& goal) {
+  if (goal.empty()) return false;
+  if (goal.size() == 1 && goal[0] == kNever) return true;
+  const auto known = shapes_.find(goal);
+  if (known == shapes_.end() && looking_ >= kMostLooking) return false;
+  looking_++;
+  const bool found = shape(goal).empty();
+  looking_--;
+  return found;
+}
+
+void Expander::finish(const Goal& goal, Branches branches, Shape* shape) {
+  std::vector<Value> literals;
+  ValueSet known(document_);
+  Branches kept;
+  for (Branch& branch : branches) {
+    if (branch.values) {
+      for (const Value value : *branch.values) {
+        if (known.contains(value)) continue;
+        const std::optional<bool> meets = validator_.meets(value, goal);
+        if (!meets) shape->problems.emplace_back(value, "whether this value meets the schema cannot be told");
+        if (!meets.value_or(true)) continue;
+        known.add(value);
+        literals.push_back(value);
+      }
+    } else if (!drop_impossible(branch)) {
+      for (const Branch::Problem& problem : branch.problems)
+        if (problem.types & branch.types) shape->problems.emplace_back(problem.where, problem.reason);
+      kept.push_back(std::move(branch));
+    }
+  }
+  shape->literals = std::move(literals);
+  shape->branches = std::move(kept);
+}
+
+/// Takes away types of which there is no value because of what is inside; true if nothing is left.
+bool Expander::drop_impossible(Branch& branch) {
+  if (branch.types & kObject && !branch.required.empty()) {
+    const PropertyIndex own = index_properties(branch);
+    for (const std::string_view name : branch.required)
+      if (empty(property_goal(branch, own, name))) {
+        branch.types &= ~kObject;
+        break;
+      }
+  }
+  if (branch.types & kArray)
+    for (std::uint32_t i = 0; i < std::min(branch.min_items, 8u); i++) {
+      Goal goal;
+      for (const Branch::Items& items : branch.items)
+        if (i >= items.first && i < items.end) goal.push_back(items.schema);
+      if (empty(goal)) {
+        branch.types &= ~kArray;
+        break;
+      }
+    }
+  return branch.types == 0;
+}
+
+/// Past schemas that only refer to others.
+Atom Expander::simplify(Atom atom) const {
+  for (int i = 0; i < 16 && atom != kNever; i++) {
+    const Value schema = schema_of(atom), ref = document_.find(schema, "$ref");
+    if (!document_.is(ref, Kind::kString)) return atom;
+    for (std::uint32_t k = 0; k < document_.count(schema); k++) {
+      const std::string_view name = document_.name(document_.child(schema, k));
+      if (name != "$ref" && (find_keyword(name) || name.starts_with("unevaluated"))) return atom;
+    }
+    std::string problem;
+    const Value target = schemas_.resolve(schema, document_.text(ref), &problem);
+    if (target == kNone) return atom;
+    atom = is_negated(atom) ? opposite(holds(target)) : holds(target);
+  }
+  return atom;
+}
+
+Goal Expander::simplify(Goal goal) const {
+  Goal out;
+  for (const Atom given : goal) {
+    const Atom atom = simplify(given);
+    if (atom == kNever) return {kNever};
+    if (document_.is(schema_of(atom), is_negated(atom) ? Kind::kTrue : Kind::kFalse)) return {kNever};
+    if (document_.is(schema_of(atom), is_negated(atom) ? Kind::kFalse : Kind::kTrue)) continue;
+    if (std::find(out.begin(), out.end(), atom) == out.end()) out.push_back(atom);
+  }
+  return out;
+}
+
+PropertyIndex index_properties(const Branch& branch) {
+  PropertyIndex index;
+  for (std::uint32_t i = 0; i < branch.properties.size(); i++) index.emplace_back(branch.properties[i].name, i);
+  std::sort(index.begin(), index.end());
+  return index;
+}
+
+Goal Expander::property_goal(const Branch& branch, const PropertyIndex& own, std::string_view name) {
+  Goal goal;
+  const auto add = [&](Atom atom) { goal.push_back(atom); };
+  const auto [first, last] = std::equal_range(own.begin(), own.end(), std::pair<std::string_view, std::uint32_t>(name, 0),
+                                              [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto at = first; at != last; ++at) add(branch.properties[at->second].schema);
+  for (const Branch::Property& pattern : branch.patterns)
+    if (strings_.matches(pattern.name, false, name).value_or(true)) add(pattern.schema);
+  for (const Branch::Additional& rest : branch.additional) {
+    bool known = std::binary_search(rest.known->names.begin(), rest.known->names.end(), name);
+    for (const std::string_view pattern : rest.known->patterns)
+      known = known || strings_.matches(pattern, false, name).value_or(false);
+    if (!known) add(rest.schema);
+  }
+  return simplify(std::move(goal));
+}
+
+void Expander::apply(Atom atom, Branches& branches) {
+  if (branches.empty() || problems_.fatal()) return;
+  if (atom == kNever) return branches.clear();
+  const Value schema = schema_of(atom);
+  switch (document_.kind(schema)) {
+    case Kind::kTrue:
+      if (is_negated(atom)) branches.clear();
+      return;
+    case Kind::kFalse:
+      if (!is_negated(atom)) branches.clear();
+      return;
+    case Kind::kObject: break;
+    default: return problems_.wrong(schema, "a schema is expected: an object, true or false");
+  }
+  if (std::find(inside_.begin(), inside_.end(), atom) != inside_.end())
+    return problems_.wrong(schema, "this schema refers to itself for the same value, so nothing follows from it");
+  if (inside_.size() == limits_.in_place_depth)
+    return problems_.wrong(schema, "schemas that apply to one value are nested too deeply here");
+  inside_.push_back(atom);
+  if (is_negated(atom))
+    apply_negated(schema, branches);
+  else
+    apply_all(schema, branches);
+  inside_.pop_back();
+}
+
+/// Beside $ref nothing counts in the older drafts.
+bool Expander::counts(Value schema, Value member) const {
+  return document_.name(member) == "$ref" || !is_older(schema, Draft::k2019) || document_.find(schema, "$ref") == kNone;
+}
+
+void Expander::apply_all(Value schema, Branches& branches) {
+  Value last[2] = {kNone, kNone};
+  const bool unevaluated =
+      document_.find(schema, "unevaluatedItems") != kNone || document_.find(schema, "unevaluatedProperties") != kNone;
+  if (unevaluated)
+    for (Branch& branch : branches) branch.mark();
+  for (std::uint32_t i = 0; i < document_.count(schema) && !branches.empty(); i++) {
+    const Value member = document_.child(schema, i);
+    const std::string_view name = document_.name(member);
+    if (!counts(schema, member)) continue;
+    if (name == "unevaluatedItems")
+      last[0] = member;
+    else if (name == "unevaluatedProperties")
+      last[1] = member;
+    else if (const Keyword* keyword = find_keyword(name))
+      (this->*keyword->positive)(schema, member, branches);
+  }
+  // these depend on all others
+  if (last[0] != kNone) unevaluated_items(schema, last[0], branches);
+  if (last[1] != kNone) unevaluated_properties(schema, last[1], branches);
+  if (unevaluated)
+    for (Branch& branch : branches) branch.marks.pop_back();
+}
+
+void Expander::apply_negated(Value schema, Branches& branches) {
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(schema); i++) {
+    const Value member = document_.child(schema, i);
+    if (!counts(schema, member)) continue;
+    const std::string_view name = document_.name(member);
+    const Keyword* keyword = find_keyword(name);
+    const bool unevaluated = name == "unevaluatedItems" || name == "unevaluatedProperties";
+    if (!keyword && !unevaluated) continue;
+    Branches some = copy(branches);
+    if (unevaluated)
+      not_unevaluated(schema, member, some);
+    else
+      (this->*keyword->negative)(schema, member, some);
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+/// Does what is being applied count as seen, for unevaluatedItems and unevaluatedProperties?
+bool Expander::evaluates() const { return std::none_of(inside_.begin(), inside_.end(), is_negated); }
+
+Expander::Branches Expander::copy(const Branches& branches) {
+  copied_ += static_cast<std::uint32_t>(branches.size());
+  all_copied_ += static_cast<std::uint32_t>(branches.size());
+  if (copied_ > limits_.combinations || all_copied_ > limits_.all_combinations) {
+    if (!problems_.fatal())
+      problems_.wrong(inside_.empty() ? 0 : schema_of(inside_.back()),
+                      "there are too many combinations of the alternatives here");
+    return {};
+  }
+  return branches;
+}
+
+void Expander::append(Branches&& from, Branches& to) {
+  for (Branch& branch : from) to.push_back(std::move(branch));
+}
+
+void Expander::prune(Branches& branches) {
+  for (Branch& branch : branches) branch.settle();
+  std::erase_if(branches, [](const Branch& branch) { return branch.types == 0; });
+}
+
+bool Expander::is_list(Value keyword, std::string_view what) {
+  if (document_.is(keyword, Kind::kArray)) return true;
+  problems_.wrong(keyword, what);
+  return false;
+}
+
+bool Expander::is_map(Value keyword) {
+  const bool map = document_.is(keyword, Kind::kObject);
+  if (map && document_.count(keyword) <= limits_.names) return true;
+  problems_.wrong(keyword, map ? "there are too many names" : "an object is expected");
+  return false;
+}
+
+/// A number that is not negative; those beyond what anybody counts are as good as the largest.
+std::optional<std::uint32_t> Expander::count(Value keyword) {
+  const std::optional<Decimal> number = this->number(keyword);
+  if (!number) return std::nullopt;
+  if (number->negative || !number->integral()) {
+    problems_.wrong(keyword, "an integer that is not negative is expected");
+    return std::nullopt;
+  }
+  const std::string digits = number->whole();
+  if (digits.size() > 9) return 1'000'000'000;
+  std::uint32_t value = 0;
+  for (const char c : digits) value = value * 10 + static_cast<std::uint32_t>(c - '0');
+  return value;
+}
+
+std::optional<Decimal> Expander::number(Value keyword) {
+  if (!document_.is(keyword, Kind::kNumber)) {
+    problems_.wrong(keyword, "a number is expected");
+    return std::nullopt;
+  }
+  std::optional<Decimal> number = Decimal::of(document_.text(keyword), limits_.number_digits);
+  if (!number) problems_.wrong(keyword, "this number is too long or too large");
+  return number;
+}
+
+}  // namespace aici::json_schema

@@ -1,0 +1,205 @@
+// What is said about objects.
+#include <algorithm>
+
+#include "expander.hpp"
+
+namespace aici::json_schema {
+
+void Expander::properties(Value, Value keyword, Branches& branches) {
+  if (!is_map(keyword)) return;
+  for (Branch& b : branches)
+    for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+      const Value property = document_.child(keyword, i);
+      b.properties.push_back({document_.name(property), holds(property), evaluates()});
+    }
+}
+
+void Expander::not_properties(Value, Value keyword, Branches& branches) {
+  if (!is_map(keyword)) return;
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    const Value property = document_.child(keyword, i);
+    if (document_.is(property, Kind::kTrue)) continue;
+    Branches some = copy(branches);
+    each(some, [&](Branch& b) {
+      b.types &= kObject;
+      b.require(document_.name(property));
+      b.properties.push_back({document_.name(property), opposite(holds(property)), false});
+    });
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+void Expander::require_names(Value list, Branches& branches) {
+  if (!is_list(list, "a list of names is expected")) return;
+  if (document_.count(list) > limits_.names) return problems_.wrong(list, "there are too many names");
+  for (std::uint32_t i = 0; i < document_.count(list); i++) {
+    const Value name = document_.child(list, i);
+    if (!document_.is(name, Kind::kString)) return problems_.wrong(name, "a name is expected");
+    for (Branch& b : branches) b.require(document_.text(name));
+  }
+  prune(branches);
+}
+
+void Expander::required(Value, Value keyword, Branches& branches) {
+  // in draft 3 it was true or false, and still is in some schemas
+  if (document_.kind(keyword) == Kind::kTrue || document_.kind(keyword) == Kind::kFalse)
+    return problem(branches, kAllTypes, keyword, "a list of names is expected: this form is of draft 3");
+  require_names(keyword, branches);
+}
+
+void Expander::not_required(Value, Value keyword, Branches& branches) {
+  if (!document_.is(keyword, Kind::kArray)) return branches.clear();
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    Branches some = copy(branches);
+    each(some, [&](Branch& b) {
+      b.types &= kObject;
+      b.properties.push_back({document_.text(document_.child(keyword, i)), kNever, false});
+    });
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+void Expander::pattern_properties(Value, Value keyword, Branches& branches) {
+  if (!is_map(keyword)) return;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    const Value property = document_.child(keyword, i);
+    const Pattern& pattern = strings_.read(document_.name(property), false);
+    if (!pattern.problem.empty()) {
+      problem(branches, kObject, property, pattern.problem.c_str());
+      continue;
+    }
+    for (Branch& b : branches) b.patterns.push_back({document_.name(property), holds(property), evaluates()});
+  }
+}
+
+void Expander::additional_properties(Value schema, Value keyword, Branches& branches) {
+  auto known = std::make_shared<KeySet>();
+  const Value properties = document_.find(schema, "properties"), patterns = document_.find(schema, "patternProperties");
+  if (document_.is(properties, Kind::kObject))
+    for (std::uint32_t i = 0; i < document_.count(properties); i++)
+      known->names.push_back(document_.name(document_.child(properties, i)));
+  if (document_.is(patterns, Kind::kObject))
+    for (std::uint32_t i = 0; i < document_.count(patterns); i++)
+      known->patterns.push_back(document_.name(document_.child(patterns, i)));
+  std::sort(known->names.begin(), known->names.end());
+  for (Branch& b : branches) b.additional.push_back({known, holds(keyword), evaluates()});
+}
+
+void Expander::property_names(Value schema, Value keyword, Branches& branches) {
+  if (is_older(schema, Draft::k6) || document_.is(keyword, Kind::kTrue)) return;
+  if (document_.is(keyword, Kind::kFalse)) return each(branches, [](Branch& b) { b.max_properties = 0; });
+  for (Branch& b : branches) b.names.push_back(holds(keyword));
+}
+
+/// additionalProperties, patternProperties, propertyNames: that there is a property for which they do not hold.
+void Expander::not_some_property(Value schema, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kTrue) ||
+      (document_.name(keyword) == "propertyNames" && is_older(schema, Draft::k6)) ||
+      (document_.name(keyword) == "patternProperties" && document_.count(keyword) == 0))
+    return branches.clear();
+  each(branches, [](Branch& b) {
+    b.types &= kObject;
+    b.min_properties = std::max(b.min_properties, 1u);
+  });
+  problem(branches, kObject, keyword, "that a property breaks this rule cannot be enforced");
+}
+
+void Expander::min_properties(Value, Value keyword, Branches& branches) {
+  if (const auto least = count(keyword))
+    each(branches, [&](Branch& b) {
+      b.min_properties = std::max(b.min_properties, *least);
+      b.min_properties_at = keyword;
+    });
+}
+void Expander::not_min_properties(Value, Value keyword, Branches& branches) {
+  const auto least = count(keyword);
+  if (least && *least == 0) return branches.clear();
+  if (least)
+    each(branches, [&](Branch& b) { b.types &= kObject, b.max_properties = std::min(b.max_properties, *least - 1); });
+}
+void Expander::max_properties(Value, Value keyword, Branches& branches) {
+  if (const auto most = count(keyword))
+    each(branches, [&](Branch& b) { b.max_properties = std::min(b.max_properties, *most); });
+}
+void Expander::not_max_properties(Value, Value keyword, Branches& branches) {
+  if (const auto most = count(keyword))
+    each(branches, [&](Branch& b) {
+      b.types &= kObject;
+      b.min_properties = std::max(b.min_properties, *most + 1);
+      b.min_properties_at = keyword;
+    });
+}
+
+/// dependentRequired, dependentSchemas and both forms of `dependencies`: a property is not there, or more holds.
+void Expander::dependent(Value, Value keyword, Branches& branches) {
+  if (!is_map(keyword)) return;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    const Value rule = document_.child(keyword, i);
+    const bool names = document_.is(rule, Kind::kArray);
+    if ((names && document_.count(rule) == 0) || document_.is(rule, Kind::kTrue)) continue;
+    Branches without = copy(branches);
+    for (Branch& b : without) {
+      b.properties.push_back({document_.name(rule), kNever, false});
+      if (b.requires_name(document_.name(rule))) b.types &= static_cast<Types>(~kObject);
+    }
+    prune(without);
+    each(branches, [&](Branch& b) {
+      b.types &= kObject;
+      b.require(document_.name(rule));
+    });
+    if (names)
+      require_names(rule, branches);
+    else
+      apply(holds(rule), branches);
+    append(std::move(without), branches);
+  }
+}
+
+void Expander::not_dependent(Value, Value keyword, Branches& branches) {
+  if (!is_map(keyword)) return;
+  Branches all;
+  for (std::uint32_t i = 0; i < document_.count(keyword); i++) {
+    const Value rule = document_.child(keyword, i);
+    Branches some = copy(branches);
+    each(some, [&](Branch& b) {
+      b.types &= kObject;
+      b.require(document_.name(rule));
+    });
+    if (document_.is(rule, Kind::kArray))
+      not_required(kNone, rule, some);
+    else
+      apply(opposite(holds(rule)), some);
+    append(std::move(some), all);
+  }
+  branches = std::move(all);
+}
+
+/// Like additionalProperties, beside all that this schema and those that it applies say something of.
+void Expander::unevaluated_properties(Value, Value keyword, Branches& branches) {
+  for (Branch& b : branches) {
+    const Branch::Mark& mark = b.marks.back();
+    auto known = std::make_shared<KeySet>();
+    bool all = false;
+    for (std::size_t i = mark.properties; i < b.properties.size(); i++)
+      if (b.properties[i].evaluates) known->names.push_back(b.properties[i].name);
+    for (std::size_t i = mark.patterns; i < b.patterns.size(); i++)
+      if (b.patterns[i].evaluates) known->patterns.push_back(b.patterns[i].name);
+    for (std::size_t i = mark.additional; i < b.additional.size(); i++) all = all || b.additional[i].evaluates;
+    if (all) continue;
+    std::sort(known->names.begin(), known->names.end());
+    b.additional.push_back({known, holds(keyword), evaluates()});
+  }
+}
+
+void Expander::not_unevaluated(Value, Value keyword, Branches& branches) {
+  if (document_.is(keyword, Kind::kTrue)) return branches.clear();
+  const bool items = document_.name(keyword) == "unevaluatedItems";
+  each(branches, [&](Branch& b) { b.types &= items ? kArray : kObject; });
+  problem(branches, items ? kArray : kObject, keyword, "that this does not hold cannot be enforced");
+}
+
+}  // namespace aici::json_schema

@@ -1,0 +1,45 @@
+// problems.hpp - what is wrong with a schema, or cannot be enforced, and where.
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aici/json_schema/schema.hpp"
+
+namespace aici::json_schema {
+
+class Problems {
+ public:
+  explicit Problems(const Document& document) : document_(document) {}
+
+  /// Something that a looser schema would do without.
+  void unsupported(Value where, std::string_view reason) { add(where, reason, false); }
+  /// The schema makes no sense, or is beyond a limit.
+  void wrong(Value where, std::string_view reason) {
+    add(where, reason, true);
+    fatal_ = true;
+  }
+  bool fatal() const { return fatal_; }
+  bool any() const { return !found_.empty(); }
+  /// How often anything has been added.
+  std::size_t count() const { return count_; }
+  std::vector<Problem> take() { return std::move(found_); }
+
+ private:
+  void add(Value where, std::string_view reason, bool fatal) {
+    count_++;
+    if (known_.insert({where, std::string(reason)}).second)
+      found_.push_back({document_.pointer(where), std::string(reason), fatal});
+  }
+
+  const Document& document_;
+  std::vector<Problem> found_;
+  std::set<std::pair<Value, std::string>> known_;
+  bool fatal_ = false;
+  std::size_t count_ = 0;
+};
+
+}  // namespace aici::json_schema

@@ -1,0 +1,172 @@
+#include "schemas.hpp"
+
+#include "uri.hpp"
+
+namespace aici::json_schema {
+namespace {
+
+struct Dialect {
+  std::string_view uri;
+  Draft draft;
+};
+constexpr Dialect kDialects[] = {
+    {"json-schema.org/draft-04/schema", Draft::k4},         {"json-schema.org/draft-06/schema", Draft::k6},
+    {"json-schema.org/draft-07/schema", Draft::k7},         {"json-schema.org/draft/2019-09/schema", Draft::k2019},
+    {"json-schema.org/draft/2020-12/schema", Draft::k2020},
+};
+
+Draft draft_of(std::string_view uri, Draft otherwise) {
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (uri.starts_with(scheme)) uri.remove_prefix(scheme.size());
+  if (uri.ends_with('#')) uri.remove_suffix(1);
+  for (const Dialect& dialect : kDialects)
+    if (dialect.uri == uri) return dialect.draft;
+  return otherwise;
+}
+
+std::string_view without_fragment(std::string_view uri) { return uri.substr(0, uri.find('#')); }
+
+}  // namespace
+
+Schemas::Holds Schemas::holds(std::string_view keyword) {
+  static constexpr std::pair<std::string_view, Holds> kKeywords[] = {
+      {"$defs", Holds::kMembers},
+      {"additionalItems", Holds::kOne},
+      {"additionalProperties", Holds::kOne},
+      {"allOf", Holds::kList},
+      {"anyOf", Holds::kList},
+      {"contains", Holds::kOne},
+      {"definitions", Holds::kMembers},
+      {"dependencies", Holds::kMembers},
+      {"dependentSchemas", Holds::kMembers},
+      {"else", Holds::kOne},
+      {"if", Holds::kOne},
+      {"items", Holds::kOne},
+      {"not", Holds::kOne},
+      {"oneOf", Holds::kList},
+      {"patternProperties", Holds::kMembers},
+      {"prefixItems", Holds::kList},
+      {"properties", Holds::kMembers},
+      {"propertyNames", Holds::kOne},
+      {"then", Holds::kOne},
+      {"unevaluatedItems", Holds::kOne},
+      {"unevaluatedProperties", Holds::kOne},
+  };
+  for (const auto& [name, how] : kKeywords)
+    if (name == keyword) return how;
+  return Holds::kNothing;
+}
+
+template <class Visit>
+void Schemas::each_child(Value schema, Visit visit) const {
+  if (!document_.is(schema, Kind::kObject)) return;
+  for (std::uint32_t i = 0; i < document_.count(schema); i++) {
+    const Value member = document_.child(schema, i);
+    const Holds how = holds(document_.name(member));
+    if (how == Holds::kNothing) continue;
+    const bool list = document_.is(member, Kind::kArray);
+    if (how == Holds::kOne && !list)
+      visit(member);
+    else if (list || (how == Holds::kMembers && document_.is(member, Kind::kObject)))
+      for (std::uint32_t k = 0; k < document_.count(member); k++) visit(document_.child(member, k));
+  }
+}
+
+Schemas::Schemas(const Document& document) : document_(document), root_of_(document.size(), kNone) {
+  std::vector<Value> work{0};
+  while (!work.empty()) {
+    const Value schema = work.back();
+    work.pop_back();
+    enter(schema);
+    each_child(schema, [&](Value child) { work.push_back(child); });
+  }
+}
+
+std::uint32_t Schemas::resource(Value value) const {
+  while (root_of_[value] == kNone) value = document_.parent(value);
+  return root_of_[value];
+}
+
+/// Takes note of what a schema says of itself. Those that it is in come first.
+void Schemas::enter(Value schema) {
+  const auto text = [&](std::string_view name) -> std::string_view {
+    const Value found = document_.find(schema, name);
+    return document_.is(found, Kind::kString) ? document_.text(found) : std::string_view();
+  };
+  const Draft outer = schema == 0 ? Draft::k2020 : draft(schema);
+  const Draft draft = draft_of(text("$schema"), outer);
+  std::string_view id = text(draft == Draft::k4 ? "id" : "$id");
+  // beside $ref nothing else counts in the older drafts
+  if (draft <= Draft::k7 && document_.find(schema, "$ref") != kNone) id = {};
+  const std::string base = schema == 0 ? "" : resources_[resource(schema)].uri;
+  if (schema == 0 || !without_fragment(id).empty()) {
+    root_of_[schema] = static_cast<std::uint32_t>(resources_.size());
+    resources_.push_back({schema, resolve_uri(base, without_fragment(id)), draft});
+    by_uri_.insert({resources_.back().uri, root_of_[schema]});
+  }
+  const std::uint32_t here = resource(schema);
+  if (draft <= Draft::k7 && id.starts_with('#') && id.size() > 1) anchors_[{here, std::string(id.substr(1))}] = schema;
+  if (draft >= Draft::k2019 && !text("$anchor").empty()) anchors_[{here, std::string(text("$anchor"))}] = schema;
+  if (draft >= Draft::k2020 && !text("$dynamicAnchor").empty())
+    anchors_[{here, std::string(text("$dynamicAnchor"))}] = dynamic_[{here, std::string(text("$dynamicAnchor"))}] = schema;
+  if (document_.is(document_.find(schema, "$recursiveAnchor"), Kind::kTrue)) recursive_anchors_ = true;
+}
+
+Value Schemas::find_anchor(std::uint32_t resource, std::string_view name) const {
+  const auto found = anchors_.find({resource, std::string(name)});
+  return found == anchors_.end() ? kNone : found->second;
+}
+
+Value Schemas::resolve(Value schema, std::string_view reference, std::string* problem) const {
+  const std::uint32_t here = resource(schema);
+  const std::string_view address = without_fragment(reference);
+  const std::string uri = resolve_uri(resources_[here].uri, address);
+  const std::string quoted = "`" + std::string(reference) + "`";
+  std::uint32_t there = here;
+  if (!address.empty()) {
+    const auto found = by_uri_.find(uri);
+    if (found == by_uri_.end()) {
+      *problem = quoted + " leads to another document, and nothing is fetched: put what is meant under $defs";
+      return kNone;
+    }
+    there = found->second;
+  }
+  const std::string fragment =
+      address.size() < reference.size() ? percent_decoded(reference.substr(address.size() + 1)) : "";
+  Value target = resources_[there].root;
+  if (fragment.starts_with('/'))
+    target = document_.at(target, fragment);
+  else if (!fragment.empty())
+    target = find_anchor(there, fragment);
+  if (target == kNone) {
+    *problem = quoted + " leads to nothing in this schema";
+    return kNone;
+  }
+  const Kind kind = document_.kind(target);
+  if (kind == Kind::kObject || kind == Kind::kTrue || kind == Kind::kFalse) return target;
+  *problem = quoted + " leads to something that is no schema";
+  return kNone;
+}
+
+Value Schemas::resolve_dynamic(Value schema, std::string_view reference, std::string* problem) const {
+  const Value target = resolve(schema, reference, problem);
+  if (target == kNone) return kNone;
+  const std::uint32_t there = resource(target);
+  if (reference == "#" || reference.empty()) {
+    // $recursiveRef
+    if (!document_.is(document_.find(target, "$recursiveAnchor"), Kind::kTrue) || resources_.size() == 1) return target;
+    *problem = "where this leads depends on where one comes from: use $ref";
+    return kNone;
+  }
+  const std::size_t hash = reference.find('#');
+  if (hash == std::string_view::npos) return target;
+  const std::string name(reference.substr(hash + 1));
+  if (!dynamic_.contains({there, name})) return target;
+  std::size_t places = 0;
+  for (const auto& [key, value] : dynamic_) places += key.second == name;
+  if (places == 1) return target;
+  *problem = "where this leads depends on where one comes from: use $ref";
+  return kNone;
+}
+
+}  // namespace aici::json_schema

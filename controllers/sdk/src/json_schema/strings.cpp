@@ -1,0 +1,162 @@
+#include "strings.hpp"
+
+#include "aici/number.hpp"
+#include "aici/json_schema/document.hpp"
+#include "formats.hpp"
+
+namespace aici::json_schema {
+namespace {
+
+/// Longest maxLength that is written out in one pattern; beyond, texts are cut into pieces.
+constexpr std::uint32_t kMostLength = 2000;
+/// Where a length has to be combined with a pattern it must be smaller still: of these the first that works is taken.
+constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
+
+std::string number(std::uint32_t value) { return std::string(Number(value).text()); }
+
+std::string repeated(const std::string& unit, std::uint32_t least, std::uint32_t most) {
+  if (least == 0 && most == kUnlimited) return "(?:" + unit + ")*";
+  return "(?:" + unit + "){" + number(least) + "," + (most == kUnlimited ? "" : number(most)) + "}";
+}
+
+}  // namespace
+
+std::uint32_t length(std::string_view text) {
+  std::uint32_t characters = 0;
+  for (const char c : text) characters += (c & 0xC0) != 0x80;
+  return characters;
+}
+
+std::optional<regex::Regex> Strings::compile(std::string_view pattern, bool* empty, std::string* problem) {
+  regex::Limits limits;
+  limits.eager_states = 4096;
+  limits.nfa_states = 65'000;
+  regex::Error error;
+  std::optional<regex::Regex> compiled = regex::Regex::compile(pattern, &error, limits);
+  *empty = !compiled && error.message.starts_with("no text matches");
+  if (!compiled) *problem = "its automaton is too large: " + error.message;
+  return compiled;
+}
+
+Strings::Known& Strings::known(std::string_view text, bool format) {
+  const auto [found, added] = known_.try_emplace({std::string(text), format});
+  Known& known = found->second;
+  if (!added) return known;
+  if (!format) {
+    known.pattern = read_ecma(text);
+  } else if (const Format* meant = find_format(text); !meant) {
+    known.pattern.problem = "this format is not known";
+  } else if (!meant->pattern.empty()) {
+    known.pattern = read_ecma(meant->pattern);
+    if (!meant->unlike.empty())
+      for (Part& part : read_ecma(meant->unlike).parts) known.pattern.parts.push_back({std::move(part.text), true});
+    if (!meant->unlike.empty()) known.pattern.stretch.known = false;
+  }
+  return known;
+}
+
+const Pattern& Strings::read(std::string_view text, bool format) { return known(text, format).pattern; }
+
+std::optional<bool> Strings::matches(std::string_view text, bool format, std::string_view string) {
+  Known& known = this->known(text, format);
+  if (!known.pattern.problem.empty() || known.failed) return std::nullopt;
+  if (known.compiled.empty() && !known.pattern.parts.empty())
+    for (const Part& part : known.pattern.parts) {
+      bool empty = false;
+      std::string problem;
+      known.compiled.push_back(compile(part.text, &empty, &problem));
+      known.failed = known.failed || (!known.compiled.back() && !empty);
+    }
+  if (known.failed) return std::nullopt;
+  std::string quoted;
+  append_json_string(string, &quoted);
+  const std::string_view inside = std::string_view(quoted).substr(1, quoted.size() - 2);
+  for (std::size_t i = 0; i < known.compiled.size(); i++) {
+    bool match = false;
+    if (const std::optional<regex::Regex>& compiled = known.compiled[i]) {
+      regex::Regex::State state = compiled->initial();
+      for (const char c : inside) state = compiled->append(state, static_cast<std::uint8_t>(c));
+      match = compiled->accepting(state);
+    }
+    if (match == known.pattern.parts[i].negated) return false;
+  }
+  return true;
+}
+
+std::optional<Strings::Language> Strings::language(const Branch& branch, const Branch::Text** cause,
+                                                   std::string* problem) {
+  std::vector<std::string> good, bad;
+  std::uint32_t least = 0, most = kUnlimited;
+  const Pattern::Stretch* stretch = nullptr;
+  Language out;
+  for (const Branch::Text& text : branch.texts) {
+    const Pattern& pattern = read(text.text, text.format);
+    *cause = &text;
+    if (pattern.assertive && (branch.texts.size() > 1 || text.negated)) {
+      *problem = "this pattern has anchors or word boundaries inside, so it cannot be combined with others";
+      return std::nullopt;
+    }
+    out.assertive = out.assertive || pattern.assertive;
+    if (text.negated && pattern.parts.size() > 1) {
+      *problem = "that a text does not match a pattern with look-aheads cannot be enforced";
+      return std::nullopt;
+    }
+    for (const Part& part : pattern.parts) (part.negated != text.negated ? bad : good).push_back(part.text);
+    if (text.negated) continue;
+    least = std::max(least, pattern.min_length), most = std::min(most, pattern.max_length);
+    if (pattern.stretch.known) stretch = &pattern.stretch;
+  }
+  const bool bounded = branch.min_length > least || branch.max_length < most;
+  const std::uint32_t from = std::max(branch.min_length, least), to = std::min(branch.max_length, most);
+  if (good.empty() && bad.empty()) {
+    if (branch.min_length > 60'000) {
+      *problem = "so long a text cannot be enforced";
+      return std::nullopt;
+    }
+    out.long_text = branch.max_length != Branch::kNoLimit && branch.max_length > kMostLength;
+    out.pattern = repeated(kCharacter, branch.min_length, branch.max_length);
+    return out;
+  }
+  if (!bounded && good.size() == 1 && bad.empty()) {
+    out.pattern = good[0];
+    return out;
+  }
+  if (bounded && good.size() == 1 && bad.empty() && stretch) {
+    const auto less = [&](std::uint32_t n) { return n > stretch->fixed ? n - stretch->fixed : 0; };
+    const std::uint32_t low = std::max(stretch->least, less(branch.min_length));
+    std::uint32_t high = stretch->most;
+    if (branch.max_length != Branch::kNoLimit) high = std::min(high, less(branch.max_length));
+    if (low > high || stretch->fixed > branch.max_length)
+      out.pattern = "[a&&b]";
+    else
+      out.pattern = stretch->before + repeated(stretch->unit, low, std::min(high, high == kUnlimited ? high : 6000u)) +
+                    stretch->behind;
+    return out;
+  }
+  if (out.assertive) {
+    *problem = "this pattern has anchors or word boundaries inside, so it cannot be combined with a length";
+    return std::nullopt;
+  }
+  std::string base;
+  if (good.empty()) good.push_back(kText);
+  for (const std::string& text : good) base += (base.empty() ? "(?not:(?not:" : "|(?not:") + text + ")";
+  for (const std::string& text : bad) base += "|" + text;
+  if (!bounded) {
+    out.pattern = base + ")";
+    return out;
+  }
+  // a pattern with a length is a product of both, which may be too large
+  std::vector<std::uint32_t> tried{to};
+  for (const std::uint32_t length : kTriedLengths)
+    if (to > length && from < length && branch.max_length < most) tried.push_back(length);
+  for (const std::uint32_t high : tried) {
+    if (high != kUnlimited && high > kTriedLengths[0]) continue;
+    out.pattern = base + "|(?not:" + repeated(kCharacter, branch.min_length, high) + "))";
+    bool empty = false;
+    if (compile(out.pattern, &empty, problem) || empty) return out;
+  }
+  *problem = "this pattern cannot be combined with the lengths beside it: the automaton would be too large";
+  return std::nullopt;
+}
+
+}  // namespace aici::json_schema

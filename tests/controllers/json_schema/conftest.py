@@ -1,0 +1,12 @@
+"""The engine under test, once per session."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.controllers.json_schema.engine import Engine, build
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+    return Engine(build(tmp_path_factory.mktemp("json_schema")))

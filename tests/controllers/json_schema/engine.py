@@ -1,0 +1,104 @@
+"""JSON Schema in the SDK, compiled to Wasm with probe.cpp, behind Python methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import wasmtime
+
+from pyaici.build import build_controller
+
+PROBE = Path(__file__).with_name("probe.cpp")
+FLEXIBLE, COMPACT, SPACED = range(3)
+
+
+class Refused(Exception):
+    """A schema is refused; the text is what a user sees, a line for each reason."""
+
+
+class Engine:
+    """One schema at a time: `compile` replaces it."""
+
+    def __init__(self, module: Path) -> None:
+        config = wasmtime.Config()
+        config.cache = True
+        self._engine = wasmtime.Engine(config)
+        self._module = wasmtime.Module.from_file(self._engine, str(module))
+        self._start()
+
+    def _start(self) -> None:
+        self._store = wasmtime.Store(self._engine)
+        self._store.set_wasi(wasmtime.WasiConfig())
+        linker = wasmtime.Linker(self._engine)
+        linker.define_wasi()
+        # the SDK's library may refer to the host; nothing here calls it
+        linker.define_unknown_imports_as_traps(self._module)
+        self._exports = linker.instantiate(self._store, self._module).exports(self._store)
+        self._call("_initialize")
+        memory = self._exports["memory"]
+        assert isinstance(memory, wasmtime.Memory)
+        self._memory = memory
+
+    def _call(self, name: str, *arguments: int) -> Any:
+        function = self._exports[name]
+        assert isinstance(function, wasmtime.Func)
+        return function(self._store, *arguments)
+
+    def _with(self, data: bytes, name: str, *arguments: int, extra: int = 0) -> Any:
+        at = self._call("probe_alloc", max(len(data), 1))
+        self._memory.write(self._store, data, at)
+        result = self._call(name, at, len(data), *arguments)
+        self._call("probe_free", at)
+        return result
+
+    def compile(self, schema: Any, whitespace: int = SPACED, warn: bool = False) -> list[str]:
+        """The warnings. `schema` is text, or something that is written as JSON.
+
+        Raises:
+            Refused: the schema is.
+        """
+        if isinstance(schema, str):
+            schema = schema.encode()
+        data = schema if isinstance(schema, bytes) else json.dumps(schema, ensure_ascii=False).encode()
+        try:
+            taken = self._with(data, "probe_compile", whitespace, int(warn))
+        except wasmtime.Trap:
+            self._start()  # what is left of this one is of no use
+            raise
+        at, size = self._call("probe_message"), self._call("probe_message_size")
+        message = bytes(self._memory.read(self._store, at, at + size)).decode()
+        if not taken:
+            raise Refused(message)
+        return message.splitlines()
+
+    def run(self, text: str | bytes) -> tuple[int, bool]:
+        """How many bytes are allowed, and whether the text may end there."""
+        data = text.encode() if isinstance(text, str) else text
+        result = int(self._with(data, "probe_run"))
+        assert not self._call("probe_failed")
+        return result >> 1, bool(result & 1)
+
+    def accepts(self, text: str | bytes) -> bool:
+        size = len(text.encode()) if isinstance(text, str) else len(text)
+        return self.run(text) == (size, True)
+
+    def initial(self) -> int:
+        return int(self._call("probe_initial"))
+
+    def append(self, state: int, byte: int) -> int:
+        return int(self._call("probe_append", state, byte))
+
+    def row(self, state: int) -> tuple[list[int], bool]:
+        """The bytes that may come, and whether the text may end."""
+        at = self._call("probe_alloc", 257)
+        self._call("probe_row", state, at)
+        row = bytes(self._memory.read(self._store, at, at + 257))
+        self._call("probe_free", at)
+        return [byte for byte in range(256) if row[byte]], bool(row[256])
+
+
+def build(folder: Path) -> Path:
+    """The module."""
+    return build_controller([PROBE], folder / "json_schema_probe.wasm").path

@@ -1,0 +1,70 @@
+// probe.cpp - JSON Schema as a grammar behind plain functions, for the tests.
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aici/cfg/parser.hpp"
+#include "aici/json_schema/schema.hpp"
+
+#define PROBE(name) extern "C" __attribute__((export_name(#name)))
+
+using aici::cfg::Parser;
+using namespace aici::json_schema;
+
+namespace {
+
+std::optional<Parser> parser;
+std::string message;
+
+}  // namespace
+
+PROBE(probe_alloc) void* probe_alloc(std::uint32_t size) { return std::malloc(size); }
+PROBE(probe_free) void probe_free(void* at) { std::free(at); }
+
+/// 1 if the schema is taken; it is that of all other calls. The message then says what is not enforced.
+PROBE(probe_compile)
+std::uint32_t probe_compile(const char* schema, std::uint32_t size, std::uint32_t whitespace, std::uint32_t warn) {
+  Options options;
+  options.whitespace = static_cast<Whitespace>(whitespace);
+  options.warn = warn != 0;
+  std::vector<Problem> problems;
+  aici::cfg::Grammar grammar;
+  const aici::cfg::Expr all = add_schema(grammar, {schema, size}, options, &problems);
+  message.clear();
+  for (const Problem& problem : problems) message += problem.text() + "\n";
+  if (all == grammar.never()) return 0;
+  const aici::cfg::Rule start = grammar.declare("the document");
+  grammar.define(start, all);
+  std::string problem;
+  parser = Parser::make(std::move(grammar), start, &problem);
+  if (!parser) message += "grammar: " + problem + "\n";
+  return parser.has_value();
+}
+PROBE(probe_message) const char* probe_message() { return message.c_str(); }
+PROBE(probe_message_size) std::uint32_t probe_message_size() { return static_cast<std::uint32_t>(message.size()); }
+
+/// How many bytes of the text are allowed, times two; and one if it may end behind them.
+PROBE(probe_run) std::uint32_t probe_run(const std::uint8_t* text, std::uint32_t size) {
+  Parser::State state = parser->initial();
+  std::uint32_t i = 0;
+  for (; i < size; i++) {
+    const Parser::State next = parser->append(state, text[i]);
+    if (parser->dead(next)) break;
+    state = next;
+  }
+  return i << 1 | parser->special_allowed(state, aici::SpecialToken::eos);
+}
+
+PROBE(probe_initial) std::uint32_t probe_initial() { return parser->initial(); }
+PROBE(probe_append) std::uint32_t probe_append(std::uint32_t state, std::uint32_t byte) {
+  return parser->append(state, static_cast<std::uint8_t>(byte));
+}
+/// For each byte 1 if it may come; out[256]: may the text end here?
+PROBE(probe_row) void probe_row(std::uint32_t state, std::uint8_t* out) {
+  for (std::uint32_t byte = 0; byte < 256; byte++) out[byte] = parser->byte_allowed(state, static_cast<std::uint8_t>(byte));
+  out[256] = parser->special_allowed(state, aici::SpecialToken::eos);
+}
+PROBE(probe_failed) std::uint32_t probe_failed() { return parser->failure() != nullptr; }

@@ -1,0 +1,162 @@
+"""Schemas that are wrong, too large, or made to explode: a clear error, or they work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.controllers.json_schema.engine import Engine, Refused
+
+
+def nested(depth: int, around: Callable[[Any, int], Any], inside: Any) -> Any:
+    for level in range(depth):
+        inside = around(inside, level)
+    return inside
+
+
+def test_one_of_16_deep(engine: Engine) -> None:
+    engine.compile(
+        nested(
+            16,
+            lambda inside, _: {
+                "oneOf": [
+                    {"type": "object", "properties": {"x": inside}, "required": ["x"]},
+                    {"type": "string"},
+                ]
+            },
+            {"type": "integer"},
+        )
+    )
+    assert engine.accepts(json.dumps(nested(16, lambda inside, _: {"x": inside}, 1)))
+    assert engine.accepts(json.dumps(nested(15, lambda inside, _: {"x": inside}, "a")))
+    assert not engine.accepts(json.dumps(nested(15, lambda inside, _: {"x": inside}, 1)))
+
+
+def test_one_of_in_one_another_for_one_value(engine: Engine) -> None:
+    engine.compile(nested(16, lambda inside, i: {"oneOf": [inside, {"const": f"c{i}"}]}, {"type": "integer"}))
+    assert engine.accepts("5") and engine.accepts('"c15"') and not engine.accepts('"c16"')
+
+
+def test_alternatives_that_have_everything_in_common(engine: Engine) -> None:
+    """Two to the power of the depth: that many are not looked at."""
+    with pytest.raises(Refused, match="too many combinations"):
+        engine.compile(nested(16, lambda inside, _: {"oneOf": [inside, inside]}, {"type": "integer"}))
+
+
+def test_every_combination(engine: Engine) -> None:
+    choices = [
+        {"anyOf": [{"properties": {f"p{i}": {"type": "integer"}}}, {"required": [f"q{i}"]}]}
+        for i in range(30)
+    ]
+    with pytest.raises(Refused, match=r"#/allOf/.*: there are too many combinations"):
+        engine.compile({"allOf": choices})
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_in_place_depth(engine: Engine, keyword: str) -> None:
+    engine.compile(nested(40, lambda inside, _: {keyword: [inside]}, {"type": "integer"}))
+    assert engine.accepts("1") and not engine.accepts('"a"')
+    with pytest.raises(Refused, match="nested too deeply"):
+        engine.compile(nested(60, lambda inside, _: {keyword: [inside]}, {"type": "integer"}))
+
+
+def test_negations_in_negations(engine: Engine) -> None:
+    engine.compile(nested(40, lambda inside, _: {"not": inside}, {"type": "integer"}))
+    assert engine.accepts("1") and not engine.accepts('"a"')
+    with pytest.raises(Refused, match="nested too deeply"):
+        engine.compile(nested(200, lambda inside, _: {"not": inside}, {"type": "integer"}))
+
+
+def test_deep_properties(engine: Engine) -> None:
+    schema = nested(200, lambda inside, _: {"properties": {"x": inside}}, {"type": "integer"})
+    engine.compile(schema)
+    assert engine.accepts(json.dumps(nested(200, lambda inside, _: {"x": inside}, 1)))
+    assert not engine.accepts(json.dumps(nested(200, lambda inside, _: {"x": inside}, "a")))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("", "line 1, column 1: the text ends where a value is expected"),
+        ('{"a": 1,}', "line 1, column 9: nothing comes after this comma"),
+        ('{"a":\n  tru}', "line 2, column 3: a value is expected"),
+        ('{"a": "b}', "line 1, column 7: this string does not end"),
+        ('{"a": "\n"}', "line 1, column 8: a control character in a string"),
+        ('{"a": "\\x"}', "line 1, column 9: an unknown escape"),
+        ('{"a": "\\ud800"}', "half of a pair of surrogates"),
+        ('{"a": 01}', "a number does not begin with 0"),
+        ("{} {}", "line 1, column 4: something follows the end"),
+        (b'{"title": "\xff"}', "line 1, column 12: the text is not UTF-8"),
+        ("[" * 600, "nested deeper than 512 levels"),
+        ('{"enum": ["' + "a" * 10_000_000 + '"]}', "the text is too long"),
+        ("5", "#: a schema is expected: an object, true or false"),
+        ('{"properties": []}', "#/properties: an object is expected"),
+        ('{"required": [1]}', "#/required/0: a name is expected"),
+        ('{"minimum": "1"}', "#/minimum: a number is expected"),
+        ('{"minLength": -1}', "#/minLength: an integer that is not negative is expected"),
+        ('{"minimum": 1e99999}', "#/minimum: this number is too long or too large"),
+        ('{"multipleOf": 0}', "#/multipleOf: a number above 0 is expected"),
+        ('{"anyOf": {}}', "#/anyOf: a list of schemas is expected"),
+        ('{"properties": {"a/b~": 1}, "required": ["a/b~"]}', "#/properties/a~1b~0: a schema is expected"),
+        ('{"pattern": "(a"}', "#/pattern: the pattern is not supported: a group is not closed"),
+        ('{"pattern": "((a{1000}){1000}){1000}"}', "#/pattern: its automaton is too large"),
+        ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "#: this schema refers to itself"),
+        ('{"type": "array", "items": {"$ref": "#"}, "minItems": 1}', "#: no value meets this schema"),
+    ],
+)
+def test_messages(engine: Engine, schema: str | bytes, message: str) -> None:
+    with pytest.raises(Refused) as caught:
+        engine.compile(schema)
+    assert message in str(caught.value)
+
+
+def test_problems_of_what_was_looked_at_before(engine: Engine) -> None:
+    """Whether an item is possible is asked before it is needed: its problems must not be forgotten."""
+    for schema in (
+        {"items": {"format": "colour"}, "minItems": 1},
+        {"properties": {"a": {"format": "colour"}}},
+    ):
+        with pytest.raises(Refused, match="this format is not known"):
+            engine.compile({**schema, "required": ["a"]})
+
+
+def test_many_values(engine: Engine) -> None:
+    engine.compile({"enum": [f"v{i}" for i in range(100_000)]})
+    assert engine.accepts('"v99999"') and not engine.accepts('"v100000"')
+
+
+def test_many_properties(engine: Engine) -> None:
+    names = [f"v{i}" for i in range(300)]
+    engine.compile(
+        {"properties": {name: {"type": "integer"} for name in names}, "additionalProperties": False}
+    )
+    assert engine.accepts(json.dumps(dict.fromkeys(names, 1)))
+    assert not engine.accepts('{"v300": 1}')
+    with pytest.raises(Refused, match="#/properties: there are too many names"):
+        engine.compile({"properties": dict.fromkeys((f"v{i}" for i in range(20_000)), True)})
+
+
+def test_large_counts(engine: Engine) -> None:
+    engine.compile({"type": "array", "items": {"type": "null"}, "minItems": 4990, "maxItems": 5000})
+    for size in (4989, 4990, 4999, 5000, 5001):
+        assert engine.accepts(json.dumps([None] * size)) == (4990 <= size <= 5000)
+    engine.compile({"type": "string", "minLength": 2, "maxLength": 3000})
+    for size in (1, 2, 1500, 2999, 3000, 3001):
+        assert engine.accepts(json.dumps("é" * size, ensure_ascii=False)) == (2 <= size <= 3000)
+    engine.compile({"type": "array", "items": {"type": "null"}, "maxItems": 10**12})
+    assert engine.accepts(json.dumps([None] * 100))
+
+
+def test_warnings_name_what_is_left_out(engine: Engine) -> None:
+    schema = {
+        "type": "array",
+        "items": {"type": "string", "format": "colour"},
+        "uniqueItems": True,
+        "minItems": 1,
+    }
+    warnings = engine.compile(schema, warn=True)
+    assert sorted(warning.partition(":")[0] for warning in warnings) == ["#/items/format", "#/uniqueItems"]
+    assert engine.accepts('["a", "a"]') and not engine.accepts("[]") and not engine.accepts("[1]")

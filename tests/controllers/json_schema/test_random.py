@@ -1,0 +1,88 @@
+"""Random schemas, compared with `jsonschema`: what it refuses is never written, what it accepts can be."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.controllers.json_schema.engine import COMPACT, SPACED, Engine, Refused
+from tests.controllers.json_schema.orders import orders
+from tests.controllers.json_schema.schemas import Schemas
+
+#: what docs/json_schema.md says is less than the schema allows
+LOSSY = ("minProperties", "unevaluatedProperties", "unevaluatedItems")
+
+
+def mentions(schema: Any, names: tuple[str, ...]) -> bool:
+    text = json.dumps(schema)
+    return any(f'"{name}"' in text for name in names)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values(engine: Engine, seed: int) -> None:
+    """Values that are valid are accepted, in one order of their properties; others in none."""
+    counts = collections.Counter[str]()
+    for number in range(250):
+        rng = random.Random(seed * 1000 + number)
+        source = Schemas(rng)
+        schema = source.schema()
+        try:
+            engine.compile(schema, SPACED)
+        except Refused as refused:
+            counts["unsatisfiable" if "no value meets" in str(refused) else "refused"] += 1
+            if "no value meets" in str(refused):
+                for _ in range(5):
+                    assert not Draft202012Validator(schema).is_valid(source.value(schema)), schema
+            continue
+        validator = Draft202012Validator(schema)
+        for _ in range(15):
+            value = source.value(schema)
+            valid = validator.is_valid(value)
+            texts = (json.dumps(way, ensure_ascii=False) for way in itertools.islice(orders(value), 800))
+            accepted = any(engine.accepts(text) for text in texts)
+            assert valid or not accepted, (schema, value)
+            assert accepted or not valid or mentions(schema, LOSSY), (schema, value)
+            counts["valid" if valid else "invalid"] += 1
+    assert counts["valid"] > 300 and counts["invalid"] > 300, counts
+    assert counts["refused"] < 60, counts
+
+
+def walk(engine: Engine, rng: random.Random) -> bytes | None:
+    """A random text, byte by byte through what is allowed; None if it does not come to an end."""
+    state, text = engine.initial(), bytearray()
+    for size in range(2000):
+        allowed, may_end = engine.row(state)
+        assert allowed or may_end, bytes(text)
+        if may_end and (not allowed or rng.random() < 0.4):
+            return bytes(text)
+        closing = [byte for byte in allowed if byte in b'"]}']
+        hurry = rng.random() < (0.3 if size < 300 else 0.9)
+        text.append(rng.choice(closing if closing and hurry else allowed))
+        state = engine.append(state, text[-1])
+    return None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_walks(engine: Engine, seed: int) -> None:
+    """Whatever can be written is valid."""
+    finished = 0
+    for number in range(150):
+        rng = random.Random(seed * 1000 + number)
+        schema = Schemas(rng).schema()
+        try:
+            engine.compile(schema, COMPACT)
+        except Refused:
+            continue
+        validator = Draft202012Validator(schema)
+        for _ in range(4):
+            text = walk(engine, rng)
+            if text is not None:
+                finished += 1
+                assert validator.is_valid(json.loads(text)), (schema, text)
+    assert finished > 300

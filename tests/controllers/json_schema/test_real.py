@@ -1,0 +1,58 @@
+"""Real schemas: those that the wheel of check-jsonschema carries, and a part of those of cfn-lint.
+
+Which of them are refused is in ratchets/real.json. Of the others random texts are written, which must be valid.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+
+import jsonschema
+
+from tests.controllers.json_schema import ratchet
+from tests.controllers.json_schema.engine import COMPACT, Engine, Refused
+from tests.controllers.json_schema.test_random import walk
+from tests.controllers.json_schema.test_suite import RATCHETS
+from tests.fetch import pypi_wheel
+
+#: every so many of the schemas of cfn-lint
+STEP = 15
+
+
+def schemas() -> dict[str, bytes]:
+    """The texts, by name."""
+    found: dict[str, bytes] = {}
+    places = {
+        "check-jsonschema": ("check_jsonschema/builtin_schemas/vendor/", 1),
+        "cfn-lint": ("cfnlint/data/schemas/resources/", STEP),
+    }
+    for package, (folder, step) in places.items():
+        with zipfile.ZipFile(pypi_wheel(package)) as wheel:
+            names = sorted(
+                name for name in wheel.namelist() if name.startswith(folder) and name.endswith(".json")
+            )
+            found |= {f"{package}: {name.removeprefix(folder)}": wheel.read(name) for name in names[::step]}
+    return found
+
+
+def test_real_schemas(engine: Engine) -> None:
+    outcomes: dict[str, str] = {}
+    finished = 0
+    for name, text in schemas().items():
+        try:
+            engine.compile(text, COMPACT)
+        except Refused:
+            outcomes[name] = "refused"
+            continue
+        outcomes[name] = "good"
+        schema = json.loads(text)
+        kind = jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)
+        for seed in range(2):
+            made = walk(engine, random.Random(seed))
+            if made is not None:
+                finished += 1
+                assert kind(schema).is_valid(json.loads(made)), (name, made)
+    assert len(outcomes) > 120 and finished > 80
+    ratchet.check(RATCHETS / "real.json", outcomes)

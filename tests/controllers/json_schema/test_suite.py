@@ -1,0 +1,81 @@
+"""JSON-Schema-Test-Suite, as the source distribution of `jsonschema` carries it.
+
+No invalid instance is accepted, in any order of its properties. A valid one is to be accepted in one of them;
+which ones are not, and which schemas are refused, is in ratchets/.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controllers.json_schema import ratchet
+from tests.controllers.json_schema.engine import Engine, Refused
+from tests.controllers.json_schema.orders import orders
+from tests.fetch import pypi_source
+
+RATCHETS = Path(__file__).parent / "ratchets"
+DIALECTS = {
+    "draft4": "http://json-schema.org/draft-04/schema#",
+    "draft6": "http://json-schema.org/draft-06/schema#",
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+    "draft2020-12": "https://json-schema.org/draft/2020-12/schema",
+}
+
+
+@functools.cache
+def suite() -> dict[str, dict[str, Any]]:
+    """The groups of each file, by draft and name."""
+    found: dict[str, dict[str, Any]] = {draft: {} for draft in DIALECTS}
+    with tarfile.open(pypi_source("jsonschema")) as archive:
+        for member in archive:
+            _, _, path = member.name.partition("/json/tests/")
+            draft, _, name = path.partition("/")
+            if draft in DIALECTS and name.endswith(".json"):
+                file = archive.extractfile(member)
+                assert file is not None
+                found[draft][name.removesuffix(".json")] = json.load(file)
+    return found
+
+
+def outcomes(engine: Engine, draft: str) -> dict[str, str]:
+    """How each group or case comes out, by name."""
+    found: dict[str, str] = {}
+    for name, groups in suite()[draft].items():
+        for group in groups:
+            where = f"{name}: {group['description']}"
+            schema = group["schema"]
+            if isinstance(schema, dict) and "$schema" not in schema:
+                schema = {"$schema": DIALECTS[draft], **schema}
+            any_valid = any(test["valid"] for test in group["tests"])
+            try:
+                engine.compile(schema)
+            except Refused as refused:
+                nothing = str(refused).startswith("#: no value meets this schema")
+                assert not (nothing and any_valid), where
+                found[where] = "good" if nothing else "refused"
+                continue
+            for test in group["tests"]:
+                accepted = any(
+                    engine.accepts(json.dumps(data, ensure_ascii=False))
+                    for data in itertools.islice(orders(test["data"]), 800)
+                )
+                assert test["valid"] or not accepted, f"{where}: {test['description']} is accepted"
+                found[f"{where}: {test['description']}"] = (
+                    "good" if accepted == test["valid"] else "refuses valid"
+                )
+    return found
+
+
+@pytest.mark.parametrize("draft", DIALECTS)
+def test_suite(engine: Engine, draft: str) -> None:
+    found = outcomes(engine, draft)
+    assert len(found) > 600
+    ratchet.check(RATCHETS / f"{draft}.json", found)
