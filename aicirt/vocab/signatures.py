@@ -53,6 +53,7 @@ _LETTERS: Final = 0b1111
 _LETTERS_DIGITS: Final = 0b11111
 _SPACE: Final = 1 << _CLASSES.index(b" ")
 _WORD: Final = _LETTERS_DIGITS | 1 << _CLASSES.index(b"_")
+_UTF8: Final = 1 << 30
 #: signatures of sets that constraints often allow and that have few classes: letters and digits
 SLICES: Final = (
     _LOWER,
@@ -62,6 +63,9 @@ SLICES: Final = (
     _LOWER | _SPACE,
     _LETTERS | _SPACE,
     _LETTERS_DIGITS | _SPACE,
+    _WORD | _SPACE,
+    _WORD | _UTF8,
+    _WORD | _SPACE | _UTF8,
 )
 
 # States of the automaton that tells where a byte stands in a character: at its start, or how

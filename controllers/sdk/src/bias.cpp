@@ -41,11 +41,15 @@ Signature start_with(const Vocabulary& vocab, Signature kinds, std::uint32_t* ou
   return kinds;
 }
 
-Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples]) {
+Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples],
+                      const Signature (&after_blank)[sizeof kSamples], Signature blank) {
+  // Where words may begin, numbers may, too, and lead elsewhere: both letters are enough.
   const Signature guess = after[0] == after[1] ? after[0] : after[2];
   std::size_t votes = 0;
   for (Signature kinds : after) votes += kinds == guess;
-  return votes + 1 >= sizeof kSamples && (free & ~guess) == 0 ? guess : free;
+  if (votes + 1 < sizeof kSamples && (after[1] != guess || after[2] != guess)) return free;
+  // Many tokens are a blank and a word, few go on behind that.
+  return free | guess | (after_blank[1] == guess && after_blank[2] == guess ? blank : 0);
 }
 
 void copy_duplicates(const Vocabulary& vocab, std::uint32_t* out) {

@@ -87,9 +87,10 @@ class Start {
 /// states is a small detour from those: most of what they allow it allows too.
 inline constexpr std::uint8_t kSamples[] = {' ', 'e', 'S', '0'};
 
-/// A guess at the kinds to start with, from what the first state allows and what the states after the
-/// samples do (0 where the sample is forbidden).
-Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples]);
+/// A guess at the kinds to start with, from what the first state allows and what the states after the samples do, and
+/// those after a blank and a sample (0 where the sample is forbidden). `blank` is the kind of blanks.
+Signature guess_kinds(Signature free, const Signature (&after)[sizeof kSamples],
+                      const Signature (&after_blank)[sizeof kSamples], Signature blank);
 
 template <class F>
 Signature loop_signature(F& f, typename F::State state) {
@@ -134,10 +135,10 @@ class Walk {
     stack_[0] = {state, loop_signature(f_, state), loop_length(f_, state)};
     Signature kinds = 0;
     if constexpr (HasLoopSignature<F>) {
-      Signature after[sizeof kSamples] = {};
-      for (std::size_t i = 0; i < sizeof kSamples; i++)
-        if (State next = state; try_append(f_, state, kSamples[i], &next)) after[i] = f_.loop_signature(next);
-      kinds = guess_kinds(stack_[0].free, after);
+      Signature after[sizeof kSamples] = {}, after_blank[sizeof kSamples] = {};
+      look(state, after);
+      if (State blank = state; enter(state, ' ', &blank)) look(blank, after_blank);
+      kinds = guess_kinds(stack_[0].free, after, after_blank, 1u << vocab_.classes().of[' ']);
     }
     kinds = start_with(vocab_, kinds, bits_);
     Start start(vocab_, kinds, (kinds & ~stack_[0].free) != 0 || stack_[0].length != kUnlimited);
@@ -181,6 +182,23 @@ class Walk {
     std::uint32_t length;  ///< for which `free` holds
   };
 
+  /// What the states after the samples allow.
+  void look(State state, Signature (&after)[sizeof kSamples])
+    requires HasLoopSignature<F>
+  {
+    for (std::size_t i = 0; i < sizeof kSamples; i++)
+      if (State next = state; enter(state, kSamples[i], &next)) after[i] = f_.loop_signature(next);
+  }
+
+  /// A step that stays where everything is known.
+  bool enter(State state, std::uint8_t byte, State* next) {
+    if (!try_append(f_, state, byte, next)) return false;
+    if constexpr (HasExits<F>)
+      return !f_.leaves(*next);
+    else
+      return true;
+  }
+
   void take(const TrieNode& node) {
     const TokenId token = node.token();
     if (token != TrieNode::kNoToken) bits_[token >> 5] |= 1u << (token & 31);
@@ -216,7 +234,16 @@ class Walk {
       take(*node);
       if (size > 1) {
         stack_[depth] = {next, loop_signature(f_, next), loop_length(f_, next)};
-        if constexpr (HasLoopSignature<F>) start.descend(*node, depth);
+        if constexpr (HasLoopSignature<F>) {
+          // what is below an ASCII byte has no other kinds than what begins with it
+          if ((node->signature & ~stack_[depth].free) == 0 && node->byte() < 0x80 &&
+              node->height() <= stack_[depth].length) {
+            if (!start.took_all(*node, depth)) take_subtree(order, *node, bits_);
+            node += size;
+            continue;
+          }
+          start.descend(*node, depth);
+        }
       }
       node++;
     }
@@ -281,7 +308,7 @@ void compute_bias(R& r, TokenSet& out) {
         after[i] = r.loop_signature();
         r.pop_bytes(1);
       }
-    kinds = detail::guess_kinds(free[0], after);
+    kinds = detail::guess_kinds(free[0], after, {}, 0);
   }
   kinds = detail::start_with(vocab, kinds, bits);
   detail::Start start(vocab, kinds, (kinds & ~free[0]) != 0);

@@ -1,5 +1,6 @@
 #include "aici/lr/parser.hpp"
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -8,29 +9,31 @@ namespace aici::lr {
 using lexer::kNoTerminal;
 using lexer::Lexer;
 
+namespace {
+/// Grammars have a few dozen.
+constexpr std::size_t kMostLoops = 1024;
+}  // namespace
+
 Parser::Parser(Tables tables, Lexer lexer, lexer::Terminal ignored)
     : own_(std::make_unique<Own>(std::move(tables), std::move(lexer), ignored)) {}
 
 Parser::Own::Own(Tables tables, Lexer lexer, lexer::Terminal ignored)
     : tables_(std::move(tables)),
       lexer_(std::move(lexer)),
-      stacks_(&tables_, &lexer_.sets(), ignored) {}
+      stacks_(&tables_, &lexer_.sets(), ignored),
+      ignored_(ignored) {}
 
-Parser::Own::Known Parser::Own::at_once(Stacks::Stack stack, Lexer::State lexer) {
-  const std::uint32_t viable = stacks_.viable(stack);
-  if (viable >= alive_.size()) alive_.resize(viable + 1);
-  if (lexer >= alive_[viable].size()) alive_[viable].resize(lexer_.num_states());
-  Known known = alive_[viable][lexer];
-  if (known == Known::kNothing) {
-    // Where what is ignored can follow, anything can: blanks end the lexeme, and what comes next begins behind them.
-    const lexer::TerminalSets& sets = lexer_.sets();
-    const std::uint32_t reachable = lexer_.reachable(lexer), separable = lexer_.separable(lexer);
-    known = !sets.meet(reachable, viable)  ? Known::kDead
-            : sets.meet(separable, viable) ? Known::kAlive
-                                           : Known::kDependsOnStack;
-    alive_[viable][lexer] = known;
-  }
-  return known;
+Parser::Own::Outlook& Parser::Own::find_outlook(std::uint32_t viable, Lexer::State lexer) {
+  // Where what is ignored can follow, anything can: blanks end the lexeme, and what comes next begins behind them.
+  const std::uint32_t reachable = lexer_.reachable(lexer), separable = lexer_.separable(lexer);
+  if (viable >= outlooks_.size()) outlooks_.resize(viable + 1);
+  if (lexer >= outlooks_[viable].size()) outlooks_[viable].resize(lexer_.num_states());
+  const lexer::TerminalSets& sets = lexer_.sets();
+  Outlook& found = outlooks_[viable][lexer];
+  found.known = !sets.meet(reachable, viable)  ? Known::kDead
+                : sets.meet(separable, viable) ? Known::kAlive
+                                               : Known::kDependsOnStack;
+  return found;
 }
 
 bool Parser::Own::alive(Stacks::Stack stack, Lexer::State lexer) {
@@ -112,12 +115,38 @@ bool Parser::Own::complete(State state) {
   return stack != Stacks::kNone && stacks_.accepting(stack);
 }
 
-Parser::Loop Parser::Own::loop(State state) {
+std::uint16_t Parser::Own::find_loop(std::uint32_t viable, Lexer::State lexer) {
   Loop found{0, kUnlimited};
-  if (state != 0)
-    found.signature =
-        lexer_.loop_signature(state & kLexerMask, stacks_.viable(state >> kLexerBits), &found.length);
-  return found;
+  found.signature = lexer_.loop_signature(lexer, viable, &found.length);
+  const auto known = std::find(loops_.begin() + 1, loops_.end(), found);
+  const auto number = static_cast<std::uint16_t>(known - loops_.begin());
+  if (known != loops_.end()) return number;
+  if (loops_.size() > kMostLoops) return 1;  // the one that holds for no text
+  loops_.push_back(found);
+  return number;
+}
+
+const Parser::Loop& Parser::Own::loop(std::uint32_t viable, Lexer::State lexer) {
+  Outlook& here = outlook(viable, lexer);
+  if (here.loop == 0) here.loop = find_loop(viable, lexer);
+  return loops_[here.loop];
+}
+
+std::uint32_t Parser::Own::append_inside(std::uint32_t state, std::uint8_t byte) {
+  if (state == 0) return 0;
+  const std::uint32_t viable = state >> kLexerBits;
+  const Lexer::State lexer = state & kLexerMask;
+  Lexer::State next = lexer_.append(lexer, byte);
+  if (next == Lexer::kDead) {
+    const lexer::Terminal terminal = lexer_.accepted(lexer);
+    if (terminal == kNoTerminal || !lexer_.sets().has(viable, terminal)) return 0;
+    if (terminal != ignored_) return Inner::kLeaves;
+    next = lexer_.append(Lexer::kInitial, byte);
+    if (next == Lexer::kDead) return 0;
+  }
+  const Known known = outlook(viable, next).known;
+  if (known == Known::kDependsOnStack) return Inner::kLeaves;
+  return known == Known::kAlive ? viable << kLexerBits | next : 0;
 }
 
 bool Parser::Own::compact(State* state) {

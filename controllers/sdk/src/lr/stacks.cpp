@@ -22,14 +22,16 @@ Stacks::Stack Stacks::push(Stack below, std::uint32_t state) {
 
 Stacks::Stack Stacks::advance(Stack stack, Terminal terminal) {
   if (terminal == ignored_) return stack;
+  // tokens that end the same lexeme are neighbours in the trie
+  if (last_.from == stack && last_.terminal == terminal) return last_.to;
   Hasher hash;
   hash.add(stack), hash.add(terminal);
   const auto same = [&](std::uint32_t i) { return steps_[i].from == stack && steps_[i].terminal == terminal; };
   const std::uint32_t known = step_ids_.find(hash.bits(), same);
-  if (known != HashIndex::kNone) return steps_[known].to;
+  if (known != HashIndex::kNone) return (last_ = steps_[known]).to;
   const Stack to = take(stack, terminal);
   step_ids_.insert(hash.bits(), static_cast<std::uint32_t>(steps_.size()));
-  steps_.push_back({stack, terminal, to});
+  steps_.push_back(last_ = {stack, terminal, to});
   return to;
 }
 
@@ -77,7 +79,7 @@ Stacks::Stack Stacks::keep_only(Stack stack) {
   std::vector<std::uint16_t> states;
   for (; stack != kInitial; stack = nodes_[stack].below) states.push_back(nodes_[stack].state);
   nodes_.resize(1);
-  ids_.clear(), steps_.clear(), step_ids_.clear();
+  ids_.clear(), steps_.clear(), step_ids_.clear(), last_ = {};
   stack = push(kNone, 1);
   for (std::size_t i = states.size(); i != 0; i--) stack = push(stack, states[i - 1]);
   return stack;

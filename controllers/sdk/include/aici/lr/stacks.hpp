@@ -46,9 +46,9 @@ class Stacks {
     std::uint32_t viable = kUnknown;
   };
   struct Step {
-    Stack from;
-    Terminal terminal;
-    Stack to;
+    Stack from = kNone;
+    Terminal terminal = 0;
+    Stack to = kNone;
   };
 
   Stack push(Stack below, std::uint32_t state);
@@ -63,6 +63,7 @@ class Stacks {
   HashIndex ids_;
   std::vector<Step> steps_;
   HashIndex step_ids_;
+  Step last_;
   std::vector<std::uint16_t> scratch_;
 };
 
