@@ -24,6 +24,21 @@ void InnerMasks::put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit
   masks_.put(inner, {Answer::Kind::mask, mask.words()});
 }
 
+const TokenSet& InnerMasks::subtree(const TrieNode* node) {
+  for (const auto& [known, tokens] : subtrees_)
+    if (known == node) return tokens;
+  if (subtrees_.size() == kMostSubtrees) subtrees_.erase(subtrees_.begin());
+  TokenSet& tokens = subtrees_.emplace_back(node, TokenSet()).second;
+  const TokenId* const order = vocabulary().order();
+  for (std::uint32_t i = node->first(); i < (node + node->subtree_size())->first(); i++) tokens.allow(order[i]);
+  return tokens;
+}
+
+TokenSet& InnerMasks::scratch() {
+  if (scratch_ == nullptr) scratch_ = std::make_unique<TokenSet>();
+  return *scratch_;
+}
+
 void InnerMasks::clear() {
   masks_.clear();
   known_.clear();

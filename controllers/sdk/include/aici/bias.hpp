@@ -267,6 +267,25 @@ std::vector<Exit> find_inner(F& f, std::uint32_t inner, TokenSet& out) {
   return exits;
 }
 
+/// Sets `out` to the mask within an inner state and calls `visit` for each place where it is left.
+template <HasInner F, class Visit>
+void visit_inner(F& f, std::uint32_t inner, TokenSet& out, Visit visit) {
+  if (f.inner_masks().find(inner, out, visit)) return;
+  for (const Exit& exit : find_inner(f, inner, out)) visit(exit);
+}
+
+/// Adds the tokens at and below a node that a terminal begins with: those of the inner mask in front of this terminal.
+template <HasRestart F>
+void add_restarted(F& f, typename F::State restarted, const TrieNode* node, Walk<F>& walk, TokenSet& out) {
+  TokenSet& whole = f.inner_masks().scratch();
+  visit_inner(f, f.inner(restarted), whole, [&](const Exit& exit) {
+    const TrieNode* below = vocabulary().nodes() + exit.node;
+    if (below >= node && below < node + node->subtree_size()) walk.below(below, f.outer(restarted, exit.above));
+  });
+  const std::uint32_t *inside = f.inner_masks().subtree(node).data(), *allowed = whole.data();
+  for (std::uint32_t i = 0; i < out.size_in_words(); i++) out.data()[i] |= allowed[i] & inside[i];
+}
+
 }  // namespace detail
 
 /// Sets `out` to the tokens that `f` allows in `state`.
@@ -276,16 +295,24 @@ void compute_bias(F& f, typename F::State state, TokenSet& out) {
   std::uint32_t inner = 0;
   if constexpr (HasInner<F>) {
     inner = f.inner(state);
-    if (inner != 0) {
-      const auto visit = [&](const Exit& exit) {
-        walk.below(vocabulary().nodes() + exit.node, f.outer(state, exit.above));
-      };
-      InnerMasks& known = f.inner_masks();
-      if (!known.find(inner, out, visit)) {
-        const std::vector<Exit> exits = detail::find_inner(f, inner, out);
-        for (const Exit& exit : exits) visit(exit);
+    const TrieNode* const nodes = vocabulary().nodes();
+    std::vector<Exit> large;
+    const auto visit = [&](const Exit& exit) {
+      const TrieNode* node = nodes + exit.node;
+      if constexpr (HasRestart<F>)
+        if (node->depth() == 1 && (node + node->subtree_size())->first() - node->first() > out.size_in_words()) {
+          large.push_back(exit);
+          return;
+        }
+      walk.below(node, f.outer(state, exit.above));
+    };
+    if (inner != 0) detail::visit_inner(f, inner, out, visit);
+    if constexpr (HasRestart<F>)
+      for (const Exit& exit : large) {
+        const TrieNode* node = nodes + exit.node;
+        const typename F::State above = f.outer(state, exit.above), restarted = f.restart(above, node->byte());
+        restarted != 0 ? detail::add_restarted(f, restarted, node, walk, out) : walk.below(node, above);
       }
-    }
   }
   if (inner == 0) walk.all(state, [](const TrieNode*, typename F::State) {});
   walk.rest(state);

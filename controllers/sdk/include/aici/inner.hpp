@@ -9,12 +9,15 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aici/answer_cache.hpp"
 #include "aici/functional.hpp"
 #include "aici/token_set.hpp"
+#include "aici/vocabulary.hpp"
 
 namespace aici {
 
@@ -45,6 +48,11 @@ class InnerMasks {
   void put(std::uint32_t inner, const TokenSet& mask, std::vector<Exit> exits);
   void clear();
 
+  /// The tokens at and below a node of the trie, kept for the few nodes that are asked for.
+  const TokenSet& subtree(const TrieNode* node);
+  /// For another mask.
+  TokenSet& scratch();
+
  private:
   /// More exits than this are not remembered: walking anew costs about as much.
   static constexpr std::size_t kMostExits = 1 << 14, kMostKnown = 256;
@@ -55,8 +63,13 @@ class InnerMasks {
 
   const std::vector<Exit>* load(std::uint32_t inner, TokenSet& out);
 
+  /// Such as the blank, the line break and the tabulator.
+  static constexpr std::size_t kMostSubtrees = 3;
+
   AnswerCache masks_;
   std::vector<Known> known_;
+  std::vector<std::pair<const TrieNode*, TokenSet>> subtrees_;
+  std::unique_ptr<TokenSet> scratch_;
 };
 
 /// Optional for a functional recognizer:
@@ -75,5 +88,12 @@ concept HasInner = FunctionalRecognizer<F> && HasExits<typename F::Inner> &&
                      { f.inner_masks() } -> std::same_as<InnerMasks&>;
                      { f.likely_inner() } -> std::same_as<std::vector<std::uint32_t>>;
                    };
+
+/// Optional with HasInner: the state, if there is one, between the terminal that ends before this byte and the one that
+/// begins with it, or 0. It allows the same from this byte on, and has an inner state of its own.
+template <class F>
+concept HasRestart = HasInner<F> && requires(F& f, typename F::State state, std::uint8_t byte) {
+  { f.restart(state, byte) } -> std::same_as<typename F::State>;
+};
 
 }  // namespace aici

@@ -132,6 +132,12 @@ const Parser::Loop& Parser::Own::loop(std::uint32_t viable, Lexer::State lexer) 
   return loops_[here.loop];
 }
 
+Parser::State Parser::Own::restart(State state, std::uint8_t byte) {
+  if (state == 0 || lexer_.append(state & kLexerMask, byte) != Lexer::kDead) return 0;
+  const Stacks::Stack stack = after_lexeme(state);
+  return stack == Stacks::kNone || stack >= kMostStacks ? 0 : pack(stack, Lexer::kInitial);
+}
+
 std::uint32_t Parser::Own::append_inside(std::uint32_t state, std::uint8_t byte) {
   if (state == 0) return 0;
   const std::uint32_t viable = state >> kLexerBits;

@@ -41,7 +41,9 @@ class Parser {
   State outer(State state, std::uint32_t inner) {
     return pack(state >> kLexerBits, inner & kLexerMask);
   }
+  State restart(State state, std::uint8_t byte) { return own_->restart(state, byte); }
   InnerMasks& inner_masks() { return own_->inner_masks(); }
+  std::vector<std::uint32_t> likely_inner() { return {}; }  // masks of common states are warmed whole (constraint.hpp)
 
   /// Between masks: forgets stacks if there are many.
   bool compact(State* state) { return own_->compact(state); }
@@ -73,6 +75,7 @@ class Parser {
     std::uint32_t inner(State state) {
       return state == 0 ? 0 : stacks_.viable(state >> kLexerBits) << kLexerBits | (state & kLexerMask);
     }
+    State restart(State state, std::uint8_t byte);
     std::uint32_t append_inside(std::uint32_t state, std::uint8_t byte);
     InnerMasks& inner_masks() { return inner_masks_; }
     bool compact(State* state);
@@ -145,6 +148,6 @@ class Parser::Inner {
 inline Parser::Inner Parser::inside() { return Inner(own_.get()); }
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
-static_assert(HasInner<Parser> && HasCompact<Parser> && HasFailure<Parser>);
+static_assert(HasRestart<Parser> && HasCompact<Parser> && HasFailure<Parser>);
 
 }  // namespace aici::lr
