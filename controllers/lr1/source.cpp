@@ -2,36 +2,15 @@
 
 #include <cctype>
 
-#include "aici/host.hpp"
-
 namespace {
+
+using aici::front::hex_digit;
 
 bool is_name(char c, bool first) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (!first && ((c >= '0' && c <= '9') || c == '.'));
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 }  // namespace
-
-std::string Source::place(std::size_t at) const {
-  std::size_t line = 1, column = 1;
-  for (char c : text_.substr(0, at))
-    if (c == '\n')
-      line++, column = 1;
-    else if ((c & 0xC0) != 0x80)
-      column++;
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
-}
-
-void Source::fail(std::size_t at, std::string_view problem) const {
-  aici::fail(place(at) + ": " + std::string(problem));
-}
 
 Word Source::take() {
   Word word = std::move(word_);

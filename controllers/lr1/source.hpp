@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "aici/front/source.hpp"
+
 struct Word {
   enum class Kind : std::uint8_t {
     kEnd,
@@ -26,16 +28,16 @@ struct Word {
 /// What is wrong fails the controller, with line and column.
 class Source {
  public:
-  explicit Source(std::string_view text) : text_(text) { advance(); }
+  explicit Source(std::string_view text) : text_(text), places_(text) { advance(); }
 
   const Word& word() const { return word_; }
   /// The word, after moving past it.
   Word take();
   bool accept(std::string_view mark);
   void expect(std::string_view mark, std::string_view where);
-  [[noreturn]] void fail(std::size_t at, std::string_view problem) const;
+  [[noreturn]] void fail(std::size_t at, std::string_view problem) const { places_.fail(at, problem); }
   /// "line 3, column 7"
-  std::string place(std::size_t at) const;
+  std::string place(std::size_t at) const { return places_.place(at); }
 
  private:
   void advance();
@@ -44,6 +46,7 @@ class Source {
   void unescape(std::size_t at, std::string_view raw);
 
   std::string_view text_;
+  aici::front::Source places_;
   std::size_t at_ = 0;
   Word word_;
 };

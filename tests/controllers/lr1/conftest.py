@@ -48,7 +48,7 @@ class State:
 class Grammar:
     """One grammar; `after` walks a text byte by byte."""
 
-    def __init__(self, program: Program, vocab: Vocab, text: str) -> None:
+    def __init__(self, program: Program, vocab: Vocab, text: str | bytes) -> None:
         self._program, self._vocab, self._text = program, vocab, text
 
     def start(self) -> Guest:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from aicirt.wasm import Program
+from tests.controllers.host import Vocab
 from tests.controllers.lr1.conftest import Grammar
 
 Make = Callable[[str], Grammar]
@@ -93,3 +95,8 @@ def test_a_grammar_all_of_whose_texts_are_read_otherwise_has_none(grammar: Make)
     """`/` and `//` are always read as `//` and `/`."""
     assert "allows no token" in grammar('%% a: "/" "//" ;').refusal()
     assert grammar('%% a: "/" "//" ; SKIP: " " ;').accepts("/ //")
+
+
+def test_a_grammar_that_is_no_utf8(program: Callable[[str], Program]) -> None:
+    made = Grammar(program("lr1"), Vocab([bytes([b]) for b in range(256)]), b'%% a: "x" ;\n/* \xff */')
+    assert made.refusal() == "line 2, column 4: the grammar is not well-formed UTF-8"
