@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher
@@ -70,6 +71,12 @@ class Arena:
 
     def llguidance_regex(self, pattern: str) -> Llguidance:
         return Llguidance(self.natives, LLMatcher.grammar_from_regex(pattern))
+
+    def aici_schema(self, schema: Any) -> Aici:
+        return self.aici("json_schema", json.dumps(schema))
+
+    def llguidance_schema(self, schema: Any) -> Llguidance:
+        return Llguidance(self.natives, LLMatcher.grammar_from_json_schema(json.dumps(schema)))
 
 
 @dataclass(frozen=True)

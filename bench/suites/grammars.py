@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from bench.contestants import Contestant
+from bench.contestants.native import Xgrammar
 from bench.contestants.race import Result, race
 from bench.grammar_cases import KBNF, REGEXES, Arena, Controllers, cases
 from bench.host import LocalWorker, load_for_guests
 from bench.measure import summarise
 from bench.report import Report
+from bench.schema_race import Pool, race_schemas
+from bench.schemas import real_schemas
+from bench.tool_schema import tool_schema
 from bench.vocabularies import vocabulary
 
 #: vocabularies; figures that have a target are those of the last one
@@ -21,6 +29,13 @@ _ROUNDS = 7
 _MOST_C_RATIO = 1.0
 #: the most that masks of KBNF may take, us
 _MOST_KBNF_P50, _MOST_KBNF_P99 = 30.0, 300.0
+#: the most that ours may take of what llguidance takes for JSON schemas: masks, and p50 of compilation
+_MOST_SCHEMA_RATIO, _MOST_SCHEMA_COMPILE_RATIO = 1.5, 2.0
+_SCHEMA_ROUNDS = 3
+#: of the published schemas one of so many; and how many xgrammar races, too, which needs seconds for one
+_EVERY, _SLOW = 2, 15
+#: the most milliseconds for a tool of fifty properties: until masks can be asked for; later requests
+_MOST_BUILD_MS, _MOST_START_MS = 20.0, 0.3
 
 
 def run(report: Report) -> None:
@@ -37,7 +52,10 @@ def run(report: Report) -> None:
             words = vocabulary(size)
             loaded = load_for_guests(words, masks_only=True)
             with LocalWorker(loaded) as worker:
-                _cases(report, size, Arena(words, loaded, worker, controllers))
+                arena = Arena(words, loaded, worker, controllers)
+                _cases(report, size, arena)
+                _schemas(report, size, arena)
+        _tool(report, controllers)
 
 
 def _cases(report: Report, size: str, arena: Arena) -> None:
@@ -54,6 +72,66 @@ def _cases(report: Report, size: str, arena: Arena) -> None:
             report.figure(f"{name}.ratio", _ratio([found]), "ratio", target=target)
     report.figure(f"grammars.regex.{size}.ratio", _ratio([results[name] for name in REGEXES]), "ratio")
     _kbnf(report, size, [results[name]["aici"].mask_us for name in KBNF])
+
+
+def _schemas(report: Report, size: str, arena: Arena) -> None:
+    """All schemas that both engines take, together; some of them with xgrammar, which takes longer."""
+
+    def two(schema: Any) -> list[Contestant]:
+        return [arena.aici_schema(schema), arena.llguidance_schema(schema)]
+
+    def three(schema: Any) -> list[Contestant]:
+        return [*two(schema), Xgrammar.of_schema(arena.natives, schema)]
+
+    name = f"grammars.json_schema.{size}"
+    samples = real_schemas(30 if report.quick else _EVERY)
+    pool = race_schemas(arena.tokens, samples, two, 1 if report.quick else _SCHEMA_ROUNDS)
+    _pool(report, name, pool)
+    _schema_ratios(
+        report, name if size != _OFFICIAL else "grammars.json_schema", pool, official=size == _OFFICIAL
+    )
+    few = pool.taken[:: len(pool.taken) // _SLOW + 1][: 1 if report.quick else None]
+    _pool(report, f"{name}_few", race_schemas(arena.tokens, few, three, 1))
+
+
+def _pool(report: Report, name: str, pool: Pool) -> None:
+    report.figure(f"{name}.schemas", len(pool.taken), "schemas")
+    for engine in pool.mask_us:
+        _times(report, f"{name}.{engine}", pool.mask_us[engine], pool.compile_ms[engine])
+        report.figure(f"{name}.{engine}_refused", pool.refused[engine], "schemas")
+
+
+def _schema_ratios(report: Report, name: str, pool: Pool, *, official: bool) -> None:
+    ours, theirs = (summarise(pool.mask_us[engine]) for engine in ("aici", "llguidance"))
+    our_time, their_time = (summarise(pool.compile_ms[engine]).median for engine in ("aici", "llguidance"))
+    for what, value, most in (
+        ("mean_ratio", ours.mean / theirs.mean, _MOST_SCHEMA_RATIO),
+        ("p99_ratio", ours.p99 / theirs.p99, _MOST_SCHEMA_RATIO),
+        ("compile_ratio", our_time / their_time, _MOST_SCHEMA_COMPILE_RATIO),
+    ):
+        report.figure(f"{name}.{what}", value, "ratio", target=most if official else None)
+
+
+def _tool(report: Report, controllers: Controllers) -> None:
+    """Requests for a tool of fifty properties, forced tokens and all: one builds, others start from there."""
+    words = vocabulary(SIZES[0] if report.quick else _OFFICIAL)
+    build_ms, start_ms = [], []
+    with LocalWorker(load_for_guests(words)) as worker:
+        program = worker.program(controllers["json_schema"])
+        for _ in range(3 if report.quick else 20):
+            begin = time.perf_counter()
+            template = worker.template(program, json.dumps(tool_schema()))
+            build_ms.append((time.perf_counter() - begin) * 1e3)
+            begin = time.perf_counter()
+            sequence = worker.start(template)
+            start_ms.append((time.perf_counter() - begin) * 1e3)
+            worker.free([sequence])
+    for name, values, most in (
+        ("build_ms", build_ms, _MOST_BUILD_MS),
+        ("start_ms", start_ms, _MOST_START_MS),
+    ):
+        report.samples(f"grammars.tools50.{name}", values, "ms")
+        report.figure(f"grammars.tools50.{name}", summarise(values).median, "ms", target=most)
 
 
 def _times(report: Report, name: str, mask_us: list[float], compile_ms: list[float]) -> None:

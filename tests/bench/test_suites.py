@@ -53,7 +53,22 @@ def test_grammars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     ratios = {f"{case}.32k.ratio" for case in pairs | regexes | {"regex"}}
     kbnf = {f"kbnf.32k.{what}" for what in ("p50_us", "p99_us", "growth_ratio")}
-    assert set(found) == {f"grammars.{name}" for name in figures_of_each | ratios | kbnf}
+    pools = {
+        "json_schema.32k": ("aici", "llguidance"),
+        "json_schema.32k_few": ("aici", "llguidance", "xgrammar"),
+    }
+    schemas = {f"{pool}.schemas" for pool in pools}
+    schemas |= {f"json_schema.32k.{what}_ratio" for what in ("mean", "p99", "compile")}
+    schemas |= {
+        f"{pool}.{engine}_{what}"
+        for pool, engines in pools.items()
+        for engine in engines
+        for what in ("us", "p50_us", "p99_us", "compile_ms", "refused")
+    }
+    tool = {"tools50.build_ms", "tools50.start_ms"}
+    assert set(found) == {f"grammars.{name}" for name in figures_of_each | ratios | kbnf | schemas | tool}
+    assert all(found[f"grammars.{pool}.schemas"] > 0 for pool in pools)
+    assert found["grammars.tools50.build_ms"] > found["grammars.tools50.start_ms"] > 0
     for name in names:
         assert 0 < found[f"grammars.{name}_p50_us"] <= found[f"grammars.{name}_p99_us"]
         assert found[f"grammars.{name}_compile_ms"] > 0

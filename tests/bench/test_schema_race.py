@@ -1,0 +1,66 @@
+"""Schemas count where every engine takes them and their instances; our own must not refuse an instance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.contestants import Contestant, Refused
+from bench.contestants.race import RaceError
+from bench.schema_race import race_schemas
+from bench.schemas import Sample
+
+
+class Fake(Contestant):
+    """Allows tokens up to `most`, and refuses a schema without."""
+
+    def __init__(self, name: str, most: int | None) -> None:
+        self.name = name
+        self._most = most
+
+    def compile(self) -> None:
+        if self._most is None:
+            raise Refused("no")
+
+    def reset(self) -> None:
+        pass
+
+    def mask(self) -> None:
+        pass
+
+    def accept(self, token: int) -> None:
+        pass
+
+    def row(self) -> bytes:
+        assert self._most is not None
+        return ((1 << (self._most + 1)) - 1).to_bytes(32, "little")
+
+
+def engines(schema: Any) -> list[Contestant]:
+    return [Fake("aici", schema.get("aici")), Fake("llguidance", schema.get("llguidance"))]
+
+
+def tokens(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def test_what_counts() -> None:
+    samples = [
+        Sample("both", {"aici": 200, "llguidance": 200}, "abc"),
+        Sample("ours", {"aici": 200}, "abc"),
+        Sample("theirs", {"llguidance": 200}, "abc"),
+        Sample("not the instance", {"aici": 200, "llguidance": 98}, "abc"),
+        Sample("both again", {"aici": 200, "llguidance": 99}, "abcabc"),
+    ]
+    pool = race_schemas(tokens, samples, engines, 2)
+    assert [sample.name for sample in pool.taken] == ["both", "both again"]
+    assert pool.refused == {"aici": 1, "llguidance": 2}
+    assert {name: len(times) for name, times in pool.mask_us.items()} == {"aici": 9, "llguidance": 9}
+    assert {name: len(times) for name, times in pool.compile_ms.items()} == {"aici": 2, "llguidance": 2}
+
+
+def test_our_own_must_take_instances() -> None:
+    with pytest.raises(RaceError, match="aici does not allow token 2 of 3") as caught:
+        race_schemas(tokens, [Sample("cfn/x", {"aici": 98, "llguidance": 200}, "abc")], engines, 1)
+    assert caught.value.__notes__ == ["cfn/x: abc"]
