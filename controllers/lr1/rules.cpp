@@ -1,6 +1,8 @@
 #include "rules.hpp"
 
 #include <charconv>
+#include <map>
+#include <string>
 
 namespace {
 
@@ -71,19 +73,30 @@ Alternative read_alternative(Source& source) {
   }
 }
 
-void read_rule(Source& source, Rules& rules) {
+/// More could not become a parser within the limits of time and memory anyway.
+constexpr std::size_t kMostRules = 8192, kMostAlternatives = 1 << 15;
+
+/// Which of `Rules::rules` a name means.
+using Index = std::map<std::string, std::size_t>;
+
+void read_rule(Source& source, Rules& rules, Index& index) {
   if (source.word().kind != Kind::kName) source.fail(source.word().at, "the name of a rule is expected");
   Word name = source.take();
   source.expect(":", "after the name of a rule");
   Rule rule{std::move(name.text), name.at, {}};
-  do rule.alternatives.push_back(read_alternative(source));
-  while (source.accept("|"));
+  do {
+    if (rule.alternatives.size() == kMostAlternatives)
+      source.fail(source.word().at, "the rule has more than " + std::to_string(kMostAlternatives) + " alternatives");
+    rule.alternatives.push_back(read_alternative(source));
+  } while (source.accept("|"));
   source.expect(";", "at the end of a rule");
-  for (Rule& known : rules.rules)
-    if (known.name == rule.name) {
-      for (Alternative& more : rule.alternatives) known.alternatives.push_back(std::move(more));
-      return;
-    }
+  const auto [known, added] = index.emplace(rule.name, rules.rules.size());
+  if (!added) {
+    for (Alternative& more : rule.alternatives) rules.rules[known->second].alternatives.push_back(std::move(more));
+    return;
+  }
+  if (rules.rules.size() == kMostRules)
+    source.fail(rule.at, "the grammar has more than " + std::to_string(kMostRules) + " rules");
   rules.rules.push_back(std::move(rule));
 }
 
@@ -93,8 +106,9 @@ Rules read_rules(Source& source) {
   Rules rules;
   while (source.word().kind == Kind::kDirective) read_directive(source, rules);
   source.expect("%%", "before the rules");
+  Index index;
   // what is behind a second %% is code in yacc
-  while (source.word().kind != Kind::kEnd && !source.word().is("%%")) read_rule(source, rules);
+  while (source.word().kind != Kind::kEnd && !source.word().is("%%")) read_rule(source, rules, index);
   if (rules.rules.empty()) source.fail(source.word().at, "the grammar has no rules");
   return rules;
 }

@@ -9,6 +9,7 @@ import pytest
 from aicirt.wasm import Program
 from tests.controllers.host import Vocab
 from tests.controllers.lr1.conftest import Grammar
+from tests.controllers.lr1.recognizer import Probe, Recognizer
 
 Make = Callable[[str], Grammar]
 
@@ -100,3 +101,24 @@ def test_a_grammar_all_of_whose_texts_are_read_otherwise_has_none(grammar: Make)
 def test_a_grammar_that_is_no_utf8(program: Callable[[str], Program]) -> None:
     made = Grammar(program("lr1"), Vocab([bytes([b]) for b in range(256)]), b'%% a: "x" ;\n/* \xff */')
     assert made.refusal() == "line 2, column 4: the grammar is not well-formed UTF-8"
+
+
+def test_ten_megabytes(grammar: Make) -> None:
+    """They are read, or there is a limit, which is named."""
+    assert grammar("%%\n/*" + "comment " * 1_250_000 + "*/ a: 'x' ;").accepts("x")
+    assert "column 4: this text is not closed" in grammar("%%\na: '" + "x" * 10_000_000).refusal()
+    rules = "%%\n" + "".join(f"r{i}: 'x' r{i + 1} ;\n" for i in range(200_000))
+    assert grammar(rules).refusal() == "line 8194, column 1: the grammar has more than 8192 rules"
+    alternatives = "%%\na: " + "'x'\n|" * 500_000 + ";"
+    assert (
+        grammar(alternatives).refusal() == "line 32770, column 2: the rule has more than 32768 alternatives"
+    )
+
+
+def test_deep_nesting(probe: Probe, vocab: Vocab) -> None:
+    nested = Recognizer(probe, vocab, '%%\ns: "(" s ")" | "x" ;')
+    right = Recognizer(probe, vocab, '%%\ns: "x" s | "y" ;')
+    depth = 50_000
+    assert nested.accepts("(" * depth + "x" + ")" * depth)
+    assert nested.read("(" * depth + "x" + ")" * (depth + 1)) == 2 * depth + 1
+    assert right.accepts("x" * depth + "y")
