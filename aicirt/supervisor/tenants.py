@@ -101,9 +101,10 @@ class TenantPool(WorkerPool):
         return idle[owner]
 
     def _idle(self, index: int) -> float:
-        """Seconds since a worker was last needed."""
-        worker = self._places[index]
-        if worker.alive and (worker.load.sequences or worker.load.coming):
+        """Seconds since a worker or its builder was last needed."""
+        worker, builder = self._places[index], self._places[BUILDER - index]
+        needed = worker.load.sequences or worker.load.coming if worker.alive else 0
+        if needed or worker.asked or builder.asked:
             self._used[index] = self._loop.time()
         return self._loop.time() - self._used[index]
 

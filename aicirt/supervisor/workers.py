@@ -31,6 +31,8 @@ _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences. Where each worker
 #: has its own they go on downwards
 BUILDER = -1
+#: calls that no client waits for
+_OF_THE_SUPERVISOR = ("ping", "warm", "stop")
 
 
 @contextlib.contextmanager
@@ -63,6 +65,8 @@ class WorkerProcess:
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        #: calls of clients that wait for it
+        self.asked = 0
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as undo:
             try:
@@ -123,6 +127,8 @@ class WorkerProcess:
         number = next(self._numbers)
         future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[number] = future
+        asked = int(name not in _OF_THE_SUPERVISOR)
+        self.asked += asked
         try:
             self._socket.send(Call(number, name, args, len(fds or ())), fds)
             self.bell.ring()
@@ -135,6 +141,7 @@ class WorkerProcess:
             raise WorkerDiedError(f"{self.name} (pid {self.pid}) does not answer: {error}") from error
         finally:
             self._waiting.pop(number, None)
+            self.asked -= asked
 
     def tell(self, name: str, args: dict[str, Any]) -> None:
         """As `call`, but nobody waits for the answer, and a process that has ended need not be told."""

@@ -262,7 +262,7 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "step_deadline_ms": ({"step_deadline_ms": 20, "mid_ms": 5000}, play("mid_slow 300")),
     "step_grace_ms": ({"step_deadline_ms": 60_000, "mid_ms": 60_000}, play("ok", "mid_slow 300", steps=3)),
     "max_sequences": ({"max_sequences": 2}, play("ok", "ok", "ok")),
-    "max_outbox": ({"max_outbox": 1, "mid_ms": 1000}, do_not_read),
+    "max_outbox": ({"max_outbox": 1, "mid_ms": 1000, "step_deadline_ms": 60_000}, do_not_read),
     "silence_seconds": ({"silence_seconds": 1}, fall_silent),
     "warm_ms": ({"warm_ms": 20}, warm_for_ever),
     "owner_compile_s": ({"owner_compile_s": 0.3}, compile_for_long),

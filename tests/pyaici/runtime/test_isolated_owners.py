@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,22 @@ def test_dead_ones_are_replaced(join: Join, guest_wasm: Path) -> None:
 
         until(lambda: again(time.monotonic_ns() % 10**9))
     assert works(b, kept)
+
+
+def test_what_somebody_waits_for_is_not_idle(join: Join, guest_wasm: Path) -> None:
+    """A builder that is slow to answer, as on a machine that is short of time."""
+    a = join("a")
+    module = a.upload(guest_wasm).id
+    a.free([a.instantiate(module, "ok")])
+    (builder,) = (p["pid"] for p in a.health()["builders"] if p["owner"] == "a")
+    os.kill(builder, signal.SIGSTOP)
+    with ThreadPoolExecutor() as threads:
+        try:
+            waited = threads.submit(a.instantiate, module, "ok later")
+            time.sleep(5)  # longer than worker_idle_s
+        finally:
+            os.kill(builder, signal.SIGCONT)
+        assert works(a, waited.result())
 
 
 def test_it_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
