@@ -90,7 +90,8 @@ class Builder {
   explicit Builder(const EcmaTree& tree) : tree_(tree) {}
 
   Pattern run() {
-    for (const EcmaNode& node : tree_.nodes) raw_ = raw_ || node.kind == Kind::kBoundary || node.kind == Kind::kNoBoundary;
+    for (const EcmaNode& node : tree_.nodes)
+      raw_ = raw_ || node.kind == Kind::kBoundary || node.kind == Kind::kNoBoundary;
     for (const EcmaNode& node : tree_.nodes) {
       facts_.push_back(facts(node));
       if ((size_ += facts_.back().text.size()) > kMostText) return refused("it is too large");
@@ -264,7 +265,8 @@ bool Builder::add_parts(const std::vector<Branch>& branches) {
       if (!one.ahead.empty()) return refuse("a look-ahead in a look-ahead");
     if (!add_text(inner, tree_.nodes[ahead].kind == Kind::kNotAhead)) return false;
   }
-  if (pattern_.assertive && pattern_.parts.size() > 1) return refuse("a look-ahead beside an anchor or a word boundary");
+  if (pattern_.assertive && pattern_.parts.size() > 1)
+    return refuse("a look-ahead beside an anchor or a word boundary");
   return true;
 }
 

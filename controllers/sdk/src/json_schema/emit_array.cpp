@@ -13,7 +13,8 @@ constexpr std::uint32_t kNested = 50;
 
 std::uint32_t Emitter::last_named_item(const Branch& branch) const {
   std::uint32_t last = 0;
-  for (const Branch::Items& items : branch.items) last = std::max(last, items.end == Branch::kNoLimit ? items.first : items.end);
+  for (const Branch::Items& items : branch.items)
+    last = std::max(last, items.end == Branch::kNoLimit ? items.first : items.end);
   return last;
 }
 

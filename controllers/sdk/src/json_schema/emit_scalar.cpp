@@ -113,7 +113,8 @@ cfg::Expr Emitter::listed_multiples(const Branch& branch, const std::vector<Rang
       problems_.unsupported(branch.numbers_at, "multipleOf: multiples of this number cannot be enforced here");
       return grammar_.never();
     }
-    for (Decimal at = range.low->ceiling(); compare(at, *range.high) <= 0 && looked_at <= kMostListed; at = at.plus(1)) {
+    for (Decimal at = range.low->ceiling(); compare(at, *range.high) <= 0; at = at.plus(1)) {
+      if (looked_at > kMostListed) break;
       looked_at++;
       if (range.contains(at) && std::all_of(branch.multiples.begin(), branch.multiples.end(),
                                             [&](const Decimal& divisor) { return is_multiple(at, divisor); }))
@@ -121,7 +122,8 @@ cfg::Expr Emitter::listed_multiples(const Branch& branch, const std::vector<Rang
     }
   }
   if (looked_at <= kMostListed) return grammar_.choice(found);
-  problems_.unsupported(branch.numbers_at, "multipleOf: multiples of this number cannot be enforced between so distant bounds");
+  problems_.unsupported(branch.numbers_at,
+                        "multipleOf: multiples of this number cannot be enforced between so distant bounds");
   return grammar_.never();
 }
 
@@ -144,7 +146,8 @@ cfg::Expr Emitter::remainders(const Branch& branch) {
     std::vector<Expr> next;
     for (std::uint32_t digit = 0; digit < 10; digit++) {
       const char text = static_cast<char>('0' + digit);
-      const Expr more = grammar_.sequence({grammar_.literal({&text, 1}), grammar_.call(rules[(i * 10 + digit) % divisor])});
+      const Expr more =
+          grammar_.sequence({grammar_.literal({&text, 1}), grammar_.call(rules[(i * 10 + digit) % divisor])});
       next.push_back(more);
       if (i == 0 && digit > 0) first.push_back(more);
     }

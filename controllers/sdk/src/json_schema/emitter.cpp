@@ -15,7 +15,8 @@ cfg::Expr blanks(cfg::Grammar& grammar, std::string_view before, std::string_vie
   if (!flexible) return grammar.literal(plain);
   bool empty = false;
   std::string problem;
-  auto compiled = Strings::compile(std::string(before).append("(?: |\\n[ \\t]{0,40})?").append(after), &empty, &problem);
+  const std::string pattern = std::string(before).append("(?: |\\n[ \\t]{0,40})?").append(after);
+  auto compiled = Strings::compile(pattern, &empty, &problem);
   return grammar.regex(std::move(*compiled));
 }
 

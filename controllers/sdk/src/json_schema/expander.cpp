@@ -5,7 +5,7 @@
 namespace aici::json_schema {
 namespace {
 
-/// How deep goals are looked into to see whether they are empty: deep enough for the marks that tell alternatives apart.
+/// How deep goals are looked into to see whether they are empty: deep enough for what tells alternatives apart.
 constexpr std::uint32_t kMostLooking = 3;
 
 }  // namespace
@@ -183,7 +183,8 @@ PropertyIndex index_properties(const Branch& branch) {
 Goal Expander::property_goal(const Branch& branch, const PropertyIndex& own, std::string_view name) {
   Goal goal;
   const auto add = [&](Atom atom) { goal.push_back(atom); };
-  const auto [first, last] = std::equal_range(own.begin(), own.end(), std::pair<std::string_view, std::uint32_t>(name, 0),
+  const std::pair<std::string_view, std::uint32_t> wanted(name, 0);
+  const auto [first, last] = std::equal_range(own.begin(), own.end(), wanted,
                                               [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto at = first; at != last; ++at) add(branch.properties[at->second].schema);
   for (const Branch::Property& pattern : branch.patterns)

@@ -14,7 +14,8 @@ std::uint32_t Expander::prefix_size(Value schema) const {
 void Expander::rest_of_items(std::uint32_t from, Value keyword, bool negated, Branches& branches) {
   if (!negated) {
     for (Branch& b : branches) b.items.push_back({from, Branch::kNoLimit, holds(keyword), evaluates()});
-    if (document_.is(keyword, Kind::kFalse)) each(branches, [&](Branch& b) { b.max_items = std::min(b.max_items, from); });
+    if (document_.is(keyword, Kind::kFalse))
+      each(branches, [&](Branch& b) { b.max_items = std::min(b.max_items, from); });
     return;
   }
   for (Branch& b : branches) {
@@ -26,7 +27,8 @@ void Expander::rest_of_items(std::uint32_t from, Value keyword, bool negated, Br
 }
 
 void Expander::items(Value schema, Value keyword, Branches& branches) {
-  if (document_.is(keyword, Kind::kArray) && is_older(schema, Draft::k2020)) return prefix_items(schema, keyword, branches);
+  if (document_.is(keyword, Kind::kArray) && is_older(schema, Draft::k2020))
+    return prefix_items(schema, keyword, branches);
   rest_of_items(is_older(schema, Draft::k2020) ? 0 : prefix_size(schema), keyword, false, branches);
 }
 

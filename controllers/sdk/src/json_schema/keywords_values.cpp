@@ -78,7 +78,8 @@ void Expander::drop_value(Value value, Branches& branches) {
       for (Branch& b : branches) b.not_strings.push_back(document_.text(value));
       return;
     case Kind::kArray:
-      if (document_.count(value) == 0) return each(branches, [](Branch& b) { b.min_items = std::max(b.min_items, 1u); });
+      if (document_.count(value) == 0)
+        return each(branches, [](Branch& b) { b.min_items = std::max(b.min_items, 1u); });
       return problem(branches, kArray, value, "that an array is not this one cannot be enforced");
     case Kind::kObject:
       if (document_.count(value) == 0)
@@ -135,7 +136,7 @@ void Expander::not_maximum(Value schema, Value keyword, Branches& branches) {
 }
 // In draft 4 these are true or false, and say how the bound is meant that is beside them.
 void Expander::exclusive_minimum(Value, Value keyword, Branches& branches) {
-  if (document_.kind(keyword) == Kind::kNumber || !(document_.kind(keyword) == Kind::kTrue || document_.kind(keyword) == Kind::kFalse))
+  if (document_.kind(keyword) != Kind::kTrue && document_.kind(keyword) != Kind::kFalse)
     low(keyword, true, branches);
 }
 void Expander::not_exclusive_minimum(Value, Value keyword, Branches& branches) {
@@ -144,7 +145,7 @@ void Expander::not_exclusive_minimum(Value, Value keyword, Branches& branches) {
   high(keyword, false, branches);
 }
 void Expander::exclusive_maximum(Value, Value keyword, Branches& branches) {
-  if (document_.kind(keyword) == Kind::kNumber || !(document_.kind(keyword) == Kind::kTrue || document_.kind(keyword) == Kind::kFalse))
+  if (document_.kind(keyword) != Kind::kTrue && document_.kind(keyword) != Kind::kFalse)
     high(keyword, true, branches);
 }
 void Expander::not_exclusive_maximum(Value, Value keyword, Branches& branches) {

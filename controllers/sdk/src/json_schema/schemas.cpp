@@ -107,8 +107,8 @@ void Schemas::enter(Value schema) {
   const std::uint32_t here = resource(schema);
   if (draft <= Draft::k7 && id.starts_with('#') && id.size() > 1) anchors_[{here, std::string(id.substr(1))}] = schema;
   if (draft >= Draft::k2019 && !text("$anchor").empty()) anchors_[{here, std::string(text("$anchor"))}] = schema;
-  if (draft >= Draft::k2020 && !text("$dynamicAnchor").empty())
-    anchors_[{here, std::string(text("$dynamicAnchor"))}] = dynamic_[{here, std::string(text("$dynamicAnchor"))}] = schema;
+  if (const std::string name(text("$dynamicAnchor")); draft >= Draft::k2020 && !name.empty())
+    anchors_[{here, name}] = dynamic_[{here, name}] = schema;
   if (document_.is(document_.find(schema, "$recursiveAnchor"), Kind::kTrue)) recursive_anchors_ = true;
 }
 

@@ -144,7 +144,8 @@ Validator::Answer Validator::logic(Value value, Value schema, Value keyword, std
   if (name == "type") {
     if (!document_.is(keyword, Kind::kArray)) return has_type(value, document_.text(keyword));
     for (std::uint32_t i = 0; i < document_.count(keyword); i++)
-      if (const Answer one = has_type(value, document_.text(document_.child(keyword, i))); one != Answer::kNo) return one;
+      if (const Answer one = has_type(value, document_.text(document_.child(keyword, i))); one != Answer::kNo)
+        return one;
     return Answer::kNo;
   }
   if (name == "const") return schemas_.draft(schema) < Draft::k6 ? Answer::kYes : of(equal(document_, value, keyword));
@@ -168,7 +169,8 @@ Validator::Answer Validator::logic(Value value, Value schema, Value keyword, std
     const Answer one = meets(value, document_.child(keyword, i));
     yes += one == Answer::kYes, unknown += one == Answer::kUnknown;
   }
-  if (name == "allOf") return unknown + yes < document_.count(keyword) ? Answer::kNo : unknown ? Answer::kUnknown : Answer::kYes;
+  if (name == "allOf" && unknown + yes < document_.count(keyword)) return Answer::kNo;
+  if (name == "allOf") return unknown ? Answer::kUnknown : Answer::kYes;
   if (name == "anyOf") return yes ? Answer::kYes : unknown ? Answer::kUnknown : Answer::kNo;
   return yes > 1 ? Answer::kNo : unknown ? Answer::kUnknown : of(yes == 1);
 }
@@ -194,11 +196,15 @@ Validator::Answer Validator::scalar(Value value, Value keyword, std::string_view
   const auto bound = Decimal::of(document_.text(keyword), limits_.number_digits);
   if (!number || !bound) return Answer::kUnknown;
   const int order = compare(*number, *bound);
-  if (name == "minimum") return of(document_.is(document_.find(schema, "exclusiveMinimum"), Kind::kTrue) ? order > 0 : order >= 0);
-  if (name == "maximum") return of(document_.is(document_.find(schema, "exclusiveMaximum"), Kind::kTrue) ? order < 0 : order <= 0);
+  // as draft 4 has them
+  const bool above = document_.is(document_.find(schema, "exclusiveMinimum"), Kind::kTrue);
+  const bool below = document_.is(document_.find(schema, "exclusiveMaximum"), Kind::kTrue);
+  if (name == "minimum") return of(above ? order > 0 : order >= 0);
+  if (name == "maximum") return of(below ? order < 0 : order <= 0);
   if (name == "exclusiveMinimum") return of(order > 0);
   if (name == "exclusiveMaximum") return of(order < 0);
-  if (name == "multipleOf") return bound->zero() || bound->negative ? Answer::kUnknown : of(is_multiple(*number, *bound));
+  if (name == "multipleOf")
+    return bound->zero() || bound->negative ? Answer::kUnknown : of(is_multiple(*number, *bound));
   return Answer::kYes;
 }
 
@@ -286,7 +292,8 @@ Validator::Answer Validator::object(Value value, Value schema, Value keyword, st
         all = both(all, meets(value, one));
     }
   } else if (name == "propertyNames" && schemas_.draft(schema) >= Draft::k6) {
-    for (std::uint32_t i = 0; i < size; i++) all = both(all, meets(document_.name_value(document_.child(value, i)), keyword));
+    for (std::uint32_t i = 0; i < size; i++)
+      all = both(all, meets(document_.name_value(document_.child(value, i)), keyword));
   } else if (name == "unevaluatedProperties" && size > 0) {
     return Answer::kUnknown;
   }
