@@ -62,7 +62,7 @@ Make = Callable[[str | bytes], Controller]
         ("start ::= 'a' {2};", "line 1, column 16: a text, a pattern, a name or a bracket"),
         ("a-b ::= 'a';", "line 1, column 2: `::=` after the name of a rule is expected, not `-`"),
         ("1 ::= 'a';", "line 1, column 1: the name of a rule (letters, digits and _) is expected, not `1`"),
-        ("start ::= #x'a';", "line 1, column 11: `#x` is not known: there are #'...', #e'...', #ex'...' and"),
+        ("start ::= #x'a';", "line 1, column 11: `#x` is not known: there are #'...', #e'...', #ex'...',"),
         ("start ::= # 'a';", "line 1, column 12: a quote after `#` is expected, not ` `"),
         ("start ::= 'a'\n  #'a\\x41[';", "line 2, column 10: in this pattern"),
         ("start ::= #ex'a\\\\bb';", "line 1, column 15: in this pattern anchors and word boundaries"),

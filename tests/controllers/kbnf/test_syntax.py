@@ -164,3 +164,12 @@ def test_a_grammar_of_thinking_and_calls(grammar: Make) -> None:
     assert made.accepts(f"<think>x</think>\n{call}".replace("\n<calls>", "\n\n<calls>"))
     assert made.after("<think>x</think>\n<calls>\n  <cell") is not None, "any text may be an answer"
     assert not made.accepts("Hello")
+
+
+def test_a_json_schema(grammar: Make) -> None:
+    schema = '{"type": "object", "properties": {"don\\\'t": {"enum": [1, "x"]}}, "required": ["don\\\'t"]}'
+    made = grammar(f"start ::= '<' #json'{schema}'  '>';")
+    assert made.accepts('<{"don\'t": 1}>') and made.accepts('<{"don\'t": "x", "more": []}>')
+    assert not made.accepts('<{"don\'t": 2}>') and not made.accepts("<{}>")
+    refused = grammar("start ::= 'a'\n #json'{\"type\": 1}';").refusal()
+    assert refused.startswith("line 2, column 2: the schema is refused\n#/type: ")
