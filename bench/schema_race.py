@@ -21,7 +21,7 @@ class Pool:
     mask_us: dict[str, list[float]] = field(default_factory=dict)
     #: schemas that an engine refused
     refused: Counter[str] = field(default_factory=Counter)
-    #: names of those that it took, but not their instance: ours may shorten a length beside a pattern, for one
+    #: names of those that it took, but not their instance: ours may shorten a length beside a pattern
     stricter: dict[str, list[str]] = field(default_factory=dict)
     #: those that counted
     taken: list[Sample] = field(default_factory=list)
