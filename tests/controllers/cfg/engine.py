@@ -48,6 +48,11 @@ def but(pattern: str, *texts: str) -> Expr:
     return Expr("x:" + ",".join(text.encode().hex() for text in (pattern, *texts)))
 
 
+def at_most(most: int, pattern: str) -> Expr:
+    """The texts of a pattern with so many characters or less; an escape of JSON is one."""
+    return Expr(f"n:{most}:{pattern.encode().hex()}")
+
+
 def call(rule: int) -> Expr:
     return Expr(f"c:{rule}")
 

@@ -2,6 +2,7 @@
 //
 // A grammar comes as lines of words: "ignore" or the number of a rule, then an expression in reverse Polish notation.
 //   l:HEX r:HEX e:HEX s:HEX x:HEX,HEX,..   a literal, a regex, one that ends early, substrings, a regex but for texts
+//   n:MOST:HEX                             a regex with at most so many characters
 //   c:RULE  q:N  a:N  p:LEAST:MOST         a call; sequence or choice of N; repetition, MOST may be empty
 #include <cstdint>
 #include <cstdlib>
@@ -64,6 +65,10 @@ Expr terminal(Grammar& grammar, char kind, std::string_view rest) {
   if (kind == 'r') return grammar.regex(compile(rest));
   if (kind == 'e') return grammar.early_regex(compile(rest));
   if (kind == 's') return grammar.substring(aici::Substrings(unhex(rest), aici::Substrings::Unit::bytes));
+  if (kind == 'n') {
+    const auto parts = split(rest, ':');
+    return grammar.regex_at_most(compile(parts[1]), number(parts[0])).value_or(grammar.never());
+  }
   std::vector<std::string> texts;
   for (const auto one : split(rest, ',')) texts.push_back(unhex(one));
   auto regex = compile(split(rest, ',')[0]);

@@ -59,6 +59,13 @@ Expr Grammar::regex_except(regex::Regex regex, std::span<const std::string> text
   return terminal(terminals_.add_except(std::move(except)));
 }
 
+std::optional<Expr> Grammar::regex_at_most(regex::Regex regex, std::uint32_t most) {
+  std::optional<Counted> counted = Counted::make(std::move(regex), most);
+  if (!counted) return std::nullopt;
+  if (counted->empty() || counted->ended(1)) return kNever;
+  return terminal(terminals_.add_counted(std::move(*counted)));
+}
+
 Expr Grammar::sequence(std::span<const Expr> parts) {
   Expr all = kEmpty;
   for (std::size_t i = parts.size(); i-- > 0;) {

@@ -1,9 +1,11 @@
 #include "aici/cfg/parser.hpp"
 #include "aici/host.hpp"
+#include "aici/vocabulary.hpp"
 
 namespace aici::cfg {
 
 Parser make_or_fail(Grammar grammar, Rule start, Lexemes lexemes) {
+  grammar.terminals().set_byte_classes(vocabulary().classes());
   std::string problem;
   std::optional<Parser> made = Parser::make(std::move(grammar), start, &problem, lexemes);
   if (!made) fail(problem);

@@ -29,11 +29,24 @@ Terminal Terminals::add_except(Except except) {
   return static_cast<Terminal>(all_.size() - 1);
 }
 
+Terminal Terminals::add_counted(Counted counted) {
+  all_.emplace_back(std::move(counted));
+  return static_cast<Terminal>(all_.size() - 1);
+}
+
+void Terminals::set_byte_classes(ByteClasses classes) {
+  for (auto& one : all_) {
+    if (auto* pattern = std::get_if<Pattern>(&one)) pattern->regex.set_byte_classes(classes);
+    if (auto* except = std::get_if<Except>(&one)) except->regex().set_byte_classes(classes);
+    if (auto* counted = std::get_if<Counted>(&one)) counted->regex().set_byte_classes(classes);
+  }
+}
+
 Terminals::State Terminals::initial(Terminal terminal) const {
   return std::visit(Overload{[](const Literal&) -> State { return 1; },
                              [](const Pattern& it) -> State { return it.regex.initial(); },
                              [](const Substrings& it) -> State { return it.initial(); },
-                             [](const Except&) -> State { return 1; }},
+                             [](const Except&) -> State { return 1; }, [](const Counted&) -> State { return 1; }},
                     all_[terminal]);
 }
 
@@ -49,7 +62,8 @@ Terminals::State Terminals::append(Terminal terminal, State state, std::uint8_t 
                                return it.early && it.regex.accepting(next) ? kStopped : next;
                              },
                              [&](const Substrings& it) -> State { return it.append(state, byte); },
-                             [&](Except& it) -> State { return it.append(state, byte); }},
+                             [&](Except& it) -> State { return it.append(state, byte); },
+                             [&](Counted& it) -> State { return it.append(state, byte); }},
                     all_[terminal]);
 }
 
@@ -59,7 +73,8 @@ bool Terminals::accepting(Terminal terminal, State state) const {
       Overload{[&](const Literal& it) { return state > it.size(); },
                [&](const Pattern& it) { return state == kStopped || (!it.early && it.regex.accepting(state)); },
                [&](const Substrings& it) { return it.accepting(state); },
-               [&](const Except& it) { return it.accepting(state); }},
+               [&](const Except& it) { return it.accepting(state); },
+               [&](const Counted& it) { return it.accepting(state); }},
       all_[terminal]);
 }
 
@@ -68,11 +83,14 @@ bool Terminals::ended(Terminal terminal, State state) {
   return std::visit(Overload{[&](const Literal& it) { return state > it.size(); },
                              [&](const Pattern& it) { return state == kStopped || it.regex.ended(state); },
                              [&](const Substrings& it) { return it.ended(state); },
-                             [&](Except& it) { return it.ended(state); }},
+                             [&](Except& it) { return it.ended(state); },
+                             [&](Counted& it) { return it.ended(state); }},
                     all_[terminal]);
 }
 
 Signature Terminals::loop_signature(Terminal terminal, State state, std::uint32_t* length) const {
+  if (const auto* counted = std::get_if<Counted>(&all_[terminal]))
+    return state != kDead ? counted->loop_signature(state, length) : 0;
   const regex::Regex* regex = nullptr;
   if (const auto* pattern = std::get_if<Pattern>(&all_[terminal])) {
     if (!pattern->early && state != kDead) regex = &pattern->regex;
@@ -89,7 +107,12 @@ const char* Terminals::failure() const {
   for (const auto& one : all_) {
     const auto* pattern = std::get_if<Pattern>(&one);
     const auto* except = std::get_if<Except>(&one);
-    if (const char* problem = pattern ? pattern->regex.failure() : except ? except->failure() : nullptr) return problem;
+    const auto* counted = std::get_if<Counted>(&one);
+    if (const char* problem = pattern   ? pattern->regex.failure()
+                              : except  ? except->failure()
+                              : counted ? counted->failure()
+                                        : nullptr)
+      return problem;
   }
   return nullptr;
 }

@@ -31,7 +31,10 @@ cfg::Expr Emitter::string(const Branch& branch) {
   const std::string whole = language->assertive ? language->pattern : "\"(?:" + language->pattern + ")\"";
   const Expr quote = grammar_.literal("\"");
   Expr expr = grammar_.never();
-  if (except.empty()) {
+  if (language->most != kUnlimited) {
+    const std::uint32_t quotes = language->assertive ? 0 : 2;
+    expr = pattern_at_most(whole, language->most + quotes, cause ? cause->where : branch.lengths_at);
+  } else if (except.empty()) {
     expr = pattern(whole, cause ? cause->where : branch.lengths_at);
   } else {
     std::sort(except.begin(), except.end());

@@ -170,6 +170,21 @@ cfg::Expr Emitter::pattern(const std::string& pattern, Value where) {
   return expr;
 }
 
+cfg::Expr Emitter::pattern_at_most(const std::string& pattern, std::uint32_t most, Value where) {
+  const std::string key = std::to_string(most) + std::string(1, '\0') + pattern;
+  if (const auto known = patterns_.find(key); known != patterns_.end()) return known->second;
+  bool empty = false;
+  std::string problem;
+  auto compiled = Strings::compile(pattern, &empty, &problem);
+  std::optional<Expr> expr;
+  if (compiled) {
+    expr = grammar_.regex_at_most(std::move(*compiled), most);
+    problem = "this pattern cannot be combined with the maxLength beside it: it has too many states";
+  }
+  if (!expr && !empty) problems_.unsupported(where, problem);
+  return patterns_[key] = expr.value_or(grammar_.never());
+}
+
 cfg::Expr Emitter::exactly(Expr expr, std::uint32_t count) {
   if (count <= kWrittenOut) return grammar_.repeat(expr, count, count);
   const Expr half = rule("repeated", exactly(expr, count / 2));

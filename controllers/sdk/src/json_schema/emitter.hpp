@@ -48,6 +48,8 @@ class Emitter {
   Expr rule(std::string_view name, Expr body);
   Expr joined(const std::vector<Expr>& parts, Expr open, Expr close, Expr empty);
   Expr pattern(const std::string& pattern, Value where);
+  /// Those of its texts that have at most so many characters.
+  Expr pattern_at_most(const std::string& pattern, std::uint32_t most, Value where);
   Expr exactly(Expr expr, std::uint32_t count);
   Expr at_most(Expr expr, std::uint32_t count);
   /// From `least` to `most` times, in rules of modest number.

@@ -133,6 +133,12 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, const B
                     stretch->behind;
     return out;
   }
+  const bool longer = branch.min_length > least;
+  if (branch.max_length < most && branch.not_strings.empty()) out.most = branch.max_length;
+  if (!longer && out.most != kUnlimited && good.size() == 1 && bad.empty()) {
+    out.pattern = good[0];
+    return out;
+  }
   if (out.assertive) {
     *problem = "this pattern has anchors or word boundaries inside, so it cannot be combined with a length";
     return std::nullopt;
@@ -141,11 +147,15 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, const B
   if (good.empty()) good.push_back(kText);
   for (const std::string& text : good) base += (base.empty() ? "(?not:(?not:" : "|(?not:") + text + ")";
   for (const std::string& text : bad) base += "|" + text;
-  if (!bounded) {
+  if (!longer && (!bounded || out.most != kUnlimited)) {
     out.pattern = base + ")";
     return out;
   }
-  // a pattern with a length is a product of both, which may be too large
+  if (out.most != kUnlimited) {
+    out.pattern = base + "|(?not:" + repeated(kCharacter, branch.min_length, kUnlimited) + "))";
+    return out;
+  }
+  // a pattern with a length, and texts that are excluded, is a product, which may be too large
   std::vector<std::uint32_t> tried{to};
   for (const std::uint32_t length : kTriedLengths)
     if (to > length && from < length && branch.max_length < most) tried.push_back(length);

@@ -30,6 +30,8 @@ class Strings {
     bool assertive = false;
     /// No bound but max_length, which is too large for one pattern.
     bool long_text = false;
+    /// Characters that a text may have, beside the pattern.
+    std::uint32_t most = kUnlimited;
   };
   std::optional<Language> language(const Branch& branch, const Branch::Text** cause, std::string* problem);
   /// Does it compile? `empty`: it matches nothing.

@@ -30,6 +30,7 @@ class Except {
   /// The regex if no text of the trie can be met any more, or null.
   const regex::Regex* free(State state) const { return pairs_[state].node == kNone ? &regex_ : nullptr; }
   regex::Regex::State regex_state(State state) const { return pairs_[state].regex; }
+  regex::Regex& regex() { return regex_; }
   const char* failure() const { return regex_.failure(); }
 
  private:

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,10 @@ class Grammar {
   Expr substring(Substrings substrings);
   /// The texts of a regular expression that are not empty and none of `texts`.
   Expr regex_except(regex::Regex regex, std::span<const std::string> texts);
+
+  /// Those of the texts of a regular expression, in JSON's spelling, that are not empty and have at most so many
+  /// characters (counted.hpp). Nothing if the expression is too large for it.
+  std::optional<Expr> regex_at_most(regex::Regex regex, std::uint32_t most);
 
   /// The empty text.
   Expr empty() const { return kEmpty; }

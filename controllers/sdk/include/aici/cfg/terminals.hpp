@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "aici/cfg/counted.hpp"
 #include "aici/cfg/except.hpp"
 #include "aici/functional.hpp"
 #include "aici/regex/regex.hpp"
@@ -31,6 +32,10 @@ class Terminals {
   Terminal add_regex(regex::Regex regex, bool early);
   Terminal add_substring(Substrings substrings);
   Terminal add_except(Except except);
+  Terminal add_counted(Counted counted);
+
+  /// Lets `loop_signature` answer.
+  void set_byte_classes(ByteClasses classes);
 
   std::size_t size() const { return all_.size(); }
   bool is_regex(Terminal terminal) const { return std::holds_alternative<Pattern>(all_[terminal]); }
@@ -55,7 +60,7 @@ class Terminals {
   };
   static constexpr State kStopped = 0xffffffff;
 
-  std::vector<std::variant<Literal, Pattern, Substrings, Except>> all_;
+  std::vector<std::variant<Literal, Pattern, Substrings, Except, Counted>> all_;
 };
 
 }  // namespace aici::cfg
