@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from aicirt.config import WorkerConfig
 from bench.contestants import Contestant
 from bench.contestants.native import Xgrammar
 from bench.contestants.race import Result, race
@@ -51,7 +52,8 @@ def run(report: Report) -> None:
         for size in SIZES[:1] if report.quick else SIZES:
             words = vocabulary(size)
             loaded = load_for_guests(words, masks_only=True)
-            with LocalWorker(loaded) as worker:
+            # what is slow is to be seen, not ended
+            with LocalWorker(loaded, config=WorkerConfig.with_overrides({"mid_ms": 1000})) as worker:
                 arena = Arena(words, loaded, worker, controllers)
                 _cases(report, size, arena)
                 _schemas(report, size, arena)
