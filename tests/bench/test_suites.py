@@ -63,11 +63,12 @@ def test_grammars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         f"{pool}.{engine}_{what}"
         for pool, engines in pools.items()
         for engine in engines
-        for what in ("us", "p50_us", "p99_us", "compile_ms", "refused")
+        for what in ("us", "p50_us", "p99_us", "compile_ms", "refused", "stricter")
     }
     tool = {"tools50.build_ms", "tools50.start_ms"}
     assert set(found) == {f"grammars.{name}" for name in figures_of_each | ratios | kbnf | schemas | tool}
     assert all(found[f"grammars.{pool}.schemas"] > 0 for pool in pools)
+    assert found["grammars.json_schema.32k.aici_stricter"] == 0
     assert found["grammars.tools50.build_ms"] > found["grammars.tools50.start_ms"] > 0
     for name in names:
         assert 0 < found[f"grammars.{name}_p50_us"] <= found[f"grammars.{name}_p99_us"]
