@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -104,7 +105,7 @@ def _pool(report: Report, name: str, pool: Pool) -> None:
         stricter = pool.stricter.get(engine, [])
         report.figure(f"{name}.{engine}_stricter", len(stricter), "schemas")
         if stricter:
-            print(f"{engine} takes these, but not their instances: {', '.join(stricter)}")
+            print(f"{engine} takes these, but not their instances: {', '.join(stricter)}", file=sys.stderr)
 
 
 def _schema_ratios(report: Report, name: str, pool: Pool, *, official: bool) -> None:
