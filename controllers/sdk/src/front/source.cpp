@@ -89,17 +89,6 @@ char32_t take_scalar(Source& source, std::size_t digits, std::size_t escape) {
   return value;
 }
 
-void append_utf8(char32_t c, std::string* out) {
-  const auto put = [&](char32_t byte) { *out += static_cast<char>(byte); };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | c >> 6), put(0x80 | (c & 63));
-  } else if (c < 0x10000) {
-    put(0xE0 | c >> 12), put(0x80 | (c >> 6 & 63)), put(0x80 | (c & 63));
-  } else {
-    put(0xF0 | c >> 18), put(0x80 | (c >> 12 & 63)), put(0x80 | (c >> 6 & 63)), put(0x80 | (c & 63));
-  }
-}
+void append_utf8(char32_t character, std::string* out) { regex::encode_utf8(character, out); }
 
 }  // namespace aici::front
