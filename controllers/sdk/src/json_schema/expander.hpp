@@ -95,7 +95,8 @@ class Expander {
   void not_ref(Value schema, Value keyword, Branches& branches);
   void dynamic_ref(Value schema, Value keyword, Branches& branches);
   void not_dynamic_ref(Value schema, Value keyword, Branches& branches);
-  void follow(Value keyword, Value target, const std::string& problem, bool negated, Branches& branches);
+  using Resolve = Value (Schemas::*)(Value, std::string_view, std::string*) const;
+  void follow(Value schema, Value keyword, Resolve resolve, bool negated, Branches& branches);
   void all_of(Value schema, Value keyword, Branches& branches);
   void not_all_of(Value schema, Value keyword, Branches& branches);
   void any_of(Value schema, Value keyword, Branches& branches);

@@ -3,37 +3,28 @@
 
 namespace aici::json_schema {
 
-void Expander::follow(Value keyword, Value target, const std::string& problem, bool negated, Branches& branches) {
+void Expander::follow(Value schema, Value keyword, Resolve resolve, bool negated, Branches& branches) {
+  std::string problem = "a text is expected";
+  const bool text = document_.is(keyword, Kind::kString);
+  const Value target = text ? (schemas_.*resolve)(schema, document_.text(keyword), &problem) : kNone;
   if (target == kNone) return problems_.wrong(keyword, problem);
   apply(negated ? opposite(holds(target)) : holds(target), branches);
 }
 
 void Expander::ref(Value schema, Value keyword, Branches& branches) {
-  std::string problem = "a text is expected";
-  const bool text = document_.is(keyword, Kind::kString);
-  const Value target = text ? schemas_.resolve(schema, document_.text(keyword), &problem) : kNone;
-  follow(keyword, target, problem, false, branches);
+  follow(schema, keyword, &Schemas::resolve, false, branches);
 }
 
 void Expander::not_ref(Value schema, Value keyword, Branches& branches) {
-  std::string problem = "a text is expected";
-  const bool text = document_.is(keyword, Kind::kString);
-  const Value target = text ? schemas_.resolve(schema, document_.text(keyword), &problem) : kNone;
-  follow(keyword, target, problem, true, branches);
+  follow(schema, keyword, &Schemas::resolve, true, branches);
 }
 
 void Expander::dynamic_ref(Value schema, Value keyword, Branches& branches) {
-  std::string problem = "a text is expected";
-  const bool text = document_.is(keyword, Kind::kString);
-  const Value target = text ? schemas_.resolve_dynamic(schema, document_.text(keyword), &problem) : kNone;
-  follow(keyword, target, problem, false, branches);
+  follow(schema, keyword, &Schemas::resolve_dynamic, false, branches);
 }
 
 void Expander::not_dynamic_ref(Value schema, Value keyword, Branches& branches) {
-  std::string problem = "a text is expected";
-  const bool text = document_.is(keyword, Kind::kString);
-  const Value target = text ? schemas_.resolve_dynamic(schema, document_.text(keyword), &problem) : kNone;
-  follow(keyword, target, problem, true, branches);
+  follow(schema, keyword, &Schemas::resolve_dynamic, true, branches);
 }
 
 void Expander::all_of(Value, Value keyword, Branches& branches) {
