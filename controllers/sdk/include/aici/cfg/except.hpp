@@ -25,8 +25,6 @@ class Except {
   State append(State state, std::uint8_t byte);
   bool accepting(State state) const;
   bool ended(State state);
-  /// No text at all is left?
-  bool dead_from_start() { return !alive(1); }
   /// The regex if no text of the trie can be met any more, or null.
   const regex::Regex* free(State state) const { return pairs_[state].node == kNone ? &regex_ : nullptr; }
   regex::Regex::State regex_state(State state) const { return pairs_[state].regex; }

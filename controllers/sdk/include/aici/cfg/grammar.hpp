@@ -83,7 +83,6 @@ class Grammar {
     bool operator==(const Node&) const = default;
   };
   const Node& node(Expr expr) const { return nodes_[expr]; }
-  std::size_t num_exprs() const { return nodes_.size(); }
   std::size_t num_rules() const { return rules_.size(); }
   const std::string& name(Rule rule) const { return rules_[rule].name; }
   /// never() if it has not been defined.

@@ -62,7 +62,6 @@ class Network {
   std::uint32_t rank(Rule rule) const { return ranks_[rule]; }
   Rule rule_of_rank(std::uint32_t rank) const { return by_rank_[rank]; }
   std::size_t num_rules() const { return entries_.size(); }
-  std::size_t num_places() const { return places_.size(); }
 
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffff;
