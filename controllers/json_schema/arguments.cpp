@@ -1,6 +1,7 @@
 #include "arguments.hpp"
 
 #include <string>
+#include <utility>
 
 #include "aici/host.hpp"
 
@@ -11,14 +12,17 @@ using aici::json_schema::Whitespace;
 Arguments read_arguments(std::string_view argument) {
   if (argument.find_first_not_of(" \t\r\n") == std::string_view::npos)
     aici::fail("json_schema needs a schema as its argument, such as {\"type\": \"object\"}");
-  Arguments found{argument, {}};
+  Arguments found;
   Document document;
   std::string error;
   if (!document.parse(argument, found.options.limits, &error)) aici::fail("the argument is not JSON: " + error);
   // no schema has a keyword `schema`, so it tells the two forms apart
   const Value schema = document.find(0, "schema");
-  if (schema == aici::json_schema::kNone) return found;
-  found.schema = document.source(schema, argument);
+  if (schema == aici::json_schema::kNone) {
+    found.schema = std::move(document);
+    return found;
+  }
+  found.schema.parse(document.source(schema, argument), found.options.limits, &error);
   for (std::uint32_t i = 0; i < document.count(0); i++) {
     const Value member = document.child(0, i);
     const std::string_view name = document.name(member);

@@ -3,10 +3,11 @@
 
 #include <string_view>
 
+#include "aici/json_schema/document.hpp"
 #include "aici/json_schema/schema.hpp"
 
 struct Arguments {
-  std::string_view schema;
+  aici::json_schema::Document schema;
   aici::json_schema::Options options;
 };
 

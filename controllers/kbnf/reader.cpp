@@ -7,8 +7,8 @@
 #include "aici/front/nest.hpp"
 #include "aici/front/patterns.hpp"
 #include "aici/front/rules.hpp"
+#include "aici/front/schema.hpp"
 #include "aici/front/source.hpp"
-#include "aici/json_schema/schema.hpp"
 #include "quoted.hpp"
 
 namespace {
@@ -135,7 +135,7 @@ class Reader {
       source_.fail_here("a quote after `#" + std::string(sort) + "`");
     const Quoted quoted = take_quoted(source_, sort != "substrs" && sort != "json");
     if (sort == "substrs") return out_.grammar.substring(aici::Substrings(quoted.text));
-    if (sort == "json") return schema(at, quoted.text);
+    if (sort == "json") return aici::front::read_schema(source_, at, quoted.text, out_.grammar);
     const bool all = sort.empty(), early = sort == "e", without = sort == "ex";
     if (!all && !early && !without)
       source_.fail(at, "`#" + std::string(sort) +
@@ -147,16 +147,6 @@ class Reader {
                                : out_.grammar.regex(std::move(*pattern));
     if (made == out_.grammar.never()) aici::front::warn(source_, at, "no text matches this");
     return made;
-  }
-
-  /// The texts of a JSON schema.
-  Expr schema(std::size_t at, std::string_view text) {
-    std::vector<aici::json_schema::Problem> problems;
-    const Expr made = aici::json_schema::add_schema(out_.grammar, text, {}, &problems);
-    if (made != out_.grammar.never()) return made;
-    std::string message = "the schema is refused";
-    for (const aici::json_schema::Problem& problem : problems) message += "\n" + problem.text();
-    source_.fail(at, message);
   }
 
   Kbnf out_;

@@ -88,7 +88,11 @@ Part LarkBody::read_atom() {
   const char c = source_.peek();
   if (c == '"') return read_text(at);
   if (c == '/') return add({Kind::kPattern, at, take_lark_pattern(source_)});
-  if (source_.accept("%json")) return add({Kind::kJson, at, std::string(take_lark_object(source_))});
+  if (source_.accept("%json")) {
+    LarkNode node{Kind::kJson, at, std::string(take_lark_schema(source_))};
+    node.text_at = source_.at() - node.text.size();
+    return add(std::move(node));
+  }
   if (source_.accept("%regex")) {
     LarkNode node{.kind = Kind::kChunks, .at = at};
     node.characters = read_chunks(source_, take_lark_object(source_), at, &node.chunks);

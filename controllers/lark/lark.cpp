@@ -17,7 +17,7 @@ aici::cfg::Parser parser_of(std::string_view argument) {
   aici::front::Source source(argument);
   const LarkSyntax syntax = read_lark(source);
   Lark lark = translate_lark(syntax, source);
-  return aici::cfg::make_or_fail(std::move(lark.grammar), lark.start, aici::cfg::Lexemes::kLongest);
+  return aici::cfg::make_or_fail(std::move(lark.grammar), lark.start);
 }
 
 class LarkController : public aici::RecognizerController<aici::cfg::Parser> {

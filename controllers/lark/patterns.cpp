@@ -9,9 +9,6 @@ namespace {
 
 using Kind = LarkNode::Kind;
 
-/// Groups are in groups as far as regular expressions may be.
-constexpr std::size_t kMostChunks = 90;
-
 std::string join(const std::vector<std::string>& parts, std::string_view between) {
   std::string all;
   for (const std::string& part : parts) all.append(all.empty() ? "" : between).append(part);
@@ -54,7 +51,9 @@ void LarkPatterns::translate_terminals() {
     if (open[i] == 0) order.push_back(i);
   for (std::size_t i = 0; i < order.size(); i++) {
     const LarkDefinition& terminal = all[order[i]];
-    for (Part part = terminal.first; part <= terminal.body; part++) of(part);
+    // many pieces are no regular expression, and need not be one if they are alone
+    for (Part part = terminal.first; part <= terminal.body; part++)
+      if (syntax_.nodes[part].kind != Kind::kChunks) of(part);
     for (const std::uint32_t user : users[order[i]])
       if (--open[user] == 0) order.push_back(user);
   }
@@ -119,8 +118,8 @@ std::string LarkPatterns::make(const LarkNode& node) {
     }
     case Kind::kChunks:
       if (node.chunks.size() > kMostChunks)
-        source_.fail(node.at, "%regex with more than " + std::to_string(kMostChunks) + " pieces is only possible as " +
-                                  "substring_chars, and alone in its terminal");
+        source_.fail(node.at, "%regex with more than " + std::to_string(kMostChunks) + " pieces is only possible alone " +
+                                  "in a terminal that no other one names, or in a rule");
       return chunks_pattern(node.chunks);
     case Kind::kJson: source_.fail(node.at, "%json cannot be in a terminal: it is no regular expression");
   }

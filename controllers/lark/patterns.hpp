@@ -1,6 +1,7 @@
 // patterns.hpp - what is a terminal in a Lark grammar, as a regular expression.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -13,6 +14,9 @@
 /// Terminals may name each other, but not themselves.
 class LarkPatterns {
  public:
+  /// More pieces of %regex cannot be in one regular expression: it has groups in groups.
+  static constexpr std::size_t kMostChunks = 90;
+
   /// Fails if a terminal is not regular, because it names a rule or itself, or is too long when it is written out.
   LarkPatterns(const LarkSyntax& syntax, const aici::front::Source& source);
 

@@ -12,6 +12,15 @@ using aici::front::Source;
 
 namespace {
 
+/// Attributes that say something else than which texts may come, and what to write instead.
+constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
+    {"stop", "`stop` takes its text back from the model, which a grammar cannot: suffix=\"...\" ends with the same text "
+             "and keeps it"},
+    {"max_tokens", "`max_tokens` counts tokens, and a grammar has texts: let the pattern count characters, as in "
+                   "/.{0,200}/"},
+    {"temperature", "`temperature` is no matter of texts: the request says how tokens are sampled"},
+};
+
 class Reader {
  public:
   explicit Reader(Source& source) : source_(source), body_(source, &out_.nodes) {
@@ -57,7 +66,7 @@ class Reader {
     skip_lark_spaces(source_);
   }
 
-  /// [lazy, suffix="x", capture]; the others need an engine that knows of them.
+  /// [lazy, suffix="x", capture]
   void read_attributes(LarkDefinition& made) {
     const std::size_t begin = source_.at();
     source_.move(1);
@@ -73,11 +82,13 @@ class Reader {
       } else if (name == "suffix" && has_value) {
         made.lazy = true;
         made.suffix = body_.read_atom();
-      } else if (name == "capture") {
+      } else if (name == "capture" || name == "stop_capture") {
         if (has_value) body_.read_atom();
       } else {
-        source_.fail(at, "the attribute `" + std::string(name) + "` is not supported: there are lazy, suffix=\"...\" "
-                         "and capture, which changes nothing");
+        for (const auto& [refused, why] : kRefused)
+          if (name == refused) source_.fail(at, why);
+        source_.fail(at, "`" + std::string(name) + (has_value ? "=" : "") + "` is no attribute: there are lazy, "
+                         "suffix=\"...\" and capture, which changes nothing");
       }
       skip_lark_blanks(source_);
       if (source_.accept("]")) break;

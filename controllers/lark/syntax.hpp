@@ -18,7 +18,7 @@ struct LarkNode {
     kPattern,   ///< `text`: a regular expression; ranges and texts without case too
     kName,      ///< `text`: of a rule or a terminal
     kChunks,    ///< `chunks`, any of them that follow each other
-    kJson,      ///< `text`: a JSON Schema
+    kJson,      ///< `text`: a JSON Schema, which stands at `text_at`
     kSequence,  ///< `parts`
     kChoice,    ///< `parts`
     kBoth,      ///< `parts`: texts that all of them have; in terminals
@@ -33,6 +33,7 @@ struct LarkNode {
   std::uint32_t least = 0, most = 0;
   std::vector<std::string> chunks{};
   bool characters = false;  ///< the chunks are one character each
+  std::size_t text_at = 0;
 };
 
 /// A rule, a terminal, or what is ignored. Its nodes are numbered one after the other, the body last.

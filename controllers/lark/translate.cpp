@@ -11,6 +11,7 @@
 
 #include "aici/front/patterns.hpp"
 #include "aici/front/rules.hpp"
+#include "aici/front/schema.hpp"
 #include "aici/substring.hpp"
 #include "patterns.hpp"
 
@@ -18,6 +19,7 @@ namespace {
 
 using aici::cfg::Expr;
 using aici::cfg::Grammar;
+using aici::cfg::Lexemes;
 using aici::front::Source;
 using Kind = LarkNode::Kind;
 
@@ -75,9 +77,7 @@ class Translator {
       case Kind::kName: return named(node);
       case Kind::kGroup: return aici::front::as_rule(grammar_, parts[0], name_);
       case Kind::kChunks: return chunks(part);
-      case Kind::kJson:
-        source_.fail(node.at, "%json is not possible here: the controller json_schema takes a schema for the whole "
-                              "output");
+      case Kind::kJson: return schema(node);
       case Kind::kSequence: return grammar_.sequence(parts);
       case Kind::kChoice: return grammar_.choice(parts);
       case Kind::kRepeat: return aici::front::repeated(grammar_, parts[0], node.least, node.most, name_);
@@ -102,13 +102,36 @@ class Translator {
     return *known;
   }
 
-  /// Characters have an automaton of their own, which may be large.
+  /// Blanks take the place of what is before it, so that messages name places of the grammar.
+  Expr schema(const LarkNode& node) {
+    std::string text;
+    for (const char c : source_.since(0).substr(0, node.text_at))
+      if (c == '\n' || (c & 0xC0) != 0x80) text += c == '\n' ? c : ' ';
+    return aici::front::read_schema(source_, node.at, text + node.text, grammar_);
+  }
+
+  /// Characters have an automaton of their own, which may be large. Many other pieces become rules, as a regular
+  /// expression would be too large: for each piece, it and perhaps what comes after it.
   Expr chunks(Part part) {
     const LarkNode& node = syntax_.nodes[part];
-    if (!node.characters) return terminal(patterns_.of(part), node.at, false);
-    std::string text;
-    for (const std::string& chunk : node.chunks) text += chunk;
-    return grammar_.substring(aici::Substrings(text));
+    if (node.characters) {
+      std::string text;
+      for (const std::string& chunk : node.chunks) text += chunk;
+      return grammar_.substring(aici::Substrings(text));
+    }
+    if (node.chunks.size() <= LarkPatterns::kMostChunks) return terminal(patterns_.of(part), node.at, false);
+    grammar_.set_lexemes(Lexemes::kAnywhere);
+    const aici::cfg::Rule all = grammar_.declare(name_);
+    Expr behind = grammar_.empty();
+    grammar_.define(all, behind);
+    for (std::size_t i = node.chunks.size(); i-- > 0;) {
+      const aici::cfg::Rule here = grammar_.declare(name_);
+      grammar_.define(here, grammar_.sequence({grammar_.literal(node.chunks[i]), behind}));
+      grammar_.define(all, grammar_.call(here));
+      behind = grammar_.optional(grammar_.call(here));
+    }
+    grammar_.set_lexemes(Lexemes::kLongest);
+    return grammar_.call(all);
   }
 
   Expr terminal(const std::string& pattern, std::size_t at, bool lazy) {
@@ -131,7 +154,7 @@ class Translator {
 
   const LarkSyntax& syntax_;
   const Source& source_;
-  Grammar grammar_{/*joins_literals=*/false};
+  Grammar grammar_{Lexemes::kLongest};
   LarkPatterns patterns_;
   aici::front::Rules rules_;
   std::vector<Expr> exprs_;

@@ -144,3 +144,11 @@ std::string_view take_lark_object(Source& source) {
   } while (depth > 0);
   return source.since(begin);
 }
+
+std::string_view take_lark_schema(Source& source) {
+  skip_lark_blanks(source);
+  for (const std::string_view word : {"true", "false"})
+    if (source.accept(word)) return source.since(source.at() - word.size());
+  if (source.peek() != '{') source.fail_here("a schema, which is an object in braces,");
+  return take_lark_object(source);
+}

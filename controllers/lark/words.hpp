@@ -19,5 +19,7 @@ std::string_view take_lark_name(aici::front::Source& source);
 std::string take_lark_text(aici::front::Source& source);
 /// /.../ and flags as one regular expression, which has been checked.
 std::string take_lark_pattern(aici::front::Source& source);
-/// What follows %json or %regex: an object in braces.
+/// What follows %regex or %llguidance: an object in braces.
 std::string_view take_lark_object(aici::front::Source& source);
+/// What follows %json: the same, or `true` or `false`.
+std::string_view take_lark_schema(aici::front::Source& source);

@@ -292,8 +292,8 @@ class Guest:
 class Host:
     """The engine and linker of a test process; `with host:` around guests."""
 
-    def __init__(self) -> None:
-        self.engine = Engine(Limits())
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.engine = Engine(limits or Limits())
         self.ticker = Ticker(self.engine)
         self.linker = Linker(self.engine, host_functions(CALLS, timed=CALLS.keys()))
         self.programs: list[Program] = []

@@ -2,11 +2,11 @@
 // half of a small controller; these end the sequence with the message as its error. They replace weak
 // definitions, which a linker takes first if it finds them first: so this file must be linked by name.
 #include <__verbose_abort>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "aici.h"
+#include "heap.hpp"
 
 namespace {
 [[noreturn]] void fail(const char* message) {
@@ -25,13 +25,15 @@ namespace aici::detail {
 void link_runtime() {}
 }  // namespace aici::detail
 
+static constinit aici::detail::Heap heap;
+
 void* operator new(std::size_t size) {
-  void* block = std::malloc(size != 0 ? size : 1);
+  void* block = heap.take(size);
   if (block == nullptr) fail("out of memory: the controller has reached its memory limit");
   return block;
 }
 void* operator new[](std::size_t size) { return operator new(size); }
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete(void* block, std::size_t) noexcept { std::free(block); }
-void operator delete[](void* block) noexcept { std::free(block); }
-void operator delete[](void* block, std::size_t) noexcept { std::free(block); }
+void operator delete(void* block) noexcept { heap.give_back(block); }
+void operator delete(void* block, std::size_t) noexcept { heap.give_back(block); }
+void operator delete[](void* block) noexcept { heap.give_back(block); }
+void operator delete[](void* block, std::size_t) noexcept { heap.give_back(block); }

@@ -61,9 +61,9 @@ def terminals() -> st.SearchStrategy[Part]:
     )
 
 
-def calls(rules: int) -> st.SearchStrategy[Part]:
+def calls(rules: int, first: int) -> st.SearchStrategy[Part]:
     def one(rule: int) -> Part:
-        return Part(e.call(rule), lambda known: known[rule])
+        return Part(e.call(first + rule), lambda known: known[rule])
 
     return st.integers(0, rules - 1).map(one)
 
@@ -100,9 +100,9 @@ def repeated(part: Part, least: int, more: int | None) -> Part:
     return Part(e.repeat(part.expr, least, None if more is None else least + more), texts)
 
 
-def parts(rules: int) -> st.SearchStrategy[Part]:
+def parts(rules: int, first: int) -> st.SearchStrategy[Part]:
     return st.recursive(
-        terminals() | calls(rules),
+        terminals() | calls(rules, first),
         lambda inner: st.one_of(
             st.lists(inner, min_size=1, max_size=3).map(sequence),
             st.lists(inner, min_size=2, max_size=3).map(choice),
@@ -112,9 +112,9 @@ def parts(rules: int) -> st.SearchStrategy[Part]:
     )
 
 
-def grammars() -> st.SearchStrategy[list[Part]]:
-    """The bodies of one to four rules."""
-    return st.integers(1, 4).flatmap(lambda n: st.lists(parts(n), min_size=n, max_size=n))
+def grammars(most: int = 4, first: int = 0) -> st.SearchStrategy[list[Part]]:
+    """The bodies of some rules, which have the numbers from `first` on."""
+    return st.integers(1, most).flatmap(lambda n: st.lists(parts(n, first), min_size=n, max_size=n))
 
 
 def short_texts(rules: list[Part]) -> list[Texts]:

@@ -48,9 +48,9 @@ def but(pattern: str, *texts: str) -> Expr:
     return Expr("x:" + ",".join(text.encode().hex() for text in (pattern, *texts)))
 
 
-def at_most(most: int, pattern: str) -> Expr:
-    """The texts of a pattern with so many characters or less; an escape of JSON is one."""
-    return Expr(f"n:{most}:{pattern.encode().hex()}")
+def counted(least: int, most: int, pattern: str) -> Expr:
+    """The texts of a pattern with so many characters; an escape of JSON is one."""
+    return Expr(f"n:{least}:{most}:{pattern.encode().hex()}")
 
 
 def call(rule: int) -> Expr:
@@ -72,9 +72,12 @@ def repeat(part: Expr, least: int, most: int | None = None) -> Expr:
 class Engine(Probe):
     """One grammar at a time: `make` replaces it. Classes of bytes are for those made later."""
 
-    def make(self, *rules: Expr, ignore: Expr | None = None, longest: bool = False) -> Engine:
-        """Rule 0 is the start. Raises Refused."""
-        lines = [f"{number} {expr.words}" for number, expr in enumerate(rules)]
+    def make(
+        self, *rules: Expr, ignore: Expr | None = None, longest: bool = False, anywhere: int = 0
+    ) -> Engine:
+        """Rule 0 is the start; the last `anywhere` ones are read anywhere. Raises Refused."""
+        signs = [""] * (len(rules) - anywhere) + ["="] * anywhere
+        lines = [f"{number}{signs[number]} {expr.words}" for number, expr in enumerate(rules)]
         if ignore is not None:
             lines.append(f"ignore {ignore.words}")
         data = "\n".join(lines).encode()

@@ -1,6 +1,7 @@
 // probe.cpp - the context-free engine behind plain functions, for the tests.
 //
 // A grammar comes as lines of words: "ignore" or the number of a rule, then an expression in reverse Polish notation.
+// A number with "=" behind it is of a rule that is read anywhere, whatever the others are.
 //   l:HEX r:HEX e:HEX s:HEX x:HEX,HEX,..   a literal, a regex, one that ends early, substrings, a regex but for texts
 //   n:MOST:HEX                             a regex with at most so many characters
 //   c:RULE  q:N  a:N  p:LEAST:MOST         a call; sequence or choice of N; repetition, MOST may be empty
@@ -67,7 +68,9 @@ Expr terminal(Grammar& grammar, char kind, std::string_view rest) {
   if (kind == 's') return grammar.substring(aici::Substrings(unhex(rest), aici::Substrings::Unit::bytes));
   if (kind == 'n') {
     const auto parts = split(rest, ':');
-    return grammar.regex_at_most(compile(parts[1]), number(parts[0])).value_or(grammar.never());
+    const auto whole = aici::cfg::Counted::make(compile(parts[2]));
+    const auto some = whole ? whole->between(number(parts[0]), number(parts[1])) : std::nullopt;
+    return some ? grammar.counted(*some) : grammar.never();
   }
   std::vector<std::string> texts;
   for (const auto one : split(rest, ',')) texts.push_back(unhex(one));
@@ -127,24 +130,32 @@ void probe_limits(std::uint32_t places, std::uint32_t nesting, std::uint32_t thr
 
 /// 1 if the grammar is accepted; rule 0 is the start. It is the grammar of all other calls.
 PROBE(probe_make) std::uint32_t probe_make(const char* text, std::uint32_t size, std::uint32_t longest) {
-  Grammar grammar;
+  Grammar grammar(longest ? Lexemes::kLongest : Lexemes::kAnywhere);
   std::vector<Rule> rules;
   const auto lines = split({text, size}, '\n');
   std::size_t most = 0;
   for (const auto line : lines)
     for (const auto word : split(line, ' '))
       if (word.starts_with("c:")) most = std::max<std::size_t>(most, number(word.substr(2)));
-  for (std::size_t i = 0; i < lines.size() + most; i++) rules.push_back(grammar.declare("rule"));
+  const Lexemes usual = grammar.lexemes();
+  const auto enter = [&](bool anywhere) { grammar.set_lexemes(anywhere ? Lexemes::kAnywhere : usual); };
+  std::vector<bool> anywhere(lines.size() + most);
+  for (const auto line : lines)
+    if (const auto name = split(line, ' ')[0]; name.ends_with('=')) anywhere[number(name)] = true;
+  for (std::size_t i = 0; i < anywhere.size(); i++) {
+    enter(anywhere[i]);
+    rules.push_back(grammar.declare("rule"));
+  }
   for (const auto line : lines) {
     const auto words = split(line, ' ');
+    enter(words[0].ends_with('='));
     const Expr expr = expression(grammar, rules, std::span(words).subspan(1));
     if (words[0] == "ignore")
       grammar.ignore(expr);
     else
       grammar.define(rules[number(words[0])], expr);
   }
-  parser = Parser::make(std::move(grammar), rules[0], &message, longest ? Lexemes::kLongest : Lexemes::kAnywhere,
-                        limits);
+  parser = Parser::make(std::move(grammar), rules[0], &message, limits);
   return parser.has_value();
 }
 PROBE(probe_error) const char* probe_error() { return message.c_str(); }

@@ -64,7 +64,7 @@ def test_a_rule_that_never_ends_is_left_out(engine: Engine) -> None:
 
 
 def test_what_is_ignored_may_stand_between_terminals(engine: Engine) -> None:
-    engine.make(regex("[0-9]+") + lit("+") + regex("[0-9]+"), ignore=regex(" +"))
+    engine.make(regex("[0-9]+") + lit("+") + regex("[0-9]+"), ignore=regex(" +"), longest=True)
     assert all(map(engine.accepts, ["1+2", " 1 +  2 ", "12 + 34"]))
     assert not engine.alive("1 2") and not engine.accepts("1+")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aicirt.vocab.signatures import NUM_CLASSES, byte_classes
-from tests.controllers.cfg.engine import Engine, Expr, at_most, but, call, lit, regex, repeat
+from tests.controllers.cfg.engine import Engine, Expr, but, call, counted, lit, regex, repeat
 from tests.controllers.regex.test_loops import UNLIMITED, bits, check
 
 EVERYTHING = (1 << NUM_CLASSES) - 1 | bits("é")
@@ -51,8 +51,17 @@ def test_none_where_a_name_of_the_list_may_come(engine: Engine) -> None:
 def test_as_far_as_characters_may_come(engine: Engine) -> None:
     """Less what the nearest end needs: here two more."""
     engine.byte_classes(bytes(byte_classes()))
-    engine.make(at_most(50, r'"(?:[^"\\]|\\n)*!"'))
+    engine.make(counted(0, 50, r'"(?:[^"\\]|\\n)*!"'))
     state = engine.state('"abc')
     assert bits("aé") & ~engine.loop_signature(state) == 0 and 40 <= engine.loop_length(state) <= 44
     check(engine, state, engine.loop_signature(state), engine.loop_length(state))
     assert engine.loop_signature(engine.state('"' + 46 * "a")) == 0
+
+
+def test_as_far_as_a_lower_bound_lets_it(engine: Engine) -> None:
+    """It is the end that is forbidden before, no other byte."""
+    engine.byte_classes(bytes(byte_classes()))
+    engine.make(counted(30, 90, r'"(?:[^"\\]|\\n)*"'))
+    state = engine.state('"abc')
+    assert bits("aé") & ~engine.loop_signature(state) == 0 and 80 <= engine.loop_length(state) <= 85
+    check(engine, state, engine.loop_signature(state), engine.loop_length(state))

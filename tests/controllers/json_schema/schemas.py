@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 NAMES = ["a", "b", "c", "x-1", 'q"']
 WORDS = ["", "a", "b", "ab", "abc", "é", "a\nb", '"', "12", "x-y"]
@@ -171,3 +171,80 @@ class Schemas:
         return [rng.choice([None, True, False]), rng.choice(WORDS), rng.choice(NUMBERS), rng.choice(WORDS)][
             kind
         ]
+
+
+class MoreSchemas(Schemas):
+    """With references, formats, longer strings, more expressions and odder numbers."""
+
+    FORMATS: ClassVar[dict[str, list[str]]] = {
+        "date": ["2024-02-29", "1999-12-31"],
+        "time": ["23:59:59Z", "01:02:03.25+05:30"],
+        "date-time": ["2024-02-29T00:00:00Z", "2001-01-01T12:30:00.5-08:00"],
+        "uuid": ["123e4567-e89b-12d3-a456-426614174000"],
+        "ipv4": ["192.0.2.1", "0.0.0.0"],
+        "ipv6": ["::1", "2001:db8::ff00:42:8329"],
+        "email": ["a.b@example.org"],
+        "hostname": ["www.example.org", "a"],
+        "uri": ["https://example.org/a?b=c#d", "urn:a:b"],
+        "duration": ["P1Y2M3DT4H5M6S", "P3W"],
+    }
+    #: each with texts that it matches
+    MATCHED: ClassVar[dict[str, list[str]]] = {
+        r"^\d{3}-\d{4}$": ["555-0199", "000-0000"],
+        r"^[A-Z][a-z]+(?: [A-Z][a-z]+)*$": ["Ada", "Grace Hopper"],
+        r"^(?:[a-z0-9]+\.)+[a-z]{2,3}$": ["a.bc", "x1.y2.org"],
+        r"^\S+@\S+$": ["a@b", "é@ü"],
+        r'^[^\\/:*?"<>|]{1,12}$': ["name", "é è"],
+        r"^.{2,5}$": ["ab", "é\tü"],
+        r"^[\w-]{1,20}$": ["a-b_c", "0"],
+        r"^(a|b)*c?$": ["", "abac"],
+        r"x.*y": ["xy", "a x b y c"],
+        r"^\s*$": ["", " \t"],
+    }
+    BOUNDS: ClassVar[list[Any]] = [0, 1, -1, 0.001, -12.75, 7.5, 99, 1000, 1e3, -100, 0.1, 123456789]
+
+    def schema(self, depth: int = 3) -> Any:
+        rng = self.rng
+        if depth == 3:
+            made = super().schema(depth)
+            if isinstance(made, dict):
+                made["$defs"] = {name: super(MoreSchemas, self).schema(2) for name in ("one", "two")}
+            return made
+        if rng.random() < 0.15:
+            return {"$ref": rng.choice(["#", "#/$defs/one", "#/$defs/two"])}
+        return super().schema(depth)
+
+    def numbers(self, made: dict[str, Any], _: int) -> None:
+        rng = self.rng
+        for name in rng.sample(
+            ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], rng.randint(0, 2)
+        ):
+            made[name] = rng.choice(self.BOUNDS)
+        if rng.random() < 0.2:
+            made["multipleOf"] = rng.choice([1, 2, 3, 5, 7, 10, 25, 0.5, 0.1, 0.01, 0.25, 1.5])
+
+    def strings(self, made: dict[str, Any], depth: int) -> None:
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.3:
+            made["format"] = rng.choice(list(self.FORMATS))
+        elif kind < 0.6:
+            made["pattern"] = rng.choice(list(self.MATCHED))
+        elif kind < 0.8:
+            made["minLength"], made["maxLength"] = rng.choice([(0, 8), (2, 30), (3, 3), (0, 200)])
+        else:
+            super().strings(made, depth)
+
+    def value(self, schema: Any, depth: int = 4) -> Any:
+        rng = self.rng
+        if depth == 4:
+            self._whole = schema
+        if isinstance(schema, dict) and "$ref" in schema and depth > 0:
+            name = schema["$ref"].rpartition("/")[2]
+            return self.value(self._whole if name == "#" else self._whole["$defs"][name], min(depth, 3) - 1)
+        if isinstance(schema, dict) and rng.random() < 0.9 and schema.get("type", "string") == "string":
+            if "format" in schema:
+                return rng.choice(self.FORMATS[schema["format"]])
+            if schema.get("pattern") in self.MATCHED:
+                return rng.choice(self.MATCHED[schema["pattern"]])
+        return super().value(schema, depth)

@@ -47,6 +47,16 @@ def test_all_terminals_that_match_a_lexeme_are_tried(grammar: Make) -> None:
     assert made.accepts("if x") and made.accepts("if =") and made.accepts("if=")
 
 
+def test_a_lazy_lexeme_ends_for_all(grammar: Make) -> None:
+    """Where it is complete nothing else is, and nothing goes on."""
+    made = grammar('start: x "!" | Y "?"\nx[lazy]: /a+/\nY: /[ab]+/')
+    assert [t for t in ("a!", "a?", "aa?", "ab?", "ba?") if made.accepts(t)] == ["a!", "ba?"]
+    text = grammar('start: (end ".")* TEXT\nend[lazy]: TEXT ("<" | "stop")\nTEXT: /(.|\\n)*/')
+    state = text.after("Please stop")
+    assert state is not None and state.next == b"." and not state.end
+    assert text.accepts("st op<.stop.") and not text.accepts("a<b")
+
+
 def test_what_is_ignored_separates_lexemes_and_is_not_in_them(grammar: Make) -> None:
     made = grammar('start: A A\nA: "x" "y"\n%ignore /[ \\n]+/\n%ignore "#" /[^\\n]*/')
     assert made.accepts("xyxy") and made.accepts("xy #x\n xy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -63,3 +64,25 @@ def test_constructs(grammar: Make, grammar_text: str, texts: list[str], others: 
     made = grammar(grammar_text)
     assert [t for t in texts if not made.accepts(t)] == []
     assert [t for t in others if made.accepts(t)] == []
+
+
+@pytest.mark.parametrize(
+    "place", ["start: {} '!'", "start: A '!'\nA: {}", "start: a '!'\na: {}\n%ignore ' '"]
+)
+def test_long_texts_to_quote_from(unhurried: Make, place: str) -> None:
+    """Alone in a rule or a terminal: every part of them, and nothing else."""
+    words = [f"w{i % 700}" + "s" * (i // 700) for i in range(1400)]
+    forms = {
+        "words": (
+            " ".join(words),
+            ["w5 w6 w7!", " w6!", "!", "w699 w0s w1s!"],
+            ["w5 w7!", "w5 w!", "5!", "w6  w7!"],
+        ),
+        "chunks": (words, ["w5w6w7!", "!", "w699w0sw1s!", "w1s!"], ["w5w7!", "w5w!", "w1 s!"]),
+        "chars": ("".join(words), ["5w6w!", "!", "99w0sw1s!"], ["w5w7!", "ss!", "w1 s!"]),
+    }
+    for form, (value, texts, others) in forms.items():
+        regex = "%regex " + json.dumps({f"substring_{form}": value})
+        made = unhurried(place.replace("'", '"').replace("{}", regex))
+        assert [t for t in texts if not made.accepts(t)] == [], form
+        assert [t for t in others if made.accepts(t)] == [], form

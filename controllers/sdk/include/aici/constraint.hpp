@@ -27,6 +27,7 @@
 //   `mid_process` has returned and the host has read the mask (controller.hpp, MidResult).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -93,7 +94,8 @@ MidResult forced(std::span<const TokenId> tokens);
 /// this is the main part of what a sequence costs.
 struct ConstraintOptions {
   std::size_t cache_bytes = 64 << 10;
-  /// States that `prepare` looks at.
+  /// States that `prepare` looks at; of a recognizer that has inner states (inner.hpp) only the first, since most masks
+  /// are found quickly there.
   unsigned prepared_states = 4;
   /// For answers that are found ahead, which sequences share.
   std::size_t warm_bytes = 256 << 10;
@@ -109,7 +111,7 @@ class Constraint : private Warmable {
   explicit Constraint(R recognizer, ConstraintOptions options = {})
       : cursor_(std::move(recognizer)),
         cache_(options.cache_bytes),
-        prepared_states_(options.prepared_states),
+        prepared_states_(HasInner<R> ? std::min(1u, options.prepared_states) : options.prepared_states),
         stop_when_complete_(options.stop_when_complete),
         warmth_(options.warm_bytes),
         spelling_(detail::spelling_of(cursor_.recognizer())) {}
@@ -119,8 +121,6 @@ class Constraint : private Warmable {
   /// leaves and share its memory. Fails if nothing is allowed at all.
   void prepare() {
     if (spelling_.known()) return;
-    if constexpr (HasInner<R>)
-      for (const std::uint32_t inner : recognizer().likely_inner()) detail::find_inner(recognizer(), inner, scratch_);
     if constexpr (FunctionalRecognizer<R>) {
       for (unsigned i = 0; i < prepared_states_ && cursor_.key() != 0; i++) {
         if (i > 0 && is_complete()) break;

@@ -78,7 +78,6 @@ class InnerMasks {
 ///   inside()              the recognizer `F::Inner` of inner states; HasExits, State is std::uint32_t
 ///   outer(state, inner)   the state like `state` that is as far as this inner state
 ///   inner_masks()         what is known
-///   likely_inner()        some states that most texts come to and whose masks take long to find
 template <class F>
 concept HasInner = FunctionalRecognizer<F> && HasExits<typename F::Inner> &&
                    requires(F& f, typename F::State state, std::uint32_t inner) {
@@ -86,7 +85,6 @@ concept HasInner = FunctionalRecognizer<F> && HasExits<typename F::Inner> &&
                      { f.inside() } -> std::same_as<typename F::Inner>;
                      { f.outer(state, inner) } -> std::same_as<typename F::State>;
                      { f.inner_masks() } -> std::same_as<InnerMasks&>;
-                     { f.likely_inner() } -> std::same_as<std::vector<std::uint32_t>>;
                    };
 
 /// Optional with HasInner: the state, if there is one, between the terminal that ends before this byte and the one that

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 namespace aici::cfg {
 
-Columns::Columns(Network* network, std::vector<Terminal> ignored, const Limits& limits)
-    : network_(network), ignored_(std::move(ignored)), most_threads_(limits.threads), callers_(network->num_rules()) {
+Columns::Columns(Network* network, const Grammar* grammar, const Limits& limits)
+    : network_(network), grammar_(grammar), ignored_(grammar->ignored()), most_threads_(limits.threads),
+      callers_(network->num_rules()) {
   constexpr std::size_t kUsual = 2048;
   threads_.reserve(4 * kUsual), steps_.reserve(8 * kUsual), columns_.reserve(kUsual), frames_.reserve(kUsual);
   std::ranges::sort(ignored_);
@@ -79,8 +81,13 @@ void Columns::add(Column column, std::span<const Terminal> terminals) {
     auto step = std::lower_bound(first, last, terminal, [](const Step& s, Terminal t) { return s.terminal < t; });
     for (; step != last && step->terminal == terminal; ++step) push(step->next);
     if (std::ranges::binary_search(ignored_, terminal))
-      for (const Thread& thread : threads(data.threads)) push(thread);
+      for (const Thread& thread : threads(data.threads))
+        if (network_->longest(thread.place)) push(thread);
   }
+}
+
+void Columns::add(Column column) {
+  for (const Thread& thread : threads(columns_[column].threads)) push(thread);
 }
 
 Column Columns::join() {
@@ -126,7 +133,8 @@ void Columns::enter(Network::Exits exits, Frame frame) {
 }
 
 void Columns::find_steps(Column column) {
-  found_.clear();
+  const auto may_ignore = [&](const Thread& thread) { return network_->longest(thread.place); };
+  found_.clear(), after_calls_.clear();
   const Set set = columns_[column].threads;
   for (std::uint32_t i = 0; i < set.count; i++) {
     const Thread thread = threads_[set.first + i];
@@ -137,6 +145,8 @@ void Columns::find_steps(Column column) {
     const Rule rule = network_->rule_of_rank(called_.back());
     called_.pop_back();
     const Frame callers = frame(callers_[rule]);
+    if (network_->longest(kEnd) && grammar_->lexemes(rule) == Lexemes::kAnywhere)
+      std::ranges::copy_if(callers_[rule], std::back_inserter(after_calls_), may_ignore);
     callers_[rule].clear();
     enter(network_->entry(rule), callers);
   }
@@ -146,21 +156,38 @@ void Columns::find_steps(Column column) {
   data.first_step = static_cast<std::uint32_t>(steps_.size());
   data.num_steps = static_cast<std::uint32_t>(found_.size());
   steps_.insert(steps_.end(), found_.begin(), found_.end());
+  const auto find_viable = [&](bool longest) {
+    for (const Step& step : found_)
+      if (grammar_->terminals().longest(step.terminal) == longest)
+        if (viable_.size() == data.first_viable || viable_.back() != step.terminal) viable_.push_back(step.terminal);
+    return static_cast<std::uint32_t>(viable_.size());
+  };
   data.first_viable = static_cast<std::uint32_t>(viable_.size());
-  for (const Step& step : found_)
-    if (viable_.size() == data.first_viable || viable_.back() != step.terminal) viable_.push_back(step.terminal);
-  if (!ignored_.empty() && column != 0) {
+  data.first_longest = find_viable(false);
+  data.end_viable = find_viable(true);
+  data.after_calls = {static_cast<std::uint32_t>(threads_.size()), static_cast<std::uint32_t>(after_calls_.size())};
+  threads_.insert(threads_.end(), after_calls_.begin(), after_calls_.end());
+  if (!ignored_.empty() && std::ranges::any_of(threads(data.threads), may_ignore)) {
     viable_.insert(viable_.end(), ignored_.begin(), ignored_.end());
-    const auto first = viable_.begin() + data.first_viable;
+    const auto first = viable_.begin() + data.first_longest;
     std::sort(first, viable_.end());
     viable_.erase(std::unique(first, viable_.end()), viable_.end());
+    data.end_viable = static_cast<std::uint32_t>(viable_.size());
   }
-  data.num_viable = static_cast<std::uint32_t>(viable_.size()) - data.first_viable;
 }
 
-std::span<const Terminal> Columns::viable(Column column) {
+std::span<const Terminal> Columns::viable(Column column, Lexemes lexemes) {
   if (columns_[column].first_step == kUnknown) find_steps(column);
-  return {viable_.data() + columns_[column].first_viable, columns_[column].num_viable};
+  const Data& data = columns_[column];
+  const bool longest = lexemes == Lexemes::kLongest;
+  const Terminal* first = viable_.data() + (longest ? data.first_longest : data.first_viable);
+  return {first, viable_.data() + (longest ? data.end_viable : data.first_longest)};
+}
+
+Column Columns::after_calls(Column column) {
+  if (columns_[column].first_step == kUnknown) find_steps(column);
+  for (const Thread& thread : threads(columns_[column].after_calls)) push(thread);
+  return join();
 }
 
 std::size_t Columns::bytes() const {
@@ -169,7 +196,7 @@ std::size_t Columns::bytes() const {
 }
 
 void Columns::keep_only(std::span<Column> kept) {
-  Columns fresh(network_, std::move(ignored_), Limits{.threads = most_threads_});
+  Columns fresh(network_, grammar_, Limits{.threads = most_threads_});
   // frames name frames that were made before them
   std::vector<bool> needed(frames_.size());
   const auto need = [&](Set set) {

@@ -3,13 +3,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "aici/hash_index.hpp"
+
 namespace aici::cfg {
 
-std::optional<Counted> Counted::make(regex::Regex regex, std::uint32_t most) {
-  Counted made(std::move(regex), most);
-  if (!made.find_rests()) return std::nullopt;
-  made.intern(0, 0);
-  return made;
+std::optional<Counted> Counted::make(regex::Regex regex) {
+  auto shape = std::make_shared<Shape>(std::move(regex));
+  if (!shape->find_places()) return std::nullopt;
+  shape->find_rests();
+  shape->stretches = shape->can_stretch();
+  return Counted(std::move(shape));
+}
+
+std::optional<Counted> Counted::between(std::uint32_t least, std::uint32_t most) const {
+  if (least > shape_->places[kFirst].rest && !shape_->stretches) return std::nullopt;
+  if (most >= kMostStates / shape_->places.size()) return std::nullopt;
+  Counted counted(shape_);
+  counted.least_ = least, counted.most_ = most;
+  return counted;
 }
 
 std::uint8_t Counted::escape_after(std::uint8_t escape, std::uint8_t byte) {
@@ -18,89 +29,111 @@ std::uint8_t Counted::escape_after(std::uint8_t escape, std::uint8_t byte) {
   return escape == 2 ? 0 : static_cast<std::uint8_t>(escape - 1);
 }
 
-std::uint32_t Counted::place(regex::Regex::State regex, std::uint8_t escape) {
-  Hasher hash;
-  hash.add(regex), hash.add(escape);
-  const auto same = [&](std::uint32_t i) { return places_[i].regex == regex && places_[i].escape == escape; };
-  if (const std::uint32_t known = place_ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
-  const auto made = static_cast<std::uint32_t>(places_.size());
-  places_.push_back({regex, escape});
-  place_ids_.insert(hash.bits(), made);
-  return made;
-}
-
-/// Goes through all places forwards, then backwards from the ends, those that are no character away before the others.
-bool Counted::find_rests() {
-  struct Step {
-    std::uint32_t from;
-    bool begins;
+/// Goes through all places forwards. False: there are too many.
+bool Counted::Shape::find_places() {
+  HashIndex ids;
+  const auto place = [&](regex::Regex::State state, std::uint8_t escape) {
+    Hasher hash;
+    hash.add(state), hash.add(escape);
+    const auto same = [&](std::uint32_t i) { return places[i].regex == state && places[i].escape == escape; };
+    if (const std::uint32_t known = ids.find(hash.bits(), same); known != HashIndex::kNone) return known;
+    const auto made = static_cast<std::uint32_t>(places.size());
+    places.push_back({state, escape, regex.accepting(state)});
+    ids.insert(hash.bits(), made);
+    return made;
   };
-  std::vector<std::vector<Step>> into(1);
-  place(regex_.initial(), 0);
-  for (std::uint32_t at = 0; at < places_.size(); at++) {
-    for (unsigned b = 0; b < 256; b++) {
+  places.push_back({});
+  place(regex.initial(), 0);
+  for (std::uint32_t at = kFirst; at < places.size(); at++) {
+    if (places.size() > kMostPlaces) return false;
+    next.resize(256 * places.size());
+    regex::Regex::State last = 0;
+    std::uint8_t last_escape = 0;
+    PlaceId to = kNowhere;
+    const bool within = regex.within_character(places[at].regex);
+    for (unsigned b = within ? 0x80 : 0, end = within ? 0xC0 : 256; b < end; b++) {
+      if (b == 0x80 && !within) b = 0xC0;
       const auto byte = static_cast<std::uint8_t>(b);
-      const Place from = places_[at];
-      const regex::Regex::State next = regex_.append(from.regex, byte);
-      if (regex_.dead(next)) continue;
-      const std::uint32_t to = place(next, escape_after(from.escape, byte));
-      if (to >= kMostPlaces) return false;
-      into.resize(places_.size());
-      const Step step{at, begins(from.escape, byte)};
-      if (into[to].empty() || into[to].back().from != at || into[to].back().begins != step.begins)
-        into[to].push_back(step);
+      const std::uint8_t escape = places[at].escape;
+      const regex::Regex::State now = regex.append(places[at].regex, byte);
+      if (regex.dead(now)) continue;
+      const std::uint8_t escape_now = escape_after(escape, byte);
+      if (to == kNowhere || now != last || escape_now != last_escape) {
+        last = now, last_escape = escape_now;
+        to = static_cast<PlaceId>(place(now, escape_now));
+      }
+      next[at << 8 | b] = to;
+      const Place::Way way{to, begins(escape, byte)};
+      std::vector<Place::Way>& ways = places[at].ways;
+      if (ways.empty() || (ways.back() != way && std::ranges::find(ways, way) == ways.end())) ways.push_back(way);
     }
   }
-  std::vector<std::uint32_t> now, next;
-  for (std::uint32_t i = 0; i < places_.size(); i++)
-    if (regex_.accepting(places_[i].regex)) places_[i].rest = 0, now.push_back(i);
-  for (std::uint32_t rest = 0; !now.empty(); rest++, now.swap(next)) {
-    next.clear();
+  next.resize(256 * places.size());
+  return true;
+}
+
+/// Backwards from the ends, those that are no character away before the others.
+void Counted::Shape::find_rests() {
+  struct Step {
+    PlaceId from;
+    bool begins;
+  };
+  std::vector<std::vector<Step>> into(places.size());
+  for (std::size_t at = kFirst; at < places.size(); at++)
+    for (const Place::Way& way : places[at].ways) into[way.to].push_back({static_cast<PlaceId>(at), way.begins});
+  std::vector<PlaceId> now, then;
+  for (std::size_t i = kFirst; i < places.size(); i++)
+    if (places[i].accepting) places[i].rest = 0, now.push_back(static_cast<PlaceId>(i));
+  for (std::uint32_t rest = 0; !now.empty(); rest++, now.swap(then)) {
+    then.clear();
     for (std::size_t i = 0; i < now.size(); i++) {
-      if (places_[now[i]].rest != rest) continue;  // it was found nearer
-      farthest_ = rest;
+      if (places[now[i]].rest != rest) continue;  // it was found nearer
+      farthest = rest;
       for (const Step& step : into[now[i]]) {
         const std::uint32_t far = rest + step.begins;
-        if (places_[step.from].rest <= far) continue;
-        places_[step.from].rest = far;
-        (step.begins ? next : now).push_back(step.from);
+        if (places[step.from].rest <= far) continue;
+        places[step.from].rest = far;
+        (step.begins ? then : now).push_back(step.from);
       }
     }
   }
-  return true;
 }
 
-Counted::State Counted::intern(std::uint32_t place, std::uint32_t count) {
-  Hasher hash;
-  hash.add(place), hash.add(count);
-  const auto same = [&](std::uint32_t i) { return states_[i].place == place && states_[i].count == count; };
-  if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
-  const auto state = static_cast<State>(states_.size());
-  states_.push_back({place, count});
-  ids_.insert(hash.bits(), state);
-  return state;
+/// From each place that is not an end of all ways there must be a byte to another such place that has no farther to go.
+/// So of any number of characters from the rest on there is a text.
+bool Counted::Shape::can_stretch() const {
+  return std::all_of(places.begin() + kFirst, places.end(), [&](const Place& place) {
+    return place.ways.empty() || std::ranges::any_of(place.ways, [&](const Place::Way& way) {
+             return !places[way.to].ways.empty() && places[way.to].rest <= place.rest;
+           });
+  });
 }
 
-Counted::State Counted::append(State state, std::uint8_t byte) {
-  const auto [at, count] = states_[state];
-  const Place from = places_[at];
-  const regex::Regex::State next = regex_.append(from.regex, byte);
-  if (regex_.dead(next)) return 0;
-  const std::uint32_t to = place(next, escape_after(from.escape, byte)), so_far = count + begins(from.escape, byte);
-  return places_[to].rest <= most_ - std::min(most_, so_far) && so_far <= most_ ? intern(to, so_far) : 0;
+bool Counted::lives(PlaceId place, std::uint32_t count) const {
+  const Place& at = shape_->places[place];
+  return count <= most_ && at.rest <= most_ - count && (count >= least_ || !at.ways.empty());
 }
 
-bool Counted::ended(State state) {
-  for (unsigned byte = 0; byte < 256; byte++)
-    if (append(state, static_cast<std::uint8_t>(byte)) != 0) return false;
-  return true;
+Counted::State Counted::append(State state, std::uint8_t byte) const {
+  const PlaceId from = place_of(state), to = shape_->next[std::size_t{from} << 8 | byte];
+  const std::uint32_t count = count_of(state) + begins(shape_->places[from].escape, byte);
+  return to != kNowhere && lives(to, count) ? count * static_cast<State>(shape_->places.size()) + to : 0;
+}
+
+bool Counted::ended(State state) const {
+  const std::uint32_t count = count_of(state);
+  return std::ranges::none_of(shape_->places[place_of(state)].ways,
+                              [&](const Place::Way& way) { return lives(way.to, count + way.begins); });
 }
 
 Signature Counted::loop_signature(State state, std::uint32_t* length) const {
-  const auto [at, count] = states_[state];
-  if (most_ - count <= farthest_ || places_[at].escape != 0) return 0;
-  *length = std::min(regex_.loop_length(places_[at].regex), most_ - count - farthest_);
-  return regex_.loop_signature(places_[at].regex);
+  const Place& at = shape_->places[place_of(state)];
+  const std::uint32_t count = count_of(state);
+  if (most_ - count <= shape_->farthest || at.escape != 0) return 0;
+  const std::uint32_t loop = shape_->regex.loop_length(at.regex);
+  if (count < least_ && loop != kUnlimited) return 0;  // it may lead to an end
+  *length = std::min(loop, most_ - count - shape_->farthest);
+  return shape_->regex.loop_signature(at.regex);
 }
 
 }  // namespace aici::cfg

@@ -6,43 +6,52 @@
 
 namespace aici::cfg {
 
-Engine::Engine(Grammar grammar, Lexemes lexemes, const Limits& limits)
-    : grammar_(std::move(grammar)),
-      limits_(limits),
-      longest_(lexemes == Lexemes::kLongest),
-      scanner_(&grammar_.terminals()),
-      plain_(Scanner::kMost) {
-  plain_[Scanner::kDead] = longest_ ? Plain::kNo : Plain::kDead;
+Engine::Engine(Grammar grammar, const Limits& limits)
+    : grammar_(std::move(grammar)), limits_(limits), scanner_(&grammar_.terminals()) {
+  begin_plain();
   constexpr std::size_t kUsual = 512;
   rows_.reserve(kUsual << 8), readings_.reserve(4 * kUsual), several_.reserve(kUsual);
 }
 
 const char* Engine::start(Rule rule) {
   if (const char* problem = network_.build(grammar_, rule, limits_)) return problem;
-  columns_ = std::make_unique<Columns>(&network_, grammar_.ignored(), limits_);
+  columns_ = std::make_unique<Columns>(&network_, &grammar_, limits_);
   initial_ = begin(columns_->initial());
   return failure();
 }
 
-Engine::Reading Engine::begin(Column column) {
+/// A byte that no terminal goes on with is the end of a text, unless lexemes end there.
+void Engine::begin_plain() {
+  set_plain(Scanner::kDead, grammar_.terminals().any_longest() ? Plain::kNo : Plain::kDead);
+}
+
+Engine::State Engine::begin(Column column) {
   if (column >= kMostColumns) {
     full_ = true;
     return 0;
   }
   if (column >= begins_.size()) begins_.resize(std::max<std::size_t>(64, column * 3 / 2 + 1));
   if (begins_[column] == 0) {
-    const Scanner::State scanner = scanner_.start(columns_->viable(column));
-    begins_[column] = scanner == Scanner::kDead ? 0 : pack(column, scanner);
+    std::vector<Reading> readings;
+    for (const Lexemes lexemes : {Lexemes::kAnywhere, Lexemes::kLongest}) {
+      const std::span<const Terminal> viable = columns_->viable(column, lexemes);
+      // where nothing can come the text may end
+      if (viable.empty() && (lexemes == Lexemes::kAnywhere || !readings.empty())) continue;
+      const Scanner::State scanner = scanner_.start(viable);
+      if (scanner != Scanner::kDead) readings.push_back(pack(column, scanner));
+    }
+    const State state = state_of(readings);
+    begins_[column] = state;
   }
   return begins_[column];
 }
 
 bool Engine::is_plain(Scanner::State scanner) {
-  if (plain_[scanner] == Plain::kUnknown) {
-    const bool plain = longest_ ? is_separable(scanner) : !scanner_.accepting(scanner);
-    plain_[scanner] = plain ? Plain::kYes : Plain::kNo;
+  if (plain(scanner) == Plain::kUnknown) {
+    const bool yes = scanner_.longest(scanner) ? is_separable(scanner) : !scanner_.accepting(scanner);
+    set_plain(scanner, yes ? Plain::kYes : Plain::kNo);
   }
-  return plain_[scanner] == Plain::kYes;
+  return plain(scanner) == Plain::kYes;
 }
 
 void Engine::go_on(Column column, Scanner::State next, std::vector<Reading>& readings) {
@@ -54,13 +63,22 @@ void Engine::go_on(Column column, Scanner::State next, std::vector<Reading>& rea
   readings.push_back(pack(column, next));
 }
 
+void Engine::begin_joined(std::vector<Reading>& readings) {
+  const Column column = columns_->join();
+  if (column == 0) return;
+  const State state = begin(column);
+  const auto begun = this->readings(state);
+  readings.insert(readings.end(), begun.begin(), begun.end());
+}
+
 Engine::State Engine::settle(std::vector<Reading>& readings) {
-  if (const Column column = columns_->join(); column != 0) readings.push_back(begin(column));
+  begin_joined(readings);
   return state_of(readings);
 }
 
 Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State next) {
-  if (longest_) return append_longest(from, byte, next);
+  if (is_longest(from)) return append_longest(from, byte, next);
+  if (next == Scanner::kDead) return 0;
   const Column column = column_of(from);
   if (is_plain(next)) return pack(column, next);
   const auto [at, is_new] = ends_.try_emplace(pack(column, next), 0);
@@ -73,14 +91,21 @@ Engine::State Engine::append_one(Reading from, std::uint8_t byte, Scanner::State
 }
 
 Engine::State Engine::append_several(State state, std::uint8_t byte) {
-  std::vector<Reading> next;
-  const Several from = several_[state & ~kSeveral];
-  for (std::uint32_t i = 0; i < from.count; i++) {
-    const Reading reading = readings_[from.first + i];
-    const Scanner::State scanner = scanner_.append(scanner_of(reading), byte);
-    if (scanner != Scanner::kDead) go_on(column_of(reading), scanner, next);
-  }
-  return rows_[(state & ~kSeveral) << 8 | byte] = settle(next);
+  const auto all = readings(state);
+  std::vector<Reading> now(all.begin(), all.end()), next;
+  end_lexemes(now, byte);
+  // those of kLongest first: they ask the columns, which then take note of what has ended
+  for (const bool longest : {true, false})
+    for (const Reading reading : now) {
+      const Scanner::State scanner = scanner_.append(scanner_of(reading), byte);
+      if (scanner == Scanner::kDead || is_longest(reading) != longest) continue;
+      if (!longest)
+        go_on(column_of(reading), scanner, next);
+      else if (is_plain(scanner) || can_end(pack(column_of(reading), scanner)))
+        next.push_back(pack(column_of(reading), scanner));
+    }
+  const State made = settle(next);
+  return rows_[(state & ~kSeveral) << 8 | byte] = made;
 }
 
 Engine::State Engine::state_of(std::vector<Reading>& readings) {
@@ -114,12 +139,10 @@ std::span<const Engine::Reading> Engine::readings(const State& state) const {
 
 bool Engine::accepting(State state) {
   if (state == 0) return false;
-  if (longest_ && !scanner_.fresh(scanner_of(state))) {
-    const Column column = after_lexeme(state);
-    return column != 0 && columns_->accepting(column);
-  }
   return std::ranges::any_of(readings(state), [&](Reading reading) {
-    return scanner_.fresh(scanner_of(reading)) && columns_->accepting(column_of(reading));
+    const bool fresh = scanner_.fresh(scanner_of(reading));
+    const Column column = fresh ? column_of(reading) : is_longest(reading) ? after_lexeme(reading) : 0;
+    return column != 0 && columns_->accepting(column);
   });
 }
 
@@ -142,31 +165,13 @@ Engine::Loop Engine::loop(State state) {
   return several.loop;
 }
 
-std::vector<std::uint32_t> Engine::likely_inner() {
-  constexpr std::size_t kMost = 4, kMostLooked = 32;
-  constexpr int kSteps = 2;  // over a quote, say
-  std::vector<std::uint32_t> found;
-  Inside inside(*this);
-  std::size_t looked = 0;
-  for (Terminal terminal = 0; terminal < grammar_.terminals().size(); terminal++) {
-    if (!grammar_.terminals().is_regex(terminal)) continue;
-    if (looked++ == kMostLooked || found.size() == kMost) break;
-    Scanner::State now = scanner_.start(std::span(&terminal, 1));
-    for (int i = 0; i < kSteps && detail::favourite(inside, now, &now) && !inside.leaves(now); i++)
-      if (inside.loop_signature(now) != 0) {
-        if (std::ranges::find(found, now) == found.end()) found.push_back(now);
-        break;
-      }
-  }
-  return found;
-}
-
 bool Engine::compact(State* state) {
   const bool many = columns_->size() > kMostColumns / 4 || scanner_.size() > Scanner::kMost / 2 ||
                     several_.size() > kMostSeveral / 4;
   if (*state == 0 || (!many && bytes() < limits_.kept_bytes)) return false;
   std::vector<Column> columns;
   std::vector<Scanner::State> scanners;
+  const std::size_t count = readings(*state).size();
   for (const State& kept : {*state, initial_})
     for (const Reading reading : readings(kept)) {
       columns.push_back(column_of(reading));
@@ -174,15 +179,14 @@ bool Engine::compact(State* state) {
     }
   columns_->keep_only(columns);
   scanner_.keep_only(scanners);
-  plain_.assign(Scanner::kMost, Plain::kUnknown);
-  plain_[Scanner::kDead] = longest_ ? Plain::kNo : Plain::kDead;
+  begin_plain();
   begins_.clear(), ends_.clear(), can_end_.clear(), readings_.clear(), several_.clear(), rows_.clear(), ids_.clear();
   inner_masks_.clear();
-  std::vector<Reading> all;
-  for (std::size_t i = 0; i < columns.size(); i++) all.push_back(pack(columns[i], scanners[i]));
-  initial_ = all.back();
-  all.pop_back();
-  *state = state_of(all);
+  std::vector<Reading> now, at_start;
+  for (std::size_t i = 0; i < columns.size(); i++)
+    (i < count ? now : at_start).push_back(pack(columns[i], scanners[i]));
+  *state = state_of(now);
+  initial_ = state_of(at_start);
   return true;
 }
 
@@ -198,9 +202,8 @@ std::size_t Engine::bytes() const {
          (ends_.size() + can_end_.size()) * 16;
 }
 
-std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, Lexemes lexemes,
-                                           const Limits& limits) {
-  auto engine = std::make_unique<Engine>(std::move(grammar), lexemes, limits);
+std::optional<Parser> Parser::make(Grammar grammar, Rule start, std::string* problem, const Limits& limits) {
+  auto engine = std::make_unique<Engine>(std::move(grammar), limits);
   if (const char* refused = engine->start(start)) {
     *problem = refused;
     return std::nullopt;

@@ -6,7 +6,7 @@ namespace aici::cfg {
 
 using Kind = Grammar::Node::Kind;
 
-Grammar::Grammar(bool joins_literals) : joins_literals_(joins_literals) {
+Grammar::Grammar(Lexemes lexemes) : lexemes_(lexemes) {
   add({Kind::kEmpty});
   add({Kind::kNever});
 }
@@ -25,9 +25,11 @@ Expr Grammar::add(const Node& node) {
 
 Expr Grammar::literal(std::string_view bytes) {
   if (bytes.empty()) return kEmpty;
+  const bool longest = lexemes_ == Lexemes::kLongest;
   Hasher hash;
+  hash.add(longest);
   for (const char c : bytes) hash.add(static_cast<std::uint8_t>(c));
-  const auto same = [&](std::uint32_t i) { return literals_[i] == bytes; };
+  const auto same = [&](std::uint32_t i) { return literals_[i] == bytes && terminals_.longest(i) == longest; };
   if (const std::uint32_t known = literal_ids_.find(hash.bits(), same); known != HashIndex::kNone)
     return terminal(known);
   const Terminal made = terminals_.add_literal(bytes);
@@ -59,13 +61,17 @@ Expr Grammar::regex_except(regex::Regex regex, std::span<const std::string> text
   return terminal(terminals_.add_except(std::move(except)));
 }
 
-std::optional<Expr> Grammar::regex_at_most(regex::Regex regex, std::uint32_t most) {
-  std::optional<Counted> counted = Counted::make(std::move(regex), most);
-  if (!counted) return std::nullopt;
-  if (counted->empty() || counted->ended(1)) return kNever;
-  return terminal(terminals_.add_counted(std::move(*counted)));
+Expr Grammar::counted(const Counted& counted) {
+  if (counted.empty() || counted.ended(1)) return kNever;
+  return terminal(terminals_.add_counted(counted));
 }
 
+std::string_view Grammar::literal_of(Expr expr) const {
+  const Node& node = nodes_[expr];
+  return node.kind == Kind::kTerminal && node.a < literals_.size() ? std::string_view(literals_[node.a]) : "";
+}
+
+/// Literals that follow each other are one, unless something may stand between them.
 Expr Grammar::sequence(std::span<const Expr> parts) {
   Expr all = kEmpty;
   for (std::size_t i = parts.size(); i-- > 0;) {
@@ -76,14 +82,12 @@ Expr Grammar::sequence(std::span<const Expr> parts) {
       all = part;
       continue;
     }
-    const Node next = nodes_[all], first = nodes_[next.kind == Kind::kSequence ? next.a : all];
-    if (joins_literals_ && nodes_[part].kind == Kind::kTerminal && first.kind == Kind::kTerminal) {
-      const Terminal left = nodes_[part].a, right = first.a;
-      if (left < literals_.size() && right < literals_.size() && !literals_[left].empty() && !literals_[right].empty()) {
-        const Expr joined = literal(literals_[left] + literals_[right]);
-        all = next.kind == Kind::kSequence ? add({Kind::kSequence, joined, next.b}) : joined;
-        continue;
-      }
+    const Node next = nodes_[all];
+    const std::string_view left = literal_of(part), right = literal_of(next.kind == Kind::kSequence ? next.a : all);
+    if (lexemes_ == Lexemes::kAnywhere && !left.empty() && !right.empty()) {
+      const Expr joined = literal(std::string(left).append(right));
+      all = next.kind == Kind::kSequence ? add({Kind::kSequence, joined, next.b}) : joined;
+      continue;
     }
     all = add({Kind::kSequence, part, all});
   }
@@ -108,7 +112,7 @@ Expr Grammar::repeat(Expr expr, std::uint32_t least, std::uint32_t most) {
 }
 
 Rule Grammar::declare(std::string_view name) {
-  rules_.push_back({std::string(name), kNever});
+  rules_.push_back({std::string(name), lexemes_});
   return static_cast<Rule>(rules_.size() - 1);
 }
 
@@ -124,13 +128,20 @@ void Grammar::ignore(Expr expr) {
 
 std::vector<bool> Grammar::solve(bool only_empty) const {
   // who has to be looked at again when an expression is found to be in the set
-  std::vector<std::vector<Expr>> users(nodes_.size());
-  for (Expr e = 0; e < nodes_.size(); e++) {
-    const Node& node = nodes_[e];
-    if (node.kind == Kind::kSequence || node.kind == Kind::kChoice) users[node.a].push_back(e), users[node.b].push_back(e);
-    if (node.kind == Kind::kRepeat) users[node.a].push_back(e);
-    if (node.kind == Kind::kCall) users[rules_[node.a].body].push_back(e);
-  }
+  std::vector<std::uint32_t> first(nodes_.size() + 2);
+  const auto each_use = [&](auto visit) {
+    for (Expr e = 0; e < nodes_.size(); e++) {
+      const Node& node = nodes_[e];
+      const bool both = node.kind == Kind::kSequence || node.kind == Kind::kChoice;
+      if (both || node.kind == Kind::kRepeat) visit(node.a, e);
+      if (both) visit(node.b, e);
+      if (node.kind == Kind::kCall) visit(rules_[node.a].body, e);
+    }
+  };
+  each_use([&](Expr used, Expr) { first[used + 2]++; });
+  for (std::size_t i = 2; i < first.size(); i++) first[i] += first[i - 1];
+  std::vector<Expr> users(first.back());
+  each_use([&](Expr used, Expr user) { users[first[used + 1]++] = user; });
   std::vector<bool> in(nodes_.size());
   std::vector<Expr> found;
   const auto look = [&](Expr e) {
@@ -150,7 +161,7 @@ std::vector<bool> Grammar::solve(bool only_empty) const {
   while (!found.empty()) {
     const Expr e = found.back();
     found.pop_back();
-    for (const Expr user : users[e]) look(user);
+    for (std::uint32_t i = first[e]; i < first[e + 1]; i++) look(users[i]);
   }
   return in;
 }

@@ -51,7 +51,7 @@ class Network::Copies {
 void Network::fill(Place place, std::span<const Place> targets) {
   Place all = kNowhere;
   for (const Place target : targets) all = split(target, all);
-  places_[place] = {Node::Kind::kSplit, 0, all, kNowhere};
+  places_[place] = {Node::Kind::kSplit, 0, all, kNowhere, longest_};
 }
 
 /// Rules of which each begins with a call of each, over some others. A text of rule A begins with what begins a text
@@ -63,6 +63,7 @@ void Network::rewrite(std::span<const Rule> members) {
     Rule rule;
     Edge edge;
   };
+  enter(members[0]);
   std::vector<Begin> terminals, calls, again;
   for (const Rule rule : members) {
     const Exits entry = this->entry(rule);

@@ -17,15 +17,38 @@ Column Engine::after_lexeme(Reading reading) {
 }
 
 Engine::State Engine::append_longest(Reading from, std::uint8_t byte, Scanner::State next) {
-  Column column = column_of(from);
   if (next == Scanner::kDead) {
-    column = after_lexeme(from);
-    if (column == 0) return 0;
-    next = scanner_.append(scanner_of(begin(column)), byte);
-    if (next == Scanner::kDead) return 0;
+    const Column column = after_lexeme(from);
+    return column != 0 ? append(begin(column), byte) : 0;
   }
-  const Reading reading = pack(column, next);
+  const Reading reading = pack(column_of(from), next);
   return is_plain(next) || can_end(reading) ? reading : 0;
+}
+
+/// Replaces readings of lexemes that end before this byte by what begins behind them. Whatever begins there, in all
+/// readings, is in one column: no lexeme of it can go on where one ends.
+void Engine::end_lexemes(std::vector<Reading>& readings, std::uint8_t byte) {
+  const std::size_t ended = std::erase_if(readings, [&](Reading reading) {
+    const Scanner::State scanner = scanner_of(reading);
+    if (!scanner_.longest(scanner) || !scanner_.accepting(scanner)) return false;
+    if (scanner_.append(scanner, byte) != Scanner::kDead) return false;
+    columns_->add(column_of(reading), scanner_.accepted(scanner));
+    return true;
+  });
+  if (ended == 0) return;
+  std::erase_if(readings, [&](Reading reading) {
+    if (!scanner_.fresh(scanner_of(reading))) return false;
+    columns_->add(column_of(reading));
+    return true;
+  });
+  begin_joined(readings);
+}
+
+Engine::Starts Engine::starts(Column column) {
+  Starts found;
+  const State state = begin(column);
+  for (const Reading reading : readings(state)) (is_longest(reading) ? found.lexemes : found.calls) = scanner_of(reading);
+  return found;
 }
 
 /// Can what is ignored follow a lexeme that goes on from here? Then anything can that the column behind it allows.
@@ -38,7 +61,7 @@ bool Engine::is_separable(Scanner::State first) {
   std::vector<Scanner::State> seen{first};
   for (std::size_t at = 0; at < seen.size(); at++) {
     if (seen.size() > kMostSeen) return true;  // too far away to be looked for
-    if (plain_[seen[at]] == Plain::kYes) return true;
+    if (plain(seen[at]) == Plain::kYes) return true;
     const bool complete = scanner_.accepting(seen[at]);
     for (unsigned byte = 0; byte < 256; byte++) {
       const Scanner::State next = scanner_.append(seen[at], static_cast<std::uint8_t>(byte));
@@ -70,12 +93,21 @@ bool Engine::can_end(Reading first) {
   for (std::size_t at = 0; at < seen.size(); at++) {
     const Column column = column_of(seen[at]), after = after_lexeme(seen[at]);
     if (after != 0 && columns_->accepting(after)) return can_end_[first] = true;
-    const Scanner::State start = after != 0 ? scanner_of(begin(after)) : Scanner::kDead;
+    const auto [calls, lexemes] = after != 0 ? starts(after) : Starts{};
+    bool called = false;
     for (unsigned byte = 0; byte < 256; byte++) {
       const auto b = static_cast<std::uint8_t>(byte);
       const Scanner::State next = scanner_.append(scanner_of(seen[at]), b);
-      const bool found = next != Scanner::kDead ? visit(column, next) : visit(after, scanner_.append(start, b));
+      const bool found = next != Scanner::kDead ? visit(column, next) : visit(after, scanner_.append(lexemes, b));
       if (found) return can_end_[first] = true;
+      called = called || (next == Scanner::kDead && scanner_.append(calls, b) != Scanner::kDead);
+    }
+    // what is read anywhere comes to its end, and then what is behind it begins
+    for (Column behind = called ? columns_->after_calls(after) : 0; behind != 0; behind = columns_->after_calls(behind)) {
+      if (columns_->accepting(behind) || seen.size() > kMostSeen) return can_end_[first] = true;
+      const Reading start = pack(behind, starts(behind).lexemes);
+      if (!known.insert(start).second) break;
+      seen.push_back(start);
     }
   }
   for (const Reading none : seen) can_end_[none] = false;

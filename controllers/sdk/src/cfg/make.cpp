@@ -4,10 +4,10 @@
 
 namespace aici::cfg {
 
-Parser make_or_fail(Grammar grammar, Rule start, Lexemes lexemes) {
+Parser make_or_fail(Grammar grammar, Rule start) {
   grammar.terminals().set_byte_classes(vocabulary().classes());
   std::string problem;
-  std::optional<Parser> made = Parser::make(std::move(grammar), start, &problem, lexemes);
+  std::optional<Parser> made = Parser::make(std::move(grammar), start, &problem);
   if (!made) fail(problem);
   return std::move(*made);
 }

@@ -31,7 +31,8 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
   productive_ = grammar.productive();
   nullable_ = grammar.nullable();
   if (!productive_[grammar.body(start)]) return "no text comes of the grammar";
-  places_ = {{Node::Kind::kEnd}, {Node::Kind::kNowhere}};
+  enter(start);
+  places_ = {{Node::Kind::kEnd, 0, kNowhere, kNowhere, longest_}, {Node::Kind::kNowhere}};
   exits_ = {{0, 0, 0, true}, {0, 0, 0, false}};
   entries_.assign(grammar.num_rules(), kUnknown);
   empty_rules_.resize(grammar.num_rules());
@@ -44,6 +45,7 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
     const Rule rule = left.back();
     left.pop_back();
     const std::size_t before = places_.size();
+    enter(rule);
     entries_[rule] = build(grammar.body(rule), kEnd, 0);
     for (std::size_t i = before; i < places_.size(); i++)
       if (places_[i].kind == Node::Kind::kCall && entries_[places_[i].label] == kUnknown) {
@@ -61,13 +63,15 @@ const char* Network::build(const Grammar& grammar, Rule start, const Limits& lim
 Place Network::open() {
   if (places_.size() >= limits_.places) problem_ = "the grammar is too large with its repetitions written out";
   if (problem_ != nullptr) return kNowhere;
-  places_.push_back({Node::Kind::kNowhere});
+  places_.push_back({Node::Kind::kNowhere, 0, kNowhere, kNowhere, longest_});
   exits_.push_back({kUnknown, 0, 0, false});
   return static_cast<Place>(places_.size() - 1);
 }
 
-Place Network::add(const Node& node) {
+Place Network::add(Node node) {
+  node.longest = longest_;
   Hasher hash;
+  hash.add(node.longest);
   hash.add(static_cast<std::uint32_t>(node.kind)), hash.add(node.label), hash.add(node.a), hash.add(node.b);
   const auto same = [&](std::uint32_t i) { return places_[i] == node; };
   if (const std::uint32_t known = ids_.find(hash.bits(), same); known != HashIndex::kNone) return known;
@@ -120,7 +124,7 @@ Place Network::build_repeat(const Grammar::Node& node, Place next, std::uint32_t
     const Place loop = open();
     if (problem_ != nullptr) return kNowhere;
     const Place body = build(node.a, loop, depth + 1);
-    places_[loop] = {Node::Kind::kSplit, 0, body, next};
+    places_[loop] = {Node::Kind::kSplit, 0, body, next, longest_};
     now = loop;
     if (least > 0) now = body, least--;
   } else {

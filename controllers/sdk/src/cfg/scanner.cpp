@@ -9,8 +9,10 @@ namespace aici::cfg {
 Scanner::Scanner(Terminals* terminals) : terminals_(terminals) {
   // Room that is not written to takes no memory; a table that moves is written anew, page by page.
   table_.reserve(kUsual << 8), rows_.reserve(kUsual), parts_.reserve(4 * kUsual);
-  rows_.push_back({0, 0, 0, 0, false});
+  rows_.push_back({0, 0, 0, 0, false, false});
   table_.assign(256, kDead);
+  notes_.reserve(kUsual);
+  notes_.push_back(0);
 }
 
 Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::span<const Terminal> accepted) {
@@ -29,11 +31,15 @@ Scanner::State Scanner::intern(bool fresh, std::span<const Part> parts, std::spa
     return kDead;
   }
   const auto state = static_cast<State>(rows_.size());
+  const bool longest = !accepted.empty() ? terminals_->longest(accepted.front())
+                                         : !parts.empty() && terminals_->longest(parts.front().terminal);
   rows_.push_back({static_cast<std::uint32_t>(parts_.size()), static_cast<std::uint32_t>(parts.size()),
-                   static_cast<std::uint32_t>(accepted_.size()), static_cast<std::uint32_t>(accepted.size()), fresh});
+                   static_cast<std::uint32_t>(accepted_.size()), static_cast<std::uint32_t>(accepted.size()), fresh,
+                   longest});
   parts_.insert(parts_.end(), parts.begin(), parts.end());
   accepted_.insert(accepted_.end(), accepted.begin(), accepted.end());
   table_.insert(table_.end(), 256, kUnknown);
+  notes_.push_back(0);
   ids_.insert(hash.bits(), state);
   return state;
 }
@@ -54,6 +60,12 @@ Scanner::State Scanner::append_slowly(State state, std::uint8_t byte) {
     if (terminals_->accepting(part.terminal, next)) next_accepted_.push_back(part.terminal);
     if (!terminals_->ended(part.terminal, next)) next_.push_back({part.terminal, next});
   }
+  const auto early = [&](Terminal terminal) { return terminals_->early(terminal); };
+  if (from.longest && std::ranges::any_of(next_accepted_, early)) {
+    // it ends there for all
+    std::erase_if(next_accepted_, [&](Terminal terminal) { return !early(terminal); });
+    next_.clear();
+  }
   State next = kDead;
   if (!next_.empty() || !next_accepted_.empty()) next = intern(false, next_, next_accepted_);
   table_[state << 8 | byte] = static_cast<std::uint16_t>(next);
@@ -70,6 +82,9 @@ Scanner::State Scanner::silent(State state) {
 void Scanner::find_loop(State state) {
   Row& row = rows_[state];
   row.has_loop = true;
+  const auto parts = std::span(parts_).subspan(row.first, row.count);
+  // one that ends early may end the others
+  if (row.longest && std::ranges::any_of(parts, [&](const Part& it) { return terminals_->early(it.terminal); })) return;
   for (std::uint32_t i = 0; i < row.count; i++) {
     const Part part = parts_[row.first + i];
     std::uint32_t length = kUnlimited;

@@ -11,6 +11,11 @@ cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Optio
     problems->push_back({"", "the schema is not JSON: " + error, true});
     return grammar.never();
   }
+  return add_schema(grammar, document, options, problems);
+}
+
+cfg::Expr add_schema(cfg::Grammar& grammar, const Document& document, const Options& options,
+                     std::vector<Problem>* problems) {
   const Schemas schemas(document);
   Strings strings;
   Problems found(document);

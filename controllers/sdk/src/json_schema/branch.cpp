@@ -4,6 +4,20 @@
 
 namespace aici::json_schema {
 
+void Branch::raise(const Decimal& low, bool open) {
+  const int order = range.low ? compare(low, *range.low) : 1;
+  if (order < 0) return;
+  range.low_open = open || (order == 0 && range.low_open);
+  range.low = low;
+}
+
+void Branch::lower(const Decimal& high, bool open) {
+  const int order = range.high ? compare(high, *range.high) : -1;
+  if (order > 0) return;
+  range.high_open = open || (order == 0 && range.high_open);
+  range.high = high;
+}
+
 void Branch::settle() {
   if (range.empty()) types &= ~kNumber;
   if (range.low && range.high && compare(range.low->ceiling(), range.high->floor()) > 0) types &= ~kInteger;

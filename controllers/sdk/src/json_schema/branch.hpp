@@ -43,7 +43,7 @@ struct Branch {
   std::optional<std::vector<Value>> values;
 
   Range range;
-  std::vector<Decimal> multiples, not_numbers;
+  std::vector<Decimal> multiples, not_multiples, not_numbers;
   /// Where numbers were spoken of last, and lengths: for messages.
   Value numbers_at = 0, lengths_at = 0;
 
@@ -107,6 +107,9 @@ struct Branch {
   std::vector<Mark> marks;
   void mark() { marks.push_back({items.size(), properties.size(), patterns.size(), additional.size()}); }
 
+  /// Numbers are not below this, or not above; if it is open they are not equal to it either.
+  void raise(const Decimal& low, bool open);
+  void lower(const Decimal& high, bool open);
   /// Takes away types that nothing can be of.
   void settle();
   void require(std::string_view name);

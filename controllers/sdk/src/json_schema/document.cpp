@@ -55,7 +55,8 @@ class DocumentParser {
     return false;
   }
   int peek() {
-    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) at_++;
+    const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
+    while (at_ < text_.size() && blank(text_[at_])) at_++;
     return at_ < text_.size() ? static_cast<unsigned char>(text_[at_]) : -1;
   }
   bool accept(char c) {
@@ -183,7 +184,11 @@ bool DocumentParser::number(Document::Node* node) {
 bool DocumentParser::string(std::uint32_t* begin, std::uint32_t* size) {
   *begin = static_cast<std::uint32_t>(out_.pool_.size());
   const std::size_t start = at_++;
+  const auto plain = [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; };
   for (;;) {
+    const std::size_t first = at_;
+    while (at_ < text_.size() && plain(text_[at_])) at_++;
+    out_.pool_.append(text_.substr(first, at_ - first));
     if (at_ >= text_.size()) {
       at_ = start;
       return fail("this string does not end");

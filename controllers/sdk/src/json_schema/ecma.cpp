@@ -119,6 +119,7 @@ class Builder {
   bool separate(Branch from, std::vector<Branch>* out) const;
   bool find_bounds(const std::vector<Branch>& branches);
   bool add_parts(const std::vector<Branch>& branches);
+  std::string fewest(std::uint32_t item) const;
   bool add_text(const std::vector<Branch>& branches, bool negated);
   void find_stretch(const std::vector<Branch>& branches);
 
@@ -221,7 +222,7 @@ bool Builder::separate(Branch from, std::vector<Branch>* out) const {
 }
 
 bool Builder::find_bounds(const std::vector<Branch>& branches) {
-  pattern_.min_length = kUnlimited;
+  pattern_.min_length = kUnlimited, pattern_.max_length = 0;
   for (const Branch& branch : branches) {
     std::uint32_t min = 0, max = branch.start && branch.end ? 0 : kUnlimited;
     for (const std::uint32_t item : branch.items) {
@@ -234,6 +235,14 @@ bool Builder::find_bounds(const std::vector<Branch>& branches) {
   return true;
 }
 
+/// The text of an item; of a repetition as few as there may be.
+std::string Builder::fewest(std::uint32_t item) const {
+  const Facts& of = facts_[item];
+  const EcmaNode& node = tree_.nodes[item];
+  if (node.kind != Kind::kRepeat || of.start || of.end || of.boundary) return of.text;
+  return "(?:" + facts_[node.children[0]].text + "){" + std::string(Number(node.min).text()) + "}";
+}
+
 bool Builder::add_text(const std::vector<Branch>& branches, bool negated) {
   const std::string any = raw_ ? spell(CodepointSet::all(), true) + "*" : kText;
   std::string text;
@@ -241,11 +250,13 @@ bool Builder::add_text(const std::vector<Branch>& branches, bool negated) {
     if (!branch.ahead.empty() && branches.size() > 1) return refuse("a look-ahead in one of several alternatives");
     text += text.empty() ? "(?:" : "|";
     if (!branch.start) text += any;
-    for (const std::uint32_t item : branch.items) {
-      const Facts& of = facts_[item];
+    for (std::size_t i = 0; i < branch.items.size(); i++) {
+      const Facts& of = facts_[branch.items[i]];
       if (of.ahead) return refuse("a look-ahead in a look-ahead");
       pattern_.assertive = pattern_.assertive || of.start || of.end || of.boundary;
-      text += of.text;
+      // beside any text the fewest repetitions are as good as more
+      const bool open = (i == 0 && !branch.start) || (i + 1 == branch.items.size() && !branch.end);
+      text += open ? fewest(branch.items[i]) : of.text;
     }
     if (!branch.end) text += any;
   }

@@ -34,6 +34,8 @@ struct Pattern {
     bool known = false;
     std::string before, unit, behind;
     std::uint32_t fixed = 0, least = 0, most = kUnlimited;
+
+    bool is_long(std::uint32_t than) const { return least > than || (most != kUnlimited && most > than); }
   } stretch;
 };
 

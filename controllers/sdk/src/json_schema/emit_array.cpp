@@ -54,18 +54,18 @@ cfg::Expr Emitter::plain_array(const Branch& branch) {
   const std::uint32_t before = std::max(fixed, 1u);
   Expr tail = grammar_.empty();
   if (most > fixed) {
-    const Expr more = rule("item", grammar_.sequence({marks_.comma, rest}));
+    const Expr more = rule("item", grammar_.sequence({marks_.comma(), rest}));
     tail = between(more, less(least, before), room(before));
   }
   for (std::uint32_t i = fixed; i-- > 1;) {
-    const Expr with = grammar_.sequence({marks_.comma, first[i], tail});
+    const Expr with = grammar_.sequence({marks_.comma(), first[i], tail});
     tail = i < least ? with : grammar_.optional(with);
     if (i % kNested == 0) tail = rule("items", tail);
   }
   std::vector<Expr> all;
-  if (least == 0) all.push_back(marks_.empty_array);
+  if (least == 0) all.push_back(marks_.empty_array());
   if (most > 0)
-    all.push_back(grammar_.sequence({marks_.open_array, fixed > 0 ? first[0] : rest, tail, marks_.close_array}));
+    all.push_back(grammar_.sequence({marks_.open_array(), fixed > 0 ? first[0] : rest, tail, marks_.close_array()}));
   return grammar_.choice(all);
 }
 
@@ -124,15 +124,15 @@ cfg::Expr Emitter::counted_array(const Branch& branch) {
       if (!possible) continue;
       const std::uint32_t after = std::min(at + 1, last);
       all.push_back(grammar_.sequence(
-          {at > 0 ? marks_.comma : grammar_.empty(), value(goal), grammar_.call(rules[number(after, next)])}));
+          {at > 0 ? marks_.comma() : grammar_.empty(), value(goal), grammar_.call(rules[number(after, next)])}));
     }
     grammar_.define(rules[id], grammar_.choice(all));
   }
   const Expr body = grammar_.call(rules[number(0, std::vector<std::uint32_t>(kinds))]);
   bool none = branch.min_items == 0;
   for (const Branch::Contains& one : branch.contains) none = none && one.min == 0;
-  const Expr some = grammar_.sequence({marks_.open_array, body, marks_.close_array});
-  return none ? grammar_.choice({marks_.empty_array, some}) : some;
+  const Expr some = grammar_.sequence({marks_.open_array(), body, marks_.close_array()});
+  return none ? grammar_.choice({marks_.empty_array(), some}) : some;
 }
 
 /// Items that must differ: a rule for each set of those that are left, if there are few values at all.
@@ -164,11 +164,11 @@ cfg::Expr Emitter::unique_array(const Branch& branch) {
     for (std::uint32_t i = 0; i < values.size() && count < branch.max_items; i++)
       if (!(used >> i & 1))
         all.push_back(grammar_.sequence(
-            {count > 0 ? marks_.comma : grammar_.empty(), values[i], grammar_.call(rules[used | 1u << i])}));
+            {count > 0 ? marks_.comma() : grammar_.empty(), values[i], grammar_.call(rules[used | 1u << i])}));
     grammar_.define(rules[used], grammar_.choice(all));
   }
-  const Expr some = grammar_.sequence({marks_.open_array, grammar_.call(rules[0]), marks_.close_array});
-  return branch.min_items == 0 ? grammar_.choice({marks_.empty_array, some}) : some;
+  const Expr some = grammar_.sequence({marks_.open_array(), grammar_.call(rules[0]), marks_.close_array()});
+  return branch.min_items == 0 ? grammar_.choice({marks_.empty_array(), some}) : some;
 }
 
 }  // namespace aici::json_schema

@@ -55,7 +55,7 @@ bool Emitter::members(const Branch& branch, std::vector<std::string_view>* names
     }
     std::string key;
     append_json_string(name, &key);
-    out->push_back({grammar_.sequence({grammar_.literal(key), marks_.colon, inside}), required});
+    out->push_back({grammar_.sequence({grammar_.literal(key), marks_.colon(), inside}), required});
   }
   return true;
 }
@@ -111,7 +111,7 @@ cfg::Expr Emitter::free_members(const Branch& branch, const std::vector<std::str
         const Branch::Text* cause = nullptr;
         std::string problem;
         bool empty = false;
-        const auto language = strings_.language(both, &cause, &problem);
+        const auto language = strings_.language(both, Strings::Lengths::kWrittenOut, &cause, &problem);
         if (language && !Strings::compile(language->pattern, &empty, &problem) && empty) next.pop_back();
       }
     sorts = std::move(next);
@@ -139,7 +139,7 @@ cfg::Expr Emitter::free_members(const Branch& branch, const std::vector<std::str
     const Expr inside = value(goal);
     if (inside == grammar_.never()) continue;
     const Expr key = keys(like, branch, names);
-    if (key != grammar_.never()) all.push_back(grammar_.sequence({key, marks_.colon, inside}));
+    if (key != grammar_.never()) all.push_back(grammar_.sequence({key, marks_.colon(), inside}));
   }
   return grammar_.choice(all);
 }
@@ -161,10 +161,10 @@ cfg::Expr Emitter::object(const Branch& branch) {
   const bool roomy = free == grammar_.never() ? branch.max_properties >= members.size()
                                               : branch.max_properties == Branch::kNoLimit;
   std::vector<Expr> all;
-  if (none) all.push_back(marks_.empty_object);
+  if (none) all.push_back(marks_.empty_object());
   const Expr body = enough && roomy ? uncounted(members, free) : counted(branch, members, free);
   if (body != grammar_.never())
-    all.push_back(grammar_.sequence({marks_.open_object, body, marks_.close_object}));
+    all.push_back(grammar_.sequence({marks_.open_object(), body, marks_.close_object()}));
   return grammar_.choice(all);
 }
 
@@ -173,7 +173,7 @@ cfg::Expr Emitter::object(const Branch& branch) {
 cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   const bool has_free = free != grammar_.never();
   const Expr more_free =
-      has_free ? rule("properties", grammar_.star(grammar_.sequence({marks_.comma, free}))) : grammar_.empty();
+      has_free ? rule("properties", grammar_.star(grammar_.sequence({marks_.comma(), free}))) : grammar_.empty();
   std::size_t pivot = 0;
   while (pivot < members.size() && !members[pivot].required) pivot++;
   const bool any_first = pivot == members.size();
@@ -182,14 +182,14 @@ cfg::Expr Emitter::uncounted(const std::vector<Member>& members, Expr free) {
   if (has_free && any_first) firsts.push_back(grammar_.sequence({free, more_free}));
   for (std::size_t i = members.size(); i-- > (any_first ? 0 : pivot + 1);) {
     if (any_first) firsts.push_back(grammar_.sequence({members[i].expr, tail}));
-    const Expr with = grammar_.sequence({marks_.comma, members[i].expr});
+    const Expr with = grammar_.sequence({marks_.comma(), members[i].expr});
     tail = grammar_.sequence({members[i].required ? with : grammar_.optional(with), tail});
     if (i % kShared == 0 && i > 0) tail = rule("properties", tail);
   }
   if (any_first) return grammar_.choice(firsts);
   Expr all = grammar_.sequence({members[pivot].expr, tail});
   for (std::size_t i = pivot; i-- > 0;)
-    all = grammar_.sequence({grammar_.optional(grammar_.sequence({members[i].expr, marks_.comma})), all});
+    all = grammar_.sequence({grammar_.optional(grammar_.sequence({members[i].expr, marks_.comma()})), all});
   return all;
 }
 
@@ -212,7 +212,7 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
                           "too many properties would have to be counted");
     return grammar_.never();
   }
-  const Expr next_free = has_free ? rule("property", grammar_.sequence({marks_.comma, free})) : grammar_.never();
+  const Expr next_free = has_free ? rule("property", grammar_.sequence({marks_.comma(), free})) : grammar_.never();
   // what may come behind the last of them, by how many there are
   std::vector<Expr> row(top + 1);
   for (std::uint32_t count = 0; count <= top; count++) {
@@ -233,7 +233,7 @@ cfg::Expr Emitter::counted(const Branch& branch, const std::vector<Member>& memb
       const std::uint32_t after = most == Branch::kNoLimit ? std::min(count + 1, top) : count + 1;
       if (after <= top)
         all.push_back(
-            grammar_.sequence({count > 0 ? marks_.comma : grammar_.empty(), members[i].expr, row[after]}));
+            grammar_.sequence({count > 0 ? marks_.comma() : grammar_.empty(), members[i].expr, row[after]}));
       if (!members[i].required) all.push_back(row[count]);
       before[count] = rule("properties", grammar_.choice(all));
     }

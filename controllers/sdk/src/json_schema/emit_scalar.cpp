@@ -1,6 +1,5 @@
 // Strings and numbers.
 #include <algorithm>
-#include <numeric>
 
 #include "ecma.hpp"
 #include "emitter.hpp"
@@ -8,67 +7,74 @@
 namespace aici::json_schema {
 namespace {
 
-constexpr std::uint32_t kPiece = 500, kMostLong = 1'000'000;
-constexpr std::uint64_t kMostRemainders = 400;
-constexpr std::size_t kMostListed = 2000, kMostExcluded = 200;
+constexpr std::size_t kMostExcluded = 200;
 
 }  // namespace
 
 cfg::Expr Emitter::string(const Branch& branch) {
+  using Lengths = Strings::Lengths;
   const Branch::Text* cause = nullptr;
   std::string problem;
-  const std::optional<Strings::Language> language = strings_.language(branch, &cause, &problem);
-  if (!language) {
-    problems_.unsupported(cause ? cause->where : branch.lengths_at, problem);
-    return grammar_.never();
-  }
-  if (language->long_text) return long_string(branch);
-  std::vector<std::string> except;
-  for (const std::string_view text : branch.not_strings) {
-    append_json_string(text, &except.emplace_back());
-    if (language->assertive) except.back() = except.back().substr(1, except.back().size() - 2);
-  }
-  const std::string whole = language->assertive ? language->pattern : "\"(?:" + language->pattern + ")\"";
-  const Expr quote = grammar_.literal("\"");
-  Expr expr = grammar_.never();
-  if (language->most != kUnlimited) {
-    const std::uint32_t quotes = language->assertive ? 0 : 2;
-    expr = pattern_at_most(whole, language->most + quotes, cause ? cause->where : branch.lengths_at);
-  } else if (except.empty()) {
-    expr = pattern(whole, cause ? cause->where : branch.lengths_at);
-  } else {
-    std::sort(except.begin(), except.end());
-    except.erase(std::unique(except.begin(), except.end()), except.end());
-    std::string key = whole;
-    for (const std::string& text : except) key.append(1, '\0').append(text);
-    const auto [known, added] = patterns_.insert({key, expr});
-    if (added) {
-      bool empty = false;
-      auto compiled = Strings::compile(whole, &empty, &problem);
-      if (compiled) known->second = grammar_.regex_except(std::move(*compiled), except);
-      if (!compiled && !empty) problems_.unsupported(cause ? cause->where : branch.lengths_at, problem);
+  for (const Lengths lengths : {Lengths::kCounted, Lengths::kUpperCounted, Lengths::kWrittenOut}) {
+    const std::optional<Strings::Language> language = strings_.language(branch, lengths, &cause, &problem);
+    if (!language) break;
+    const std::string whole = language->assertive ? language->pattern : "\"(?:" + language->pattern + ")\"";
+    std::optional<Expr> expr;
+    if (language->counted) {
+      const std::uint32_t quotes = language->assertive ? 0 : 2;
+      expr = counted_pattern(whole, language->least + quotes, language->most + quotes, &problem);
+    } else {
+      expr = pattern_except(whole, branch.not_strings, language->assertive, &problem);
     }
-    expr = known->second;
+    if (!expr && language->counted) continue;
+    if (!expr) break;
+    const Expr quote = grammar_.literal("\"");
+    return language->assertive ? grammar_.sequence({quote, *expr, quote}) : *expr;
   }
-  return language->assertive ? grammar_.sequence({quote, expr, quote}) : expr;
+  problems_.unsupported(cause ? cause->where : branch.lengths_at, problem);
+  return grammar_.never();
 }
 
-/// A length beyond what one pattern can count: in pieces.
-cfg::Expr Emitter::long_string(const Branch& branch) {
-  if (!branch.not_strings.empty()) {
-    problems_.unsupported(branch.lengths_at, "so large a maxLength cannot be combined with texts that are excluded");
-    return grammar_.never();
+/// The texts of a pattern but for some, which are given without their quotes. Nothing if it is too large.
+std::optional<cfg::Expr> Emitter::pattern_except(const std::string& pattern, const std::vector<std::string_view>& texts,
+                                                 bool unquoted, std::string* problem) {
+  std::vector<std::string> except;
+  for (const std::string_view text : texts) {
+    append_json_string(text, &except.emplace_back());
+    if (unquoted) except.back() = except.back().substr(1, except.back().size() - 2);
   }
-  const auto run = [&](std::uint32_t least, std::uint32_t most) {
-    return pattern(kCharacter + "{" + std::to_string(least) + "," + std::to_string(most) + "}", branch.lengths_at);
-  };
-  const std::uint32_t room = std::min(branch.max_length, kMostLong) - std::min(branch.min_length, kMostLong);
-  Expr all = run(0, room % kPiece);
-  const Expr piece = run(kPiece, kPiece), less = run(0, kPiece - 1);
-  for (std::uint32_t i = 0; i < room / kPiece; i++)
-    all = rule("text", grammar_.choice({less, grammar_.sequence({piece, all})}));
-  const Expr quote = grammar_.literal("\"");
-  return grammar_.sequence({quote, run(branch.min_length, branch.min_length), all, quote});
+  std::sort(except.begin(), except.end());
+  except.erase(std::unique(except.begin(), except.end()), except.end());
+  std::string key = pattern;
+  for (const std::string& text : except) key.append(1, '\0').append(text);
+  if (const auto known = patterns_.find(key); known != patterns_.end()) return known->second;
+  bool empty = false;
+  auto compiled = Strings::compile(pattern, &empty, problem);
+  if (!compiled && !empty) return std::nullopt;
+  Expr expr = grammar_.never();
+  if (compiled)
+    expr = except.empty() ? grammar_.regex(std::move(*compiled)) : grammar_.regex_except(std::move(*compiled), except);
+  return patterns_[key] = expr;
+}
+
+/// The texts of a pattern with a number of characters between two bounds. Nothing if that cannot be counted.
+std::optional<cfg::Expr> Emitter::counted_pattern(const std::string& pattern, std::uint32_t least, std::uint32_t most,
+                                                  std::string* problem) {
+  auto [at, added] = counted_.try_emplace(pattern);
+  Countable& known = at->second;
+  if (added) {
+    auto compiled = Strings::compile(pattern, &known.empty, problem);
+    if (compiled) known.texts = cfg::Counted::make(std::move(*compiled));
+  }
+  if (known.empty) return grammar_.never();
+  const std::pair lengths{least, most};
+  if (const auto made = known.made.find(lengths); made != known.made.end()) return made->second;
+  const std::optional<cfg::Counted> counted = known.texts ? known.texts->between(least, most) : std::nullopt;
+  if (!counted) {
+    *problem = "this pattern cannot be combined with the lengths beside it: it has too many states";
+    return std::nullopt;
+  }
+  return known.made[lengths] = grammar_.counted(*counted);
 }
 
 cfg::Expr Emitter::number(const Branch& branch) {
@@ -96,69 +102,16 @@ cfg::Expr Emitter::number(const Branch& branch) {
       spans.append(spans.empty() ? "(?:" : "|").append(integers ? integer_pattern(range) : number_pattern(range));
   if (spans.empty()) return grammar_.never();
   spans += ")";
-  if (bounded || branch.multiples.empty()) all.push_back(spans);
+  if (!(branch.types & kInteger)) spans = both_patterns({spans, fraction_pattern()});
+  if (!branch.not_multiples.empty()) return multiples(branch, spans);
+  // patterns of multiples know nothing of types
+  if (bounded || branch.multiples.empty() || (branch.types & kNumber) != kNumber) all.push_back(spans);
   for (const Decimal& divisor : branch.multiples) {
     const std::optional<std::string> multiple = multiple_pattern(divisor, integers);
-    if (!multiple) return bounded || !integers ? listed_multiples(branch, ranges) : remainders(branch);
+    if (!multiple) return multiples(branch, spans);
     all.push_back(*multiple);
   }
-  if (!(branch.types & kInteger)) all.push_back(fraction_pattern());
   return pattern(both_patterns(all), branch.numbers_at);
-}
-
-/// Few enough integers are written one by one.
-cfg::Expr Emitter::listed_multiples(const Branch& branch, const std::vector<Range>& ranges) {
-  std::vector<Expr> found;
-  std::size_t looked_at = 0;
-  for (const Range& range : ranges) {
-    if (range.empty()) continue;
-    if (!range.low || !range.high || (branch.types & kFraction) || looked_at > kMostListed) {
-      problems_.unsupported(branch.numbers_at, "multipleOf: multiples of this number cannot be enforced here");
-      return grammar_.never();
-    }
-    for (Decimal at = range.low->ceiling(); compare(at, *range.high) <= 0; at = at.plus(1)) {
-      if (looked_at > kMostListed) break;
-      looked_at++;
-      if (range.contains(at) && std::all_of(branch.multiples.begin(), branch.multiples.end(),
-                                            [&](const Decimal& divisor) { return is_multiple(at, divisor); }))
-        found.push_back(grammar_.literal(at.plain()));
-    }
-  }
-  if (looked_at <= kMostListed) return grammar_.choice(found);
-  problems_.unsupported(branch.numbers_at,
-                        "multipleOf: multiples of this number cannot be enforced between so distant bounds");
-  return grammar_.never();
-}
-
-/// Integers by their remainder: a rule for each.
-cfg::Expr Emitter::remainders(const Branch& branch) {
-  std::uint64_t divisor = 1;
-  for (const Decimal& number : branch.multiples) {
-    const std::uint64_t one = whole_divisor(number);
-    divisor = one == 0 || divisor == 0 || one > kMostRemainders ? 0 : std::lcm(divisor, one);
-    if (divisor > kMostRemainders) divisor = 0;
-  }
-  if (divisor == 0) {
-    problems_.unsupported(branch.numbers_at, "multipleOf: multiples of so large a number cannot be enforced");
-    return grammar_.never();
-  }
-  std::vector<cfg::Rule> rules;
-  for (std::uint64_t i = 0; i < divisor; i++) rules.push_back(grammar_.declare("digits"));
-  std::vector<Expr> first;
-  for (std::uint64_t i = 0; i < divisor; i++) {
-    std::vector<Expr> next;
-    for (std::uint32_t digit = 0; digit < 10; digit++) {
-      const char text = static_cast<char>('0' + digit);
-      const Expr more =
-          grammar_.sequence({grammar_.literal({&text, 1}), grammar_.call(rules[(i * 10 + digit) % divisor])});
-      next.push_back(more);
-      if (i == 0 && digit > 0) first.push_back(more);
-    }
-    if (i == 0) next.push_back(grammar_.empty());
-    grammar_.define(rules[i], grammar_.choice(next));
-  }
-  first.push_back(grammar_.literal("0"));
-  return grammar_.sequence({grammar_.optional(grammar_.literal("-")), grammar_.choice(first)});
 }
 
 }  // namespace aici::json_schema

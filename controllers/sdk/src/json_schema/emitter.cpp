@@ -9,33 +9,29 @@ namespace {
 
 /// How often an expression is written out side by side; more often by rules.
 constexpr std::uint32_t kWrittenOut = 32;
-
-cfg::Expr blanks(cfg::Grammar& grammar, std::string_view before, std::string_view after, bool flexible,
-                 std::string_view plain) {
-  if (!flexible) return grammar.literal(plain);
-  bool empty = false;
-  std::string problem;
-  const std::string pattern = std::string(before).append("(?: |\\n[ \\t]{0,40})?").append(after);
-  auto compiled = Strings::compile(pattern, &empty, &problem);
-  return grammar.regex(std::move(*compiled));
-}
+/// Nothing, a blank, or a new line with an indentation.
+constexpr std::string_view kBlanks = "(?: |\\n[ \\t]{0,40})?";
 
 }  // namespace
 
-Marks::Marks(cfg::Grammar& grammar, Whitespace whitespace) {
-  const bool flexible = whitespace == Whitespace::kFlexible, spaced = whitespace == Whitespace::kSpaced;
-  bool none = false;
-  std::string problem;
-  comma = blanks(grammar, ",", "", flexible, spaced ? ", " : ",");
-  colon = flexible ? grammar.regex(std::move(*Strings::compile(": ?", &none, &problem)))
-                   : grammar.literal(spaced ? ": " : ":");
-  open_array = blanks(grammar, "\\[", "", flexible, "[");
-  close_array = blanks(grammar, "", "\\]", flexible, "]");
-  empty_array = blanks(grammar, "\\[", "\\]", flexible, "[]");
-  open_object = blanks(grammar, "\\{", "", flexible, "{");
-  close_object = blanks(grammar, "", "\\}", flexible, "}");
-  empty_object = blanks(grammar, "\\{", "\\}", flexible, "{}");
+cfg::Expr Marks::mark(std::size_t number, std::initializer_list<std::string_view> pattern, std::string_view plain) {
+  std::optional<cfg::Expr>& made = made_[number];
+  if (made) return *made;
+  if (whitespace_ != Whitespace::kFlexible) return *(made = grammar_.literal(plain));
+  std::string whole, problem;
+  for (const std::string_view part : pattern) whole += part;
+  bool empty = false;
+  return *(made = grammar_.regex(std::move(*Strings::compile(whole, &empty, &problem))));
 }
+
+cfg::Expr Marks::comma() { return mark(0, {",", kBlanks}, whitespace_ == Whitespace::kSpaced ? ", " : ","); }
+cfg::Expr Marks::colon() { return mark(1, {": ?"}, whitespace_ == Whitespace::kSpaced ? ": " : ":"); }
+cfg::Expr Marks::open_array() { return mark(2, {"\\[", kBlanks}, "["); }
+cfg::Expr Marks::close_array() { return mark(3, {kBlanks, "\\]"}, "]"); }
+cfg::Expr Marks::empty_array() { return mark(4, {"\\[", kBlanks, "\\]"}, "[]"); }
+cfg::Expr Marks::open_object() { return mark(5, {"\\{", kBlanks}, "{"); }
+cfg::Expr Marks::close_object() { return mark(6, {kBlanks, "\\}"}, "}"); }
+cfg::Expr Marks::empty_object() { return mark(7, {"\\{", kBlanks, "\\}"}, "{}"); }
 
 cfg::Expr Emitter::run() {
   const Expr whole = value({holds(0)});
@@ -93,8 +89,9 @@ cfg::Expr Emitter::if_possible(const Branch& branch, Expr (Emitter::*build)(cons
   const Expr expr = (this->*build)(branch);
   if (!warn_ || problems_.count() == before || problems_.fatal()) return expr;
   Branch looser = branch;
-  looser.multiples.clear(), looser.not_numbers.clear();
-  if (build == &Emitter::number && branch.multiples.empty() && branch.not_numbers.empty()) looser.range = {};
+  const bool simple = branch.multiples.empty() && branch.not_multiples.empty() && branch.not_numbers.empty();
+  looser.multiples.clear(), looser.not_multiples.clear(), looser.not_numbers.clear();
+  if (build == &Emitter::number && simple) looser.range = {};
   looser.texts.clear(), looser.not_strings.clear();
   looser.min_length = std::min(looser.min_length, 1000u);
   looser.contains.clear();
@@ -107,7 +104,7 @@ cfg::Expr Emitter::joined(const std::vector<Expr>& parts, Expr open, Expr close,
   if (parts.empty()) return empty;
   std::vector<Expr> all{open};
   for (std::size_t i = 0; i < parts.size(); i++) {
-    if (i > 0) all.push_back(marks_.comma);
+    if (i > 0) all.push_back(marks_.comma());
     all.push_back(parts[i]);
   }
   all.push_back(close);
@@ -137,15 +134,15 @@ cfg::Expr Emitter::literal(Value value, std::uint32_t depth) {
     case Kind::kArray:
       for (std::uint32_t i = 0; i < document_.count(value); i++)
         parts.push_back(literal(document_.child(value, i), depth + 1));
-      return joined(parts, marks_.open_array, marks_.close_array, marks_.empty_array);
+      return joined(parts, marks_.open_array(), marks_.close_array(), marks_.empty_array());
     case Kind::kObject:
       for (std::uint32_t i = 0; i < document_.count(value); i++) {
         const Value member = document_.child(value, i);
         text.clear();
         append_json_string(document_.name(member), &text);
-        parts.push_back(grammar_.sequence({grammar_.literal(text), marks_.colon, literal(member, depth + 1)}));
+        parts.push_back(grammar_.sequence({grammar_.literal(text), marks_.colon(), literal(member, depth + 1)}));
       }
-      return joined(parts, marks_.open_object, marks_.close_object, marks_.empty_object);
+      return joined(parts, marks_.open_object(), marks_.close_object(), marks_.empty_object());
   }
   return grammar_.never();
 }
@@ -157,32 +154,10 @@ cfg::Expr Emitter::rule(std::string_view name, Expr body) {
 }
 
 cfg::Expr Emitter::pattern(const std::string& pattern, Value where) {
-  if (const auto known = patterns_.find(pattern); known != patterns_.end()) return known->second;
-  bool empty = false;
   std::string problem;
-  auto compiled = Strings::compile(pattern, &empty, &problem);
-  Expr expr = grammar_.never();
-  if (compiled)
-    expr = grammar_.regex(std::move(*compiled));
-  else if (!empty)
-    problems_.unsupported(where, problem);
-  patterns_[pattern] = expr;
-  return expr;
-}
-
-cfg::Expr Emitter::pattern_at_most(const std::string& pattern, std::uint32_t most, Value where) {
-  const std::string key = std::to_string(most) + std::string(1, '\0') + pattern;
-  if (const auto known = patterns_.find(key); known != patterns_.end()) return known->second;
-  bool empty = false;
-  std::string problem;
-  auto compiled = Strings::compile(pattern, &empty, &problem);
-  std::optional<Expr> expr;
-  if (compiled) {
-    expr = grammar_.regex_at_most(std::move(*compiled), most);
-    problem = "this pattern cannot be combined with the maxLength beside it: it has too many states";
-  }
-  if (!expr && !empty) problems_.unsupported(where, problem);
-  return patterns_[key] = expr.value_or(grammar_.never());
+  if (const std::optional<Expr> expr = pattern_except(pattern, {}, false, &problem)) return *expr;
+  problems_.unsupported(where, problem);
+  return grammar_.never();
 }
 
 cfg::Expr Emitter::exactly(Expr expr, std::uint32_t count) {

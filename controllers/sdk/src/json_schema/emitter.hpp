@@ -1,7 +1,9 @@
 // emitter.hpp - writes goals as rules of a grammar.
 #pragma once
 
+#include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,11 +14,27 @@
 
 namespace aici::json_schema {
 
-/// The marks of JSON with the blanks that may be around them.
-struct Marks {
-  Marks(cfg::Grammar& grammar, Whitespace whitespace);
+/// The marks of JSON with the blanks that may be around them, each made when it is first needed.
+class Marks {
+ public:
+  Marks(cfg::Grammar& grammar, Whitespace whitespace) : grammar_(grammar), whitespace_(whitespace) {}
 
-  cfg::Expr comma, colon, open_array, close_array, empty_array, open_object, close_object, empty_object;
+  cfg::Expr comma();
+  cfg::Expr colon();
+  cfg::Expr open_array();
+  cfg::Expr close_array();
+  cfg::Expr empty_array();
+  cfg::Expr open_object();
+  cfg::Expr close_object();
+  cfg::Expr empty_object();
+
+ private:
+  /// `plain` is what it is without blanks of choice.
+  cfg::Expr mark(std::size_t number, std::initializer_list<std::string_view> pattern, std::string_view plain);
+
+  cfg::Grammar& grammar_;
+  Whitespace whitespace_;
+  std::optional<cfg::Expr> made_[8];
 };
 
 class Emitter {
@@ -48,19 +66,30 @@ class Emitter {
   Expr rule(std::string_view name, Expr body);
   Expr joined(const std::vector<Expr>& parts, Expr open, Expr close, Expr empty);
   Expr pattern(const std::string& pattern, Value where);
-  /// Those of its texts that have at most so many characters.
-  Expr pattern_at_most(const std::string& pattern, std::uint32_t most, Value where);
   Expr exactly(Expr expr, std::uint32_t count);
   Expr at_most(Expr expr, std::uint32_t count);
   /// From `least` to `most` times, in rules of modest number.
   Expr between(Expr expr, std::uint32_t least, std::uint32_t most);
 
   // emit_scalar.cpp
+  /// A pattern whose characters are counted.
+  struct Countable {
+    /// No text matches it, whatever the length.
+    bool empty = false;
+    /// Without bounds; nothing if it is too large.
+    std::optional<cfg::Counted> texts;
+    /// By the bounds that it was wanted with.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Expr> made;
+  };
   Expr string(const Branch& branch);
-  Expr long_string(const Branch& branch);
+  std::optional<Expr> pattern_except(const std::string& pattern, const std::vector<std::string_view>& texts,
+                                     bool unquoted, std::string* problem);
+  std::optional<Expr> counted_pattern(const std::string& pattern, std::uint32_t least, std::uint32_t most,
+                                      std::string* problem);
   Expr number(const Branch& branch);
-  Expr listed_multiples(const Branch& branch, const std::vector<Range>& ranges);
-  Expr remainders(const Branch& branch);
+
+  // emit_multiples.cpp
+  Expr multiples(const Branch& branch, const std::string& pattern);
 
   // emit_array.cpp
   Expr array(const Branch& branch);
@@ -94,6 +123,7 @@ class Emitter {
   Marks marks_;
   std::map<Goal, Expr> known_;
   std::map<std::string, Expr> patterns_;
+  std::map<std::string, Countable> counted_;
   std::vector<std::pair<Goal, cfg::Rule>> work_;
 };
 

@@ -1,4 +1,4 @@
-// formats.hpp - what `format` says about a string, as patterns of ECMAScript.
+// formats.hpp - what `format` says: about strings, as patterns of ECMAScript, and about numbers.
 #pragma once
 
 #include <string_view>
@@ -11,6 +11,10 @@ struct Format {
   std::string_view pattern;
   /// What a string must not match besides; empty if there is nothing.
   std::string_view unlike = {};
+  /// Of numbers: they are integers from one to the other; empty if it says nothing about them.
+  std::string_view low = {}, high = {};
+
+  bool of_integers() const { return !low.empty(); }
 };
 
 /// Null if there is none of this name.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "expander.hpp"
+#include "formats.hpp"
 
 namespace aici::json_schema {
 
@@ -90,26 +91,12 @@ void Expander::drop_value(Value value, Branches& branches) {
 
 void Expander::low(Value keyword, bool open, Branches& branches) {
   const std::optional<Decimal> bound = number(keyword);
-  if (!bound) return;
-  each(branches, [&](Branch& b) {
-    const int order = b.range.low ? compare(*bound, *b.range.low) : 1;
-    if (order > 0) b.range.low_open = open;
-    if (order == 0) b.range.low_open = b.range.low_open || open;
-    if (order > 0) b.range.low = bound;
-    b.numbers_at = keyword;
-  });
+  if (bound) each(branches, [&](Branch& b) { b.raise(*bound, open), b.numbers_at = keyword; });
 }
 
 void Expander::high(Value keyword, bool open, Branches& branches) {
   const std::optional<Decimal> bound = number(keyword);
-  if (!bound) return;
-  each(branches, [&](Branch& b) {
-    const int order = b.range.high ? compare(*bound, *b.range.high) : -1;
-    if (order < 0) b.range.high_open = open;
-    if (order == 0) b.range.high_open = b.range.high_open || open;
-    if (order < 0) b.range.high = bound;
-    b.numbers_at = keyword;
-  });
+  if (bound) each(branches, [&](Branch& b) { b.lower(*bound, open), b.numbers_at = keyword; });
 }
 
 namespace {
@@ -170,7 +157,10 @@ void Expander::multiple_of(Value, Value keyword, Branches& branches) {
 void Expander::not_multiple_of(Value, Value keyword, Branches& branches) {
   only(branches, kNumber);
   prune(branches);
-  problem(branches, kNumber, keyword, "that a number is no multiple of this cannot be enforced");
+  const std::optional<Decimal> divisor = number(keyword);
+  if (!divisor) return;
+  if (divisor->zero() || divisor->negative) return problems_.wrong(keyword, "a number above 0 is expected");
+  for (Branch& b : branches) b.not_multiples.push_back(*divisor), b.numbers_at = keyword;
 }
 
 void Expander::min_length(Value, Value keyword, Branches& branches) {
@@ -208,9 +198,24 @@ void Expander::add_text(Value keyword, bool format, bool negated, Branches& bran
 
 void Expander::pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, false, branches); }
 void Expander::not_pattern(Value, Value keyword, Branches& branches) { add_text(keyword, false, true, branches); }
-void Expander::format(Value, Value keyword, Branches& branches) { add_text(keyword, true, false, branches); }
+void Expander::format(Value, Value keyword, Branches& branches) {
+  const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
+  if (!format || !format->of_integers()) return add_text(keyword, true, false, branches);
+  const auto low = Decimal::of(format->low, limits_.number_digits), high = Decimal::of(format->high, limits_.number_digits);
+  each(branches, [&](Branch& b) {
+    b.types &= static_cast<Types>(~kFraction);
+    b.raise(*low, false), b.lower(*high, false);
+    b.numbers_at = keyword;
+  });
+}
 // a text that a format forbids is not always known to be one: ours are stricter than they need be
 void Expander::not_format(Value, Value keyword, Branches& branches) {
+  const Format* format = document_.is(keyword, Kind::kString) ? find_format(document_.text(keyword)) : nullptr;
+  if (format && format->of_integers()) {
+    only(branches, kNumber);
+    return problem(branches, kNumber, keyword, "that a number is not of a format cannot be enforced");
+  }
+  if (format && format->pattern.empty()) return branches.clear();
   only(branches, kString);
   prune(branches);
   problem(branches, kString, keyword, "that a text is not of a format cannot be enforced");

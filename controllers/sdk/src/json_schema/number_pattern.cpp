@@ -95,7 +95,7 @@ std::string fraction_from(const std::string& low, bool open) {
       texts.push_back(low.substr(0, i) + digit(static_cast<char>(low[i] + 1), '9') + rest.after(i + 1));
   if (!open && low.empty()) return "(?:\\.[0-9]+)?";
   if (open)
-    texts.push_back(low + "[0-9]{0," + count(rest.most - low.size() - 1) + "}[1-9]" + rest.after(rest.most - 1));
+    texts.push_back(low + "[0-9]{0," + count(rest.most - low.size() - 1) + "}[1-9]0*");
   else
     texts.push_back(low + "[0-9]*");
   return "\\." + choice(texts);
@@ -174,7 +174,7 @@ std::string both_patterns(const std::vector<std::string>& patterns) {
 }
 
 std::string integer_pattern(const Range& range) {
-  if (!range.bounded()) return std::string("-?") + kWhole;
+  if (!range.bounded()) return "(?:0|-?[1-9][0-9]*)";
   std::optional<Decimal> low, high;
   if (range.low) low = range.low_open && range.low->integral() ? range.low->plus(1) : range.low->ceiling();
   if (range.high) high = range.high_open && range.high->integral() ? range.high->plus(-1) : range.high->floor();

@@ -7,10 +7,16 @@
 namespace aici::json_schema {
 namespace {
 
-/// Longest maxLength that is written out in one pattern; beyond, texts are cut into pieces.
-constexpr std::uint32_t kMostLength = 2000;
+/// Repetitions that are written out where they might be counted.
+constexpr std::uint32_t kWrittenOut = 16;
+/// And the longest stretch that is written out though something follows it; such a pattern is counted as a whole.
+constexpr std::uint32_t kLongWrittenOut = 1024;
+/// Longer texts are not counted: maxLength beyond is taken for this.
+constexpr std::uint32_t kMostLength = 1'000'000;
 /// Where a length has to be combined with a pattern it must be smaller still: of these the first that works is taken.
 constexpr std::uint32_t kTriedLengths[] = {1024, 256, 64};
+
+std::uint32_t add(std::uint32_t a, std::uint32_t b) { return b == kUnlimited ? b : a + b; }
 
 std::string number(std::uint32_t value) { return std::string(Number(value).text()); }
 
@@ -83,7 +89,7 @@ std::optional<bool> Strings::matches(std::string_view text, bool format, std::st
   return true;
 }
 
-std::optional<Strings::Language> Strings::language(const Branch& branch, const Branch::Text** cause,
+std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths lengths, const Branch::Text** cause,
                                                    std::string* problem) {
   std::vector<std::string> good, bad;
   std::uint32_t least = 0, most = kUnlimited;
@@ -108,37 +114,50 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, const B
   }
   const bool bounded = branch.min_length > least || branch.max_length < most;
   const std::uint32_t from = std::max(branch.min_length, least), to = std::min(branch.max_length, most);
+  const bool may_count = lengths != Lengths::kWrittenOut && branch.not_strings.empty();
+  const bool may_count_both = may_count && lengths == Lengths::kCounted;
+  const auto count = [&](std::string pattern, std::uint32_t low, std::uint32_t high) {
+    out.pattern = std::move(pattern), out.counted = true;
+    out.least = low, out.most = std::min(high, kMostLength);
+    return out;
+  };
   if (good.empty() && bad.empty()) {
-    if (branch.min_length > 60'000) {
+    if (branch.min_length > kMostLength) {
       *problem = "so long a text cannot be enforced";
       return std::nullopt;
     }
-    out.long_text = branch.max_length != Branch::kNoLimit && branch.max_length > kMostLength;
+    if (may_count_both && (branch.max_length != Branch::kNoLimit || branch.min_length > kWrittenOut))
+      return count(kText, branch.min_length, branch.max_length);
     out.pattern = repeated(kCharacter, branch.min_length, branch.max_length);
+    return out;
+  }
+  if (good.size() == 1 && bad.empty() && stretch &&
+      (bounded || (may_count_both && stretch->behind.empty() && stretch->is_long(kWrittenOut)))) {
+    const auto less = [&](std::uint32_t n) { return n > stretch->fixed ? n - stretch->fixed : 0; };
+    const std::uint32_t low = std::max(stretch->least, less(branch.min_length));
+    std::uint32_t high = stretch->most;
+    if (branch.max_length != Branch::kNoLimit) high = std::min(high, less(branch.max_length));
+    const auto longer_than = [&](std::uint32_t n) { return low > n || (high != kUnlimited && high > n); };
+    if (low > high || stretch->fixed > branch.max_length)
+      out.pattern = "[a&&b]";
+    else if (may_count_both && stretch->behind.empty() && longer_than(kWrittenOut))
+      return count(stretch->before + repeated(stretch->unit, 0, kUnlimited), add(stretch->fixed, low),
+                   add(stretch->fixed, high));
+    else if (may_count_both && longer_than(kLongWrittenOut) && branch.min_length <= kMostLength)
+      return count(good[0], branch.min_length, branch.max_length);
+    else
+      out.pattern = stretch->before + repeated(stretch->unit, low, std::min(high, high == kUnlimited ? high : 6000u)) +
+                    stretch->behind;
     return out;
   }
   if (!bounded && good.size() == 1 && bad.empty()) {
     out.pattern = good[0];
     return out;
   }
-  if (bounded && good.size() == 1 && bad.empty() && stretch) {
-    const auto less = [&](std::uint32_t n) { return n > stretch->fixed ? n - stretch->fixed : 0; };
-    const std::uint32_t low = std::max(stretch->least, less(branch.min_length));
-    std::uint32_t high = stretch->most;
-    if (branch.max_length != Branch::kNoLimit) high = std::min(high, less(branch.max_length));
-    if (low > high || stretch->fixed > branch.max_length)
-      out.pattern = "[a&&b]";
-    else
-      out.pattern = stretch->before + repeated(stretch->unit, low, std::min(high, high == kUnlimited ? high : 6000u)) +
-                    stretch->behind;
-    return out;
-  }
-  const bool longer = branch.min_length > least;
-  if (branch.max_length < most && branch.not_strings.empty()) out.most = branch.max_length;
-  if (!longer && out.most != kUnlimited && good.size() == 1 && bad.empty()) {
-    out.pattern = good[0];
-    return out;
-  }
+  const bool longer = branch.min_length > least, shorter = branch.max_length < most;
+  const std::uint32_t low = longer ? branch.min_length : 0, high = shorter ? branch.max_length : kUnlimited;
+  if (bounded && good.size() == 1 && bad.empty() && (may_count_both || (may_count && !longer)))
+    return count(good[0], low, high);
   if (out.assertive) {
     *problem = "this pattern has anchors or word boundaries inside, so it cannot be combined with a length";
     return std::nullopt;
@@ -147,14 +166,13 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, const B
   if (good.empty()) good.push_back(kText);
   for (const std::string& text : good) base += (base.empty() ? "(?not:(?not:" : "|(?not:") + text + ")";
   for (const std::string& text : bad) base += "|" + text;
-  if (!longer && (!bounded || out.most != kUnlimited)) {
-    out.pattern = base + ")";
+  if (!bounded || may_count_both || (may_count && !longer)) {
+    base += ")";
+    if (bounded) return count(base, low, high);
+    out.pattern = base;
     return out;
   }
-  if (out.most != kUnlimited) {
-    out.pattern = base + "|(?not:" + repeated(kCharacter, branch.min_length, kUnlimited) + "))";
-    return out;
-  }
+  if (may_count) return count(base + "|(?not:" + repeated(kCharacter, low, kUnlimited) + "))", 0, high);
   // a pattern with a length, and texts that are excluded, is a product, which may be too large
   std::vector<std::uint32_t> tried{to};
   for (const std::uint32_t length : kTriedLengths)

@@ -28,12 +28,14 @@ class Strings {
   struct Language {
     std::string pattern;
     bool assertive = false;
-    /// No bound but max_length, which is too large for one pattern.
-    bool long_text = false;
-    /// Characters that a text may have, beside the pattern.
-    std::uint32_t most = kUnlimited;
+    /// If `counted`: the characters that a text has, beside the pattern.
+    bool counted = false;
+    std::uint32_t least = 0, most = kUnlimited;
   };
-  std::optional<Language> language(const Branch& branch, const Branch::Text** cause, std::string* problem);
+  /// Where lengths are: counted beside the pattern; if that fails only the upper one; if that fails too, in the pattern.
+  enum class Lengths : std::uint8_t { kCounted, kUpperCounted, kWrittenOut };
+  std::optional<Language> language(const Branch& branch, Lengths lengths, const Branch::Text** cause,
+                                   std::string* problem);
   /// Does it compile? `empty`: it matches nothing.
   static std::optional<regex::Regex> compile(std::string_view pattern, bool* empty, std::string* problem);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats.hpp"
+
 namespace aici::json_schema {
 namespace {
 
@@ -191,8 +193,16 @@ Validator::Answer Validator::scalar(Value value, Value keyword, std::string_view
     const int order = compare(Decimal::of(length(document_.text(value))), *bound);
     return of(name == "minLength" ? order >= 0 : order <= 0);
   }
-  if (!document_.is(value, Kind::kNumber) || !document_.is(keyword, Kind::kNumber)) return Answer::kYes;
+  if (!document_.is(value, Kind::kNumber)) return Answer::kYes;
   const auto number = Decimal::of(document_.text(value), limits_.number_digits);
+  if (name == "format" && document_.is(keyword, Kind::kString)) {
+    const Format* format = find_format(document_.text(keyword));
+    if (!format || !format->of_integers()) return Answer::kYes;
+    if (!number) return Answer::kUnknown;
+    return of(number->integral() && compare(*number, *Decimal::of(format->low, limits_.number_digits)) >= 0 &&
+              compare(*number, *Decimal::of(format->high, limits_.number_digits)) <= 0);
+  }
+  if (!document_.is(keyword, Kind::kNumber)) return Answer::kYes;
   const auto bound = Decimal::of(document_.text(keyword), limits_.number_digits);
   if (!number || !bound) return Answer::kUnknown;
   const int order = compare(*number, *bound);

@@ -47,12 +47,15 @@ bool Alphabet::build(const std::vector<CodepointSet>& classes, const Limits& lim
   *this = Alphabet();
   if (!find_kinds(classes, limits)) return false;
   below_start_.push_back(0);
-  for (std::uint32_t byte = 0xC2; byte <= 0xF4; byte++) {
+  uniform_.assign(num_kinds_ * kUniformDepths, 0);
+  const bool ascii_alone = intervals_.back().kind == 0 && intervals_.back().low <= 0x80;
+  for (std::uint32_t byte = 0xC2; byte <= 0xF4 && !ascii_alone; byte++) {
     const std::uint32_t bits = byte < 0xE0 ? 6 : byte < 0xF0 ? 12 : 18;
     const std::uint32_t least = byte < 0xE0 ? 0x80 : byte < 0xF0 ? 0x800 : 0x10000;
     const std::uint32_t lead = byte < 0xE0 ? byte & 0x1F : byte < 0xF0 ? byte & 0xF : byte & 7;
     leads_[byte] = make_step(lead << bits, bits, least);
   }
+  uniform_ = {};
   return !too_many_nodes_;
 }
 
@@ -126,15 +129,19 @@ Alphabet::Step Alphabet::make_step(std::uint32_t low, std::uint32_t bits, std::u
 
 Alphabet::Step Alphabet::uniform_step(Kind kind, std::uint32_t bits) {
   if (bits == 0 || kind == 0) return kind;
-  Step steps[64];
-  std::fill(steps, steps + 64, uniform_step(kind, bits - 6));
-  return add_node(steps);
+  Step& known = uniform_[kind * kUniformDepths + bits / 6 - 1];
+  if (known == 0) {
+    Step steps[64];
+    std::fill(steps, steps + 64, uniform_step(kind, bits - 6));
+    known = add_node(steps);
+  }
+  return known;
 }
 
 Alphabet::Step Alphabet::add_node(const Step* steps) {
   if (std::all_of(steps, steps + 64, [](Step s) { return s == 0; })) return 0;
   Hasher hash;
-  for (int i = 0; i < 64; i++) hash.add(steps[i]);
+  for (int i = 0; i < 64; i += 2) hash.add(steps[i] | static_cast<std::uint32_t>(steps[i + 1]) << 16);
   const std::uint32_t known = node_ids_.find(
       hash.bits(), [&](std::uint32_t node) { return std::equal(steps, steps + 64, &steps_[node * 64]); });
   if (known != HashIndex::kNone) return static_cast<Step>(kNode | known);

@@ -56,6 +56,34 @@ NfaId NfaStates::split(NfaId a, NfaId b) {
   return add({.op = Op::kSplit, .out = a, .alt = b});
 }
 
+bool NfaStates::is_copy(std::size_t first, std::size_t middle) const {
+  const std::size_t size = states_.size() - middle;
+  if (middle - first != size) return false;
+  const auto moved = [&](NfaId id) { return id + size >= first ? static_cast<NfaId>(id + size) : id; };
+  for (std::size_t i = first; i < middle; i++) {
+    NfaState expected = states_[i];
+    expected.out = moved(expected.out), expected.alt = moved(expected.alt);
+    if (expected != states_[i + size]) return false;
+  }
+  return true;
+}
+
+void NfaStates::copy(std::size_t first, std::size_t middle, std::uint32_t count) {
+  const std::size_t size = states_.size() - middle;
+  if (count > (most_ - states_.size()) / size) {
+    overflow_ = true;
+    return;
+  }
+  states_.reserve(states_.size() + count * size);
+  for (; count > 0; count--, first += size, middle += size)
+    for (std::size_t i = middle; i < middle + size; i++) {
+      NfaState state = states_[i];
+      if (state.out >= first) state.out = static_cast<NfaId>(state.out + size);
+      if (state.alt >= first) state.alt = static_cast<NfaId>(state.alt + size);
+      states_.push_back(state);
+    }
+}
+
 Nfa NfaStates::finish(NfaId start) {
   Nfa out;
   out.states = std::move(states_);

@@ -1,5 +1,7 @@
 #include "nfa_builder.hpp"
 
+#include <algorithm>
+
 namespace aici::regex {
 
 BuildFailure NfaBuilder::build(NodeId root, Nfa* out) {
@@ -40,16 +42,28 @@ NfaId NfaBuilder::add_repeat(const Node& node, NfaId next) {
     next = head;
   } else {
     const NfaId end = next;
-    for (std::uint32_t i = node.min; i < node.max && !states_.overflow(); i++) {
-      const NfaId before = next;
-      next = states_.split(add(child, next), end);
-      if (next == before) break;  // the child matches nothing but the empty text
-    }
+    next = add_copies(node.max - std::min(node.min, node.max), next,
+                      [&](NfaId before) { return states_.split(add(child, before), end); });
   }
-  for (std::uint32_t i = 0; i < node.min && !states_.overflow(); i++) {
+  return add_copies(node.min, next, [&](NfaId before) { return add(child, before); });
+}
+
+/// The states of `count` copies one in front of the other; `add_one(next)` adds one. From where a copy is like the one
+/// before it, with all it refers to moved, so are all others: they are made without looking for states that exist.
+template <class AddOne>
+NfaId NfaBuilder::add_copies(std::uint32_t count, NfaId next, AddOne add_one) {
+  std::size_t ends[3] = {};  // of the states, after the last three copies
+  for (std::uint32_t i = 0; i < count && !states_.overflow(); i++) {
     const NfaId before = next;
-    next = add(child, next);
-    if (next == before) break;
+    next = add_one(before);
+    if (next == before) break;  // it matches nothing but the empty text
+    ends[0] = ends[1], ends[1] = ends[2], ends[2] = states_.size();
+    const std::size_t size = ends[2] - ends[1];
+    if (i >= 3 && next == before + size && states_.is_copy(ends[0], ends[1])) {
+      const std::uint32_t left = count - 1 - i;
+      states_.copy(ends[0], ends[1], left);
+      return static_cast<NfaId>(next + left * size);
+    }
   }
   return next;
 }

@@ -45,6 +45,8 @@ class NfaBuilder {
 
   NfaId add(NodeId node, NfaId next);
   NfaId add_repeat(const Node& node, NfaId next);
+  template <class AddOne>
+  NfaId add_copies(std::uint32_t count, NfaId next, AddOne add_one);
   // eager.cpp
   NfaId add_until(const Node& node, NfaId next);
   NfaId add_not(const Node& node, NfaId next);

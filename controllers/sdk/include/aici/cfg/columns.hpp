@@ -22,18 +22,23 @@ using Column = std::uint32_t;
 
 class Columns {
  public:
-  Columns(Network* network, std::vector<Terminal> ignored, const Limits& limits);
+  Columns(Network* network, const Grammar* grammar, const Limits& limits);
 
   /// The column of the empty text.
   Column initial();
   /// May the text end here?
   bool accepting(Column column) const;
-  /// The terminals that can come, sorted.
-  std::span<const Terminal> viable(Column column);
+  /// The terminals that can come, sorted: those that are read so.
+  std::span<const Terminal> viable(Column column, Lexemes lexemes);
 
   /// The column after some terminals that end at the same place: `add` for each column where they began, then `join`.
   void add(Column column, std::span<const Terminal> terminals);
+  /// To `join` this one with others. (That must not wait for any call of this class but those of `add`.)
+  void add(Column column);
   Column join();
+  /// The column after any text of a rule of kAnywhere that begins here and that a rule of kLongest calls; 0 if none
+  /// does.
+  Column after_calls(Column column);
 
   std::size_t size() const { return columns_.size(); }
   std::size_t bytes() const;
@@ -60,7 +65,10 @@ class Columns {
   };
   struct Data {
     Set threads;
-    std::uint32_t first_step = kUnknown, num_steps = 0, first_viable = 0, num_viable = 0;
+    std::uint32_t first_step = kUnknown, num_steps = 0;
+    /// Those of kAnywhere before those of kLongest.
+    std::uint32_t first_viable = 0, first_longest = 0, end_viable = 0;
+    Set after_calls{0, 0};
   };
   static constexpr std::uint32_t kUnknown = 0xffffffff;
 
@@ -74,6 +82,7 @@ class Columns {
   void find_steps(Column column);
 
   Network* network_;
+  const Grammar* grammar_;
   std::vector<Terminal> ignored_;
   std::uint32_t most_threads_;
   std::vector<Thread> threads_;
@@ -91,6 +100,7 @@ class Columns {
   std::vector<std::vector<Thread>> callers_;
   std::vector<std::uint32_t> called_;
   std::vector<Step> found_;
+  std::vector<Thread> after_calls_;
 };
 
 }  // namespace aici::cfg

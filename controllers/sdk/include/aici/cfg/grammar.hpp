@@ -8,6 +8,9 @@
 // Expressions are numbers; equal ones are the same, and may be used again and again. Any grammar will do: ambiguous
 // ones, rules that begin with themselves, that match nothing or stand for themselves. What no text comes from is left
 // out.
+//
+// A grammar may have parts that are read in different ways (Lexemes): what is written while a way is set is of that
+// part, its terminals and its rules. From one part to the other only calls lead, and only from kLongest to kAnywhere.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +36,11 @@ inline constexpr std::uint32_t kNoLimit = 0xffffffff;
 
 class Grammar {
  public:
-  /// `joins_literals`: literals that follow each other are one. Not where something may stand between them.
-  explicit Grammar(bool joins_literals = true);
+  explicit Grammar(Lexemes lexemes = Lexemes::kAnywhere);
+
+  /// How what is written from now on is read.
+  void set_lexemes(Lexemes lexemes) { lexemes_ = lexemes; }
+  Lexemes lexemes() const { return lexemes_; }
 
   /// These bytes; none at all is the empty text.
   Expr literal(std::string_view bytes);
@@ -46,10 +52,8 @@ class Grammar {
   Expr substring(Substrings substrings);
   /// The texts of a regular expression that are not empty and none of `texts`.
   Expr regex_except(regex::Regex regex, std::span<const std::string> texts);
-
-  /// Those of the texts of a regular expression, in JSON's spelling, that are not empty and have at most so many
-  /// characters (counted.hpp). Nothing if the expression is too large for it.
-  std::optional<Expr> regex_at_most(regex::Regex regex, std::uint32_t most);
+  /// The texts of a regular expression that are not empty and have a number of characters between two bounds.
+  Expr counted(const Counted& counted);
 
   /// The empty text.
   Expr empty() const { return kEmpty; }
@@ -72,7 +76,8 @@ class Grammar {
   void define(Rule rule, Expr expr);
   Expr call(Rule rule);
 
-  /// A terminal that may stand between any two others, before the first and after the last one.
+  /// A terminal, or a choice of some, of kLongest: it may stand before and after each terminal and each call of a rule
+  /// that stand in rules of kLongest.
   void ignore(Expr terminal);
 
   struct Node {
@@ -85,6 +90,7 @@ class Grammar {
   const Node& node(Expr expr) const { return nodes_[expr]; }
   std::size_t num_rules() const { return rules_.size(); }
   const std::string& name(Rule rule) const { return rules_[rule].name; }
+  Lexemes lexemes(Rule rule) const { return rules_[rule].lexemes; }
   /// never() if it has not been defined.
   Expr body(Rule rule) const { return rules_[rule].body; }
   Terminals& terminals() { return terminals_; }
@@ -100,15 +106,22 @@ class Grammar {
   static constexpr Expr kEmpty = 0, kNever = 1;
   struct Named {
     std::string name;
-    Expr body;
+    Lexemes lexemes;
+    Expr body = kNever;
   };
 
   Expr add(const Node& node);
-  Expr terminal(Terminal terminal) { return add({Node::Kind::kTerminal, terminal}); }
+  /// The expression of a terminal that has just been made.
+  Expr terminal(Terminal made) {
+    terminals_.set_lexemes(made, lexemes_);
+    return add({Node::Kind::kTerminal, made});
+  }
+  /// Of a literal; empty if the expression is none.
+  std::string_view literal_of(Expr expr) const;
   /// The least set that terminals are in or not, and what is made of its members.
   std::vector<bool> solve(bool only_empty) const;
 
-  bool joins_literals_;
+  Lexemes lexemes_;
   Terminals terminals_;
   std::vector<Node> nodes_;
   HashIndex ids_;

@@ -62,6 +62,8 @@ class Network {
   std::uint32_t rank(Rule rule) const { return ranks_[rule]; }
   Rule rule_of_rank(std::uint32_t rank) const { return by_rank_[rank]; }
   std::size_t num_rules() const { return entries_.size(); }
+  /// Is it in a rule of Lexemes::kLongest? So is the end of the text if the start rule is.
+  bool longest(Place place) const { return places_[place].longest; }
 
  private:
   static constexpr std::uint32_t kUnknown = 0xffffffff;
@@ -70,10 +72,12 @@ class Network {
     Kind kind;
     std::uint32_t label = 0;
     Place a = kNowhere, b = kNowhere;  ///< where it leads; a split leads to both
+    bool longest = false;
     bool operator==(const Node&) const = default;
   };
 
-  Place add(const Node& node);
+  Place add(Node node);
+  void enter(Rule rule) { longest_ = grammar_->lexemes(rule) == Lexemes::kLongest; }
   Place open();
   Place build(Expr expr, Place next, std::uint32_t depth);
   Place build_repeat(const Grammar::Node& node, Place next, std::uint32_t depth);
@@ -100,6 +104,7 @@ class Network {
   std::vector<Place> seen_at_;  ///< for which place `find_exits` has seen each
   std::vector<Edge> edges_;
   Place start_ = kNowhere;
+  bool longest_ = false;  ///< of the rule whose places are being made
   const char* problem_ = nullptr;
 };
 

@@ -3,7 +3,8 @@
 // A state is a set of readings: a column (columns.hpp), where a terminal began, and a state of the scanner, how far
 // it has come. Nearly always there is one: inside a terminal only the scanner moves, by one load a byte. When one ends
 // the columns say what may come next, and the answer is kept. Where a terminal ends and might also go on there are
-// several readings; such states have numbers and rows of next states of their own.
+// several readings, and where terminals of both sorts of Lexemes may come; such states have numbers and rows of next
+// states of their own.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +24,12 @@
 
 namespace aici::cfg {
 
-/// Where a terminal ends.
-enum class Lexemes : std::uint8_t {
-  kAnywhere,  ///< wherever it is complete: the texts are exactly those of the grammar
-  kLongest,   ///< where no byte can follow that keeps one of the possible terminals going, as lexers do
-};
-
 /// What Parser is a handle of.
 class Engine {
  public:
   using State = std::uint32_t;
 
-  explicit Engine(Grammar grammar, Lexemes lexemes, const Limits& limits);
+  explicit Engine(Grammar grammar, const Limits& limits);
   Engine(const Engine&) = delete;
   /// Before anything else. Returns what is wrong, or null.
   const char* start(Rule rule);
@@ -43,9 +38,10 @@ class Engine {
   State append(State state, std::uint8_t byte) {
     if (state < kSeveral) [[likely]] {
       const Scanner::State next = scanner_.append(scanner_of(state), byte);
-      if (plain_[next] == Plain::kYes) [[likely]]
+      const Plain is_plain = plain(next);
+      if (is_plain == Plain::kYes) [[likely]]
         return (state & ~kScannerMask) | next;
-      if (plain_[next] == Plain::kDead) return 0;
+      if (is_plain == Plain::kDead) return 0;
       return append_one(state, byte, next);
     }
     const State next = rows_[(state & ~kSeveral) << 8 | byte];
@@ -58,10 +54,7 @@ class Engine {
   Scanner& scanner() { return scanner_; }
   /// Can a state of the scanner be entered without a look at the column?
   bool is_plain(Scanner::State scanner);
-  bool longest() const { return longest_; }
   InnerMasks& inner_masks() { return inner_masks_; }
-  /// Where patterns go on for long, such as the inside of strings.
-  std::vector<std::uint32_t> likely_inner();
 
   struct Loop {
     Signature signature;
@@ -95,15 +88,28 @@ class Engine {
 
   State append_one(Reading from, std::uint8_t byte, Scanner::State next);
   State append_several(State state, std::uint8_t byte);
+  Plain plain(Scanner::State scanner) { return static_cast<Plain>(scanner_.note(scanner)); }
+  void set_plain(Scanner::State scanner, Plain plain) { scanner_.note(scanner) = static_cast<std::uint8_t>(plain); }
+  void begin_plain();
   /// Adds the reading that goes on, if it does; the columns take note of what has ended.
   void go_on(Column column, Scanner::State next, std::vector<Reading>& readings);
+  /// Adds what begins where those have ended that the columns have taken note of.
+  void begin_joined(std::vector<Reading>& readings);
   /// The state of these readings, and of what begins where others have ended.
   State settle(std::vector<Reading>& readings);
-  Reading begin(Column column);
+  /// Before all terminals that can come.
+  State begin(Column column);
   State state_of(std::vector<Reading>& readings);
   std::span<const Reading> readings(const State& state) const;
 
-  // longest.cpp: lexemes that are as long as they can be
+  // longest.cpp: terminals of Lexemes::kLongest
+  bool is_longest(Reading reading) const { return scanner_.longest(scanner_of(reading)); }
+  void end_lexemes(std::vector<Reading>& readings, std::uint8_t byte);
+  /// Where both sorts of what a column allows begin; kDead where there is none.
+  struct Starts {
+    Scanner::State calls = Scanner::kDead, lexemes = Scanner::kDead;
+  };
+  Starts starts(Column column);
   State append_longest(Reading from, std::uint8_t byte, Scanner::State next);
   Column after_lexeme(Reading reading);
   bool is_separable(Scanner::State scanner);
@@ -111,18 +117,16 @@ class Engine {
 
   Grammar grammar_;
   Limits limits_;
-  bool longest_;
   Network network_;
   Scanner scanner_;
   std::unique_ptr<Columns> columns_;
   State initial_ = 0;
 
-  std::vector<Plain> plain_;
   /// By column; 0 = not known.
-  std::vector<Reading> begins_;
-  /// Where a terminal is complete: the state; with longest lexemes, the column.
+  std::vector<State> begins_;
+  /// Where a terminal is complete: the state; of one of kLongest, the column.
   std::unordered_map<Reading, State> ends_;
-  /// With longest lexemes, where it is not plain: can the text be brought to an end?
+  /// Of terminals of kLongest where they are not plain: can the text be brought to an end?
   std::unordered_map<Reading, bool> can_end_;
   std::vector<Reading> readings_;
   std::vector<Several> several_;
@@ -143,7 +147,7 @@ class Inside {
   State append(State state, std::uint8_t byte) {
     const Scanner::State next = engine_.scanner().append(state, byte);
     if (next == Scanner::kDead)
-      return engine_.longest() && engine_.scanner().accepting(state) ? kLeaving : State{0};
+      return engine_.scanner().longest(state) && engine_.scanner().accepting(state) ? kLeaving : State{0};
     return engine_.is_plain(next) ? next : kLeaving;
   }
   bool byte_allowed(State state, std::uint8_t byte) { return append(state, byte) != 0; }
@@ -173,8 +177,7 @@ class Parser {
   using State = Engine::State;
 
   /// Nothing, and `problem` filled in, if no text comes of the grammar or it is too large.
-  static std::optional<Parser> make(Grammar grammar, Rule start, std::string* problem,
-                                        Lexemes lexemes = Lexemes::kAnywhere, const Limits& limits = {});
+  static std::optional<Parser> make(Grammar grammar, Rule start, std::string* problem, const Limits& limits = {});
 
   State initial() const { return engine_->initial(); }
   State append(State state, std::uint8_t byte) { return engine_->append(state, byte); }
@@ -191,7 +194,6 @@ class Parser {
   Inside inside() { return Inside(*engine_); }
   State outer(State state, std::uint32_t inner) const { return engine_->outer(state, inner); }
   InnerMasks& inner_masks() { return engine_->inner_masks(); }
-  std::vector<std::uint32_t> likely_inner() { return engine_->likely_inner(); }
   /// Between masks: forgets columns and states if there are many.
   bool compact(State* state) { return engine_->compact(state); }
   const char* failure() const { return engine_->failure(); }
@@ -205,7 +207,7 @@ class Parser {
 };
 
 /// For constructors of controllers: a grammar that is refused refuses the request.
-Parser make_or_fail(Grammar grammar, Rule start, Lexemes lexemes = Lexemes::kAnywhere);
+Parser make_or_fail(Grammar grammar, Rule start);
 
 static_assert(FunctionalRecognizer<Parser> && HasDead<Parser> && HasLoopLength<Parser>);
 static_assert(HasCompact<Parser> && HasFailure<Parser> && HasInner<Parser>);

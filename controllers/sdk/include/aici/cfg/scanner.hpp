@@ -22,13 +22,15 @@ class Scanner {
 
   explicit Scanner(Terminals* terminals);
 
-  /// The state before the first byte of any of these terminals, which are sorted.
+  /// The state before the first byte of any of these terminals, which are sorted and read in the same way (Lexemes).
   State start(std::span<const Terminal> terminals);
   /// kDead if none of them goes on so. kDead stays dead.
   State append(State state, std::uint8_t byte) {
     const std::uint16_t next = table_[state << 8 | byte];
     return next != kUnknown ? next : append_slowly(state, byte);
   }
+  /// Are these terminals of Lexemes::kLongest?
+  bool longest(State state) const { return rows_[state].longest; }
   /// Has nothing been read?
   bool fresh(State state) const { return rows_[state].fresh; }
   /// Is one of them complete?
@@ -48,6 +50,9 @@ class Scanner {
     return rows_[state].loop;
   }
 
+  /// A byte that whoever asks keeps with a state; 0 at first.
+  std::uint8_t& note(State state) { return notes_[state]; }
+
   std::size_t size() const { return rows_.size(); }
   std::size_t bytes() const { return table_.size() * 2 + parts_.size() * sizeof(Part) + rows_.size() * sizeof(Row); }
   /// Forgets all states but those in `kept`, which get new numbers.
@@ -66,7 +71,7 @@ class Scanner {
   struct Row {
     std::uint32_t first, count;
     std::uint32_t first_accepted, num_accepted;
-    bool fresh, has_loop = false;
+    bool fresh, longest, has_loop = false;
     Signature loop = 0;
     std::uint32_t loop_length = kUnlimited;
   };
@@ -80,6 +85,7 @@ class Scanner {
   std::vector<Terminal> accepted_;
   std::vector<Row> rows_;
   std::vector<std::uint16_t> table_;
+  std::vector<std::uint8_t> notes_;
   HashIndex ids_;
   std::vector<Part> next_;
   std::vector<Terminal> next_accepted_;

@@ -1,6 +1,7 @@
 // terminals.hpp - what the texts of a grammar are made of: literal bytes, regular expressions, substrings.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,15 @@ namespace aici::cfg {
 /// The number of a terminal.
 using Terminal = std::uint32_t;
 
+/// How a part of a grammar is read.
+enum class Lexemes : std::uint8_t {
+  /// A terminal ends wherever it is complete, and nothing stands between two: the texts are exactly those of the rules.
+  kAnywhere,
+  /// As lexers read: of all such terminals that are possible where one begins none can go on where it ends, and what is
+  /// ignored may stand between. One that ends early ends there for all.
+  kLongest,
+};
+
 /// All terminals of a grammar, each with a deterministic automaton.
 class Terminals {
  public:
@@ -34,11 +44,22 @@ class Terminals {
   Terminal add_except(Except except);
   Terminal add_counted(Counted counted);
 
+  /// How a terminal is read; kAnywhere unless this was called.
+  void set_lexemes(Terminal terminal, Lexemes lexemes) {
+    longest_.resize(size());
+    longest_[terminal] = lexemes == Lexemes::kLongest;
+  }
+  bool any_longest() const { return std::ranges::find(longest_, true) != longest_.end(); }
+  bool longest(Terminal terminal) const { return terminal < longest_.size() && longest_[terminal]; }
+
   /// Lets `loop_signature` answer.
   void set_byte_classes(ByteClasses classes);
 
   std::size_t size() const { return all_.size(); }
-  bool is_regex(Terminal terminal) const { return std::holds_alternative<Pattern>(all_[terminal]); }
+  bool early(Terminal terminal) const {
+    const auto* pattern = std::get_if<Pattern>(&all_[terminal]);
+    return pattern != nullptr && pattern->early;
+  }
   State initial(Terminal terminal) const;
   State append(Terminal terminal, State state, std::uint8_t byte);
   /// Is what has been read a text of the terminal? (Of the initial state: is the empty text one?)
@@ -61,6 +82,7 @@ class Terminals {
   static constexpr State kStopped = 0xffffffff;
 
   std::vector<std::variant<Literal, Pattern, Substrings, Except, Counted>> all_;
+  std::vector<bool> longest_;
 };
 
 }  // namespace aici::cfg

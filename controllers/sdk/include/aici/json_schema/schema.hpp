@@ -14,6 +14,7 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/json_schema/document.hpp"
+#include "aici/json_schema/document.hpp"
 #include "aici/json_schema/limits.hpp"
 
 namespace aici::json_schema {
@@ -44,6 +45,9 @@ struct Problem {
 /// The texts of a schema; `never()` of the grammar if it is refused. `problems` says why, or, with Options::warn, what
 /// has been left out.
 cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Options& options,
+                     std::vector<Problem>* problems);
+/// The same of one that has been read.
+cfg::Expr add_schema(cfg::Grammar& grammar, const Document& schema, const Options& options,
                      std::vector<Problem>* problems);
 
 }  // namespace aici::json_schema

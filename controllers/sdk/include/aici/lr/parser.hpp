@@ -43,7 +43,6 @@ class Parser {
   }
   State restart(State state, std::uint8_t byte) { return own_->restart(state, byte); }
   InnerMasks& inner_masks() { return own_->inner_masks(); }
-  std::vector<std::uint32_t> likely_inner() { return {}; }  // masks of common states are warmed whole (constraint.hpp)
 
   /// Between masks: forgets stacks if there are many.
   bool compact(State* state) { return own_->compact(state); }

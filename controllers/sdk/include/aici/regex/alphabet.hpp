@@ -76,6 +76,9 @@ class Alphabet {
   std::vector<Kind> below_;
   std::vector<std::uint32_t> below_start_, below_bits_;
   HashIndex node_ids_;
+  /// While steps are made: those to characters of one kind alone, for 6, 12 and 18 bits; 0 = not made yet.
+  static constexpr std::uint32_t kUniformDepths = 3;
+  std::vector<Step> uniform_;
   bool too_many_nodes_ = false;
 };
 

@@ -58,6 +58,9 @@ class Automaton {
     return append_slowly(state, byte);
   }
   bool accepting(State state) const { return state < kInside && table_[state + kFlags] & kAccepting; }
+  /// Is this between the bytes of a character? Only bytes from 0x80 to 0xBF can follow there, and none of these
+  /// anywhere else.
+  static bool within_character(State state) { return state >= kInside; }
   /// Can no byte follow?
   bool ended(State state) {
     if (state >= kInside) return false;

@@ -54,6 +54,12 @@ class NfaStates {
   }
 
   const NfaState& operator[](NfaId id) const { return states_[id]; }
+  std::size_t size() const { return states_.size(); }
+  /// Are the states from `middle` on those between `first` and `middle` again, where references to these and to as
+  /// many before them have moved along?
+  bool is_copy(std::size_t first, std::size_t middle) const;
+  /// Adds so many further copies of the states from `middle` on; references to `first` and beyond move along.
+  void copy(std::size_t first, std::size_t middle, std::uint32_t count);
   /// There were to be more than `most`; what has been made is useless.
   bool overflow() const { return overflow_; }
   Nfa finish(NfaId start);

@@ -51,6 +51,9 @@ class Regex {
   }
   bool dead(State state) const { return state == Automaton::kDead; }
   bool accepting(State state) const { return automaton_->accepting(state); }
+  /// Is this between the bytes of a character? Only bytes from 0x80 to 0xBF can follow there, and none of these
+  /// anywhere else.
+  bool within_character(State state) const { return Automaton::within_character(state); }
   /// Can no byte follow? (The dead state has ended.)
   bool ended(State state) const { return automaton_->ended(state); }
   Signature loop_signature(State state) const { return automaton_->loop_signature(state); }

@@ -1,0 +1,197 @@
+"""Tokens that one of two engines allows and the other does not, and the known reasons for them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Behind `before` `token` may come, which is empty for the end: by our mask, or else by theirs."""
+
+    schema: Any
+    before: bytes
+    token: bytes
+    ours: bool
+
+    def lexeme(self) -> bytes:
+        """The string, number or word that the token goes on with, and the token; otherwise the token."""
+        *_, last = [b"", *(match[2] or b"" for match in _LEXEME.finditer(self.before))]
+        return last + self.token
+
+    def mentions(self, pattern: str) -> bool:
+        """Is there something like this in the schema, as JSON?"""
+        return re.search(pattern, json.dumps(self.schema, ensure_ascii=False)) is not None
+
+    def in_pattern(self, what: str) -> bool:
+        """Has an expression of the schema something like this?"""
+        return any(re.search(what, pattern) for pattern in _patterns(self.schema))
+
+    def has(self, *characters: str) -> bool:
+        """Is one of these in the token, or begun or ended by it?"""
+        wanted = [character.encode() for character in characters]
+        text = self.before[-3:] + self.token
+        whole = any(one in text[-len(self.token) - len(one) + 1 :] for one in wanted)
+        return whole or any(text.endswith(one[:size]) for one in wanted for size in range(1, len(one)))
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str):
+            yield schema["pattern"]
+        if isinstance(schema.get("patternProperties"), dict):
+            yield from schema["patternProperties"]
+    if isinstance(schema, (dict, list)):
+        for one in schema.values() if isinstance(schema, dict) else schema:
+            yield from _patterns(one)
+
+
+#: a string with its end, or a mark; a string without, a number or a word
+_LEXEME = re.compile(rb'("(?:[^"\\]|\\.)*"|[{}\[\], :])|("(?:[^"\\]|\\.)*\\?|[-+.\w]+)', re.S)
+_ESCAPE = re.compile(rb"\\(?:u[0-9a-fA-F]{0,4}|.|\Z)", re.S)
+#: the spelling of docs/json_schema.md
+_WRITTEN = [b"\\" + bytes([mark]) for mark in b'"\\bfnrt'] + [
+    b"\\u%04x" % code for code in range(32) if code not in b"\b\f\n\r\t"
+]
+
+
+def _escape(difference: Difference) -> bool:
+    """Does the token belong to an escape that is not one of the short ones?"""
+    text = difference.lexeme()
+    return any(
+        match.end() > len(text) - len(difference.token) and match[0][1:2] in (b"u", b"/")
+        for match in _ESCAPE.finditer(text)
+    )
+
+
+def other_spelling(text: bytes) -> bool:
+    """Has it an escape that ours does not write?"""
+    return any(one not in _WRITTEN for one in _ESCAPE.findall(text))
+
+
+@dataclass(frozen=True)
+class Known:
+    """Differences where `ours` allows more, or theirs, and the verdict that is expected of a witness."""
+
+    name: str
+    ours: bool
+    verdict: str
+    reason: str
+    applies: Callable[[Difference], bool]
+    #: what the witness has to show, too
+    shown: Callable[[bytes], bool] = lambda _: True
+
+    def explains(self, verdict: str, witness: bytes | None) -> bool:
+        """Is this what is expected of a difference of this class?"""
+        return verdict == self.verdict and witness is not None and self.shown(witness)
+
+
+#: what `jsonschema` says of a text that begins so and that the engine which allows it brings to an end
+OURS_WIDE, OURS_NARROW, THEIRS_WIDE, THEIRS_NARROW = (
+    "ours is wide",
+    "ours is narrow",
+    "theirs is wide",
+    "theirs is narrow",
+)
+#: or that it brings none to an end
+DEAD_END = "dead ends"
+
+KNOWN = [
+    Known(
+        "delete",
+        True,
+        THEIRS_NARROW,
+        "JSON lets U+007F stand in a string as it is",
+        lambda d: b"\x7f" in d.token,
+    ),
+    Known(
+        "integers with .0",
+        True,
+        THEIRS_NARROW,
+        "an integer of an enumeration is the same number with .0",
+        lambda d: re.fullmatch(rb"-?\d+\.0?", d.lexeme()) is not None,
+    ),
+    Known(
+        "zeros of multiples",
+        True,
+        THEIRS_NARROW,
+        "0.50 is a multiple of 0.5, too",
+        lambda d: re.fullmatch(rb"-?\d+\.\d*0", d.lexeme()) is not None and d.mentions("multipleOf"),
+    ),
+    Known(
+        "blanks",
+        True,
+        THEIRS_NARROW,
+        r"U+FEFF is of \s and U+0085 of \S for ECMAScript",
+        lambda d: d.has("\x85", "\ufeff") and d.in_pattern(r"\\[sS]"),
+    ),
+    Known(
+        "other blanks",
+        False,
+        THEIRS_WIDE,
+        r"U+0085 is not of \s and U+FEFF not of \S for ECMAScript",
+        lambda d: d.has("\x85", "\ufeff") and d.in_pattern(r"\\[sS]"),
+    ),
+    Known(
+        "ends of lines",
+        False,
+        THEIRS_WIDE,
+        "the dot of ECMAScript is no carriage return and no line or paragraph separator",
+        lambda d: d.has("\r", "\u2028", "\u2029", r"\r") and d.token != b"\\" and d.in_pattern(r"\."),
+    ),
+    Known(
+        "quotes",
+        False,
+        THEIRS_WIDE,
+        'what a class in brackets leaves out, as [^"] does, is left out as an escape, too',
+        lambda d: d.lexeme()[1:].endswith((rb"\"", rb"\\")) and d.in_pattern(r"\[\^"),
+    ),
+    Known(
+        "addresses",
+        True,
+        THEIRS_NARROW,
+        "in an address of IPv6 the last four bytes may be one of IPv4, whatever is left out before",
+        lambda d: b"." in d.token and d.mentions('"format": "ipv6"'),
+    ),
+    Known(
+        "reserved names",
+        False,
+        OURS_NARROW,
+        "no names of hosts have -- behind two characters",
+        lambda d: b"--" in d.lexeme() and d.mentions('"format": "(hostname|email|uri)"'),
+        lambda text: re.search(rb"[\".@/]\w[\w-]--", text) is not None,
+    ),
+    Known(
+        "escapes",
+        False,
+        OURS_NARROW,
+        r"each character has one spelling: \/ and \u for what needs no escape are not written",
+        _escape,
+        other_spelling,
+    ),
+    Known(
+        "negative zero",
+        False,
+        OURS_NARROW,
+        "integers have one spelling each: 0, not -0",
+        lambda d: re.fullmatch(rb"-0?", d.lexeme()) is not None,
+    ),
+    Known(
+        "leap seconds",
+        False,
+        OURS_NARROW,
+        "no format of ours has them",
+        lambda d: (
+            re.search(rb":\d\d:60?$", d.lexeme()) is not None and d.mentions('"format": "(date-)?time"')
+        ),
+    ),
+]
+
+
+def known(difference: Difference) -> Known | None:
+    """The class that it is of."""
+    return next((k for k in KNOWN if k.ours == difference.ours and k.applies(difference)), None)

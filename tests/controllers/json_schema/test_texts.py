@@ -1,0 +1,128 @@
+"""Strings with long counts, patterns that are open at their ends, and formats of other specifications."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.controllers.json_schema.engine import Engine, Refused
+
+
+@pytest.mark.parametrize(
+    ("schema", "least", "most"),
+    [
+        ({"maxLength": 131_072}, 0, 131_072),
+        ({"minLength": 3001, "maxLength": 5000}, 3001, 5000),
+        ({"pattern": r"^[\s\S]*$", "maxLength": 131_072}, 0, 131_072),
+        ({"pattern": r"^[\s\S]+$", "minLength": 1000, "maxLength": 16_000}, 1000, 16_000),
+        ({"pattern": r"^.{1,65535}$"}, 1, 65_535),
+        ({"pattern": r"^\S{2,3000}$", "minLength": 2500}, 2500, 3000),
+        ({"pattern": r"^[a-z]{3,4357}$", "minLength": 3, "maxLength": 4357}, 3, 4357),
+        ({"pattern": r"^a[\s\S]*a$", "minLength": 2500, "maxLength": 14_000}, 2500, 14_000),
+        ({"pattern": r"^a.*a$", "maxLength": 131_072}, 2, 131_072),
+        ({"pattern": r"^a[a-z]{3,4357}a$", "minLength": 9, "maxLength": 4000}, 9, 4000),
+    ],
+    ids=json.dumps,
+)
+def test_long_counts(engine: Engine, schema: dict[str, Any], least: int, most: int) -> None:
+    """To the character. Longer texts than these take more memory than one mask may."""
+    engine.compile({"type": "string", **schema})
+    for size in {0, 1, least - 1, least, least + 1, 499, 500, 501, 2500, most - 1, most, most + 1}:
+        if 0 <= size <= 16_001:
+            assert engine.accepts(json.dumps("a" * size)) == (least <= size <= most), size
+
+
+def test_what_stands_behind_a_counted_stretch(engine: Engine) -> None:
+    engine.compile({"type": "string", "pattern": r"^<[\s\S]*>$", "minLength": 2000, "maxLength": 4000})
+    for size in (1999, 2000, 3999, 4000, 4001):
+        inside = (">\n<\u00e9\U0001f600" * 2000)[: size - 2]
+        assert engine.accepts(json.dumps(f"<{inside}>", ensure_ascii=False)) == (2000 <= size <= 4000), size
+    assert not engine.accepts(json.dumps("<" * 3000))
+
+
+def test_no_text_of_any_length(engine: Engine) -> None:
+    """Two patterns that no text matches both, with lengths that can only be counted."""
+    both = [{"pattern": "^a+$"}, {"pattern": "^b+$"}]
+    lengths = ({"minLength": 2000, "maxLength": size} for size in (3000, 4000))
+    ways = [{"type": "string", "allOf": both, **length} for length in lengths]
+    engine.compile({"anyOf": [*ways, {"const": 1}]})
+    assert engine.row(engine.initial()) == ([ord("1")], False)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a{2,5}", "^a{2,5}", "a{2,5}$", "a{0,3}b", "ba*", "b(?:ac|a){1,4}", "a{2,3}|c{1,9}$", "[ab]{3,31}"],
+)
+def test_patterns_that_are_open(engine: Engine, pattern: str) -> None:
+    """Anything may be before and behind, so how often at most does not matter there."""
+    engine.compile({"type": "string", "pattern": pattern})
+    texts = [
+        "",
+        *(
+            "".join(text)
+            for text in ("a", "aa", "aaa", "aaaaaaa", "b", "ab", "ba", "bac", "aab", "caa", "cab")
+        ),
+    ]
+    texts += [text + end for text in texts for end in ("c", "aaaaaa", "d", "aa")]
+    for text in texts:
+        assert engine.accepts(json.dumps(text)) == (re.search(pattern, text) is not None), text
+
+
+def test_a_length_that_the_pattern_says_too(engine: Engine) -> None:
+    """It need not be counted."""
+    parts = ":".join(["^arn", "[a-z0-9.-]{1,63}", *["[a-z0-9.-]{0,63}"] * 3, "[^/].{0,1023}$"])
+    engine.compile({"type": "string", "pattern": parts, "maxLength": 1284, "minLength": 5})
+    assert engine.accepts('"arn:aws:::1:a"') and not engine.accepts('"arn::::1:a"')
+
+
+@pytest.mark.parametrize(
+    ("schema", "allowed", "others"),
+    [
+        (
+            {"format": "int32"},
+            ["2147483647", "-2147483648", "0", '"x"'],
+            ["2147483648", "-2147483649", "1.5"],
+        ),
+        (
+            {"type": "number", "format": "uint64", "exclusiveMinimum": 3},
+            ["4", "18446744073709551615"],
+            ["3", "18446744073709551616", "4.5"],
+        ),
+        ({"enum": [1, 300, -1, 1.5, "a"], "format": "uint8"}, ["1", '"a"'], ["300", "-1", "1.5"]),
+        ({"format": "int8", "minimum": 100, "maximum": 200}, ["100", "127"], ["128", "99"]),
+    ],
+    ids=json.dumps,
+)
+def test_formats_of_integers(
+    engine: Engine, schema: dict[str, Any], allowed: list[str], others: list[str]
+) -> None:
+    engine.compile(schema)
+    assert [text for text in allowed if not engine.accepts(text)] == []
+    assert [text for text in others if engine.accepts(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "behind"),
+    [("time", "", "Z"), ("time", "", "+01:30"), ("date-time", "2024-02-29T", "z")],
+)
+def test_fractions_of_seconds_have_no_bound(engine: Engine, name: str, before: str, behind: str) -> None:
+    engine.compile({"type": "string", "format": name})
+    for digits in (1, 9, 10, 500):
+        assert engine.accepts(f'"{before}23:59:59.{"0123456789" * 50:.{digits}}{behind}"'), digits
+    assert not engine.accepts(f'"{before}23:59:59.{behind}"')
+    engine.compile({"type": "string", "format": name, "maxLength": 40})
+    room = 40 - len(f"{before}23:59:59.{behind}")
+    for digits in (1, room, room + 1):
+        assert engine.accepts(f'"{before}23:59:59.{"7" * digits}{behind}"') == (digits <= room), digits
+
+
+def test_the_opposite_of_formats(engine: Engine) -> None:
+    with pytest.raises(Refused, match="that a number is not of a format cannot be enforced"):
+        engine.compile({"type": "integer", "not": {"format": "int32"}})
+    with pytest.raises(Refused, match="no value meets this schema"):
+        engine.compile({"not": {"format": "double"}})
+    engine.compile({"type": "string", "anyOf": [{"not": {"format": "int32"}}, {"const": "a"}]})
+    assert engine.accepts('"a"') and not engine.accepts('"b"')
