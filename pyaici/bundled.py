@@ -5,9 +5,13 @@ from __future__ import annotations
 import difflib
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aicirt.errors import UnknownModuleError
 from pyaici.build.controller import SOURCE_SUFFIXES
+
+if TYPE_CHECKING:
+    from pyaici.runtime import Runtime
 
 FOLDER = Path(__file__).resolve().parent / "_wasm"
 
@@ -58,6 +62,21 @@ DESCRIPTIONS = {
 def bundled_controllers() -> dict[str, Path]:
     """Name and file of each, sorted by name; empty in a source tree that has not been built."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.wasm"))}
+
+
+def upload_bundled(runtime: Runtime, name: str) -> str:
+    """Gives the bundled controller of this name to a runtime; the id of its module.
+
+    By name only: it may come from a network, from where nobody may read files of this machine. Raises
+    UnknownModuleError.
+    """
+    bundled = bundled_controllers()
+    if name not in bundled:
+        raise UnknownModuleError(
+            f"no controller is called {name!r}: it is neither the id or tag of an uploaded module "
+            f"nor bundled (bundled: {', '.join(bundled) or 'none, they have not been built'})"
+        )
+    return runtime.upload(bundled[name]).id
 
 
 def find_controller(name: str | Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 import time
@@ -136,6 +137,17 @@ class Control:
                     self._changed.notify_all()
             if message is None:
                 return None
+
+    def is_open(self) -> bool:
+        """Whether the supervisor has not gone, as far as can be told without asking it."""
+        sock = self._socket.socket
+        poll = select.poll()
+        try:
+            poll.register(sock, select.POLLIN)
+            # with a timeout set Python waits before it receives, whatever the flags say
+            return not poll.poll(0) or sock.recv(1, socket.MSG_PEEK) != b""
+        except (OSError, ValueError):
+            return False
 
     def close(self) -> None:
         """Closes the connection, also where forks of this process have it; the supervisor then frees what

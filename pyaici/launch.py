@@ -19,6 +19,7 @@ from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.ipc import names
 from aicirt.settings import START_SECONDS
 from aicirt.shortage import describe
+from pyaici.detached import DetachedProcess, start_detached
 
 
 class Daemon:
@@ -31,12 +32,15 @@ class Daemon:
         limits: Mapping[str, int] | None = None,
         store: Path | None = None,
         options: Sequence[str] = (),
+        detached: bool = False,
     ) -> None:
-        """`options`: more of those of `aici runtime --help`.
+        """`options`: more of those of `aici runtime --help`. `detached`: it is no child of this process, for
+        engines whose children are killed at their end: it ends by itself then, and tidies up.
 
         Raises RuntimeFailure with the daemon's own words if it does not start.
         """
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | DetachedProcess | None = None
+        self._detached = detached
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
         except OSError as error:
@@ -65,8 +69,10 @@ class Daemon:
         try:
             try:
                 with self._log.open("wb") as log:
-                    self._process = subprocess.Popen(
-                        [*command, "--ready-fd", str(write_fd), "--owner-pid", str(os.getpid())],
+                    command += ["--ready-fd", str(write_fd), "--owner-pid", str(os.getpid())]
+                    start = start_detached if self._detached else subprocess.Popen
+                    self._process = start(
+                        command,
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
@@ -109,7 +115,7 @@ class Daemon:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-            if process.returncode < 0:
+            if self._detached or (process.returncode or 0) < 0:
                 names.sweep_orphans()  # killed: it did not tidy up
         shutil.rmtree(self._folder, ignore_errors=True)
 

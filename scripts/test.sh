@@ -1,18 +1,83 @@
 #!/usr/bin/env bash
-# Makes the environment and runs all tests, or those that the arguments of pytest choose:
+# Makes the environments and runs all tests, or those that the arguments of pytest choose:
 #
 #   scripts/test.sh
 #   scripts/test.sh tests/pyaici/build -k parallel
+#
+# tests/pyaici/engines/vllm runs with .venv-vllm, everything else with .venv; only what is needed is made.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup.sh hf,sdk,dev
+vllm_tests=tests/pyaici/engines/vllm
+
+# Paths of tests go to the environment that runs them, everything else to both.
+for_main=() for_vllm=() named="" in_main="" in_vllm="" before=""
+for argument in "$@"; do
+    path=${argument%%::*}
+    case $before/$argument in -k/* | -m/* | */-*) path="" ;; esac
+    before=$argument
+    if [ "$path" != "" ]; then
+        if [ -e "$path" ]; then path=$(realpath -s --relative-to=. "$path"); else path=""; fi
+    fi
+    case $path/ in
+        $vllm_tests/*)
+            for_vllm+=("$argument")
+            named=1 in_vllm=1
+            ;;
+        ./ | tests/ | tests/pyaici/ | tests/pyaici/engines/)
+            for_main+=("$argument")
+            for_vllm+=("$vllm_tests")
+            named=1 in_main=1 in_vllm=1
+            ;;
+        tests/*)
+            for_main+=("$argument")
+            named=1 in_main=1
+            ;;
+        *)
+            for_main+=("$argument")
+            for_vllm+=("$argument")
+            ;;
+    esac
+done
+if [ "$named" = "" ]; then
+    for_vllm+=("$vllm_tests")
+    in_main=1 in_vllm=1
+fi
 
 # with more threads than free cores OpenMP spins, and a step of the model takes ten times as long
 export OMP_NUM_THREADS=1
-export PATH="$PWD/.venv/bin:$PATH"
-# compilers of other languages, as far as they can be had; where all can, the tests may not skip one
-if more=$(scripts/languages.sh); then
-    export AICI_LANGUAGES=all
+path=$PATH
+status=5 # pytest's for no tests
+
+# Runs pytest in the environment that was made last; the status is the first one that is an error. After Ctrl-C,
+# which pytest gets as well, and after SIGTERM pytest tidies up, and nothing more is run.
+run_tests() {
+    local ended=0 stopped=""
+    (
+        trap - INT # which is ignored by what runs in the background
+        exec "$environment/bin/python" -m pytest --numprocesses=auto --timeout=600 "$@"
+    ) <&0 &
+    child=$!
+    trap 'stopped=130' INT
+    trap 'stopped=143; kill -INT "$child"' TERM
+    wait "$child" || ended=$?
+    [ "$stopped" = "" ] || { wait "$child" || true; exit "$stopped"; }
+    trap - INT TERM
+    case $status,$ended in *,5) ;; 0,* | 5,*) status=$ended ;; esac
+}
+
+if [ "$in_main" ]; then
+    source scripts/setup.sh hf,sdk,dev
+    # compilers of other languages, as far as they can be had; where all can, the tests may not skip one
+    if more=$(scripts/languages.sh); then
+        export AICI_LANGUAGES=all
+    fi
+    export PATH="$more$PWD/.venv/bin:$path"
+    run_tests --maxprocesses=4 --dist=loadscope "${for_main[@]}"
 fi
-export PATH="$more$PATH"
-exec .venv/bin/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadscope --timeout=600 "$@"
+if [ "$in_vllm" ]; then
+    source scripts/setup.sh hf,sdk,vllm,test
+    export PATH="$PWD/.venv-vllm/bin:$path"
+    # an engine of one test serves the next one of its file
+    run_tests --maxprocesses=2 --dist=loadfile "${for_vllm[@]}"
+fi
+exit "$status"

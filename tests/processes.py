@@ -37,6 +37,19 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+def private_daemons(members: Family) -> Family:
+    """Those of aicirt that end with one of these processes, children or not, and what they started."""
+    found: Family = {}
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        if b"--owner-pid" in words and int(words[words.index(b"--owner-pid") + 1]) in members:
+            found |= family(int(file.parent.name))
+    return found
+
+
 def left_behind(members: Family, seconds: float = 20) -> list[str]:
     """What is there of them after a while: processes, and names in /dev/shm."""
     deadline = time.monotonic() + seconds

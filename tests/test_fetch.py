@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,20 @@ def test_another_archive(tmp_path: Path) -> None:
     with pytest.raises(fetch.FetchError, match=r"SHA-256 .* expected 00"):
         fetch._fetch_archive(tmp_path, tmp_path / "archive", "00", fake)
     assert not (tmp_path / "archive").exists()
+
+
+def test_files_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each archive is fetched once; what is left out takes no room."""
+    made = tmp_path / "a.whl"
+    with zipfile.ZipFile(made, "w") as wheel:
+        for name in ("a/b.py", "a/big/c.bin", "a/big.py"):
+            wheel.writestr(name, name)
+    digest = hashlib.sha256(made.read_bytes()).hexdigest()
+    monkeypatch.setitem(fetch.PYPI, "a", ("1.0", digest))
+    with pytest.raises(fetch.FetchError, match="No matching distribution"):
+        fetch.pypi_unpacked("a")
+    monkeypatch.setattr(fetch, "_download", lambda *_: lambda into: made.rename(into / "a.whl"))
+    for _ in range(2):
+        folder = fetch.pypi_unpacked("a", leave_out=("a/big/",))
+        assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*")) == ["a/b.py", "a/big.py"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["lock", "unpacked"]

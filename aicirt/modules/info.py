@@ -8,6 +8,9 @@ from typing import Any
 from aicirt.errors import ProtocolError
 from aicirt.wasm.check import ModuleReport
 
+#: what a step could do beside answering, or is told otherwise in a copy
+_TRACES = {"aici.var_write", "wasi_snapshot_preview1.random_get"}
+
 
 @dataclass(slots=True)
 class ModuleInfo:
@@ -31,6 +34,15 @@ class ModuleInfo:
     #: ``module.name``
     imports: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether steps of a copy can be forgotten: answers and output are all that comes of them.
+
+        It takes no part in forks and log-probabilities, writes no variables, and draws no random numbers,
+        which are others in a copy.
+        """
+        return not (self.has_pre or self.has_post or _TRACES & set(self.imports))
 
     def to_wire(self) -> dict[str, Any]:
         return asdict(self)

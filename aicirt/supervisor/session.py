@@ -246,8 +246,8 @@ class Session:
         worker = pool.place(self.owner)
         worker.bell.ring()  # the client will send it a Start: it is awake then
         template, info = await templates.adopt(worker, built), built.info
-        callbacks = {"has_pre": info.has_pre, "has_post": info.has_post}
-        return {**_address(worker), "template": template, **callbacks}
+        kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
+        return {**_address(worker), "template": template, **kind}
 
     async def _advise(self, _: dict[str, Any]) -> dict[str, Any]:
         """Answers when requests of this client should move: from which worker, and where to."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from aicirt.command import leave, run_command
 from aicirt.errors import AiciError
 from pyaici.build import BuildError
-from pyaici.cli import build, check, doctor, grammar, listing, new, run, runtime, watch
+from pyaici.cli import build, check, doctor, grammar, listing, new, run, runtime, tag, upload, watch
 from pyaici.cli.command import refuse_rest
 
 _DESCRIPTION = (
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=f"aici {_version()}")
     commands: Any = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (new, build, check, run, grammar, listing, runtime, watch, doctor):
+    for module in (new, build, check, run, grammar, listing, upload, tag, runtime, watch, doctor):
         module.add(commands)
     return whole
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aicirt.errors import AiciError
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.cli.command import add_command
+from pyaici.cli.place import add_place, open_place
 from pyaici.grammars import bundled_grammars
-
-if TYPE_CHECKING:
-    from aicirt.modules import ModuleInfo
 
 _MORE = """
 Bundled controllers are run by their names: aici run NAME. Uploaded ones are those that have been run, or that
@@ -31,22 +27,16 @@ def add(commands: Any) -> None:
     """Adds the command's arguments."""
     summary = "list bundled controllers, uploaded modules and tags"
     parser = add_command(commands, "list", run, summary, more=_MORE, examples=_EXAMPLES)
-    socket = os.environ.get("AICI_SOCKET") or None
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--socket", type=Path, default=socket, help="of a running aicirt (default: $AICI_SOCKET)"
-    )
-    where.add_argument(
-        "--store",
-        type=Path,
-        help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
-    )
+    add_place(parser)
     parser.add_argument("--all", action="store_true", help="also what was uploaded and has no tag")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints one line per controller."""
-    modules = _uploaded(None if arguments.store else arguments.socket, arguments.store)
+    if arguments.store is not None and not arguments.store.is_dir():
+        raise AiciError(f"there is no folder {arguments.store}")
+    with open_place(arguments) as place:
+        modules = place.list()
     print("bundled:")
     for name, path in bundled_controllers().items():
         summary, example = DESCRIPTIONS.get(name, ("", None))
@@ -65,21 +55,3 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _line(name: str, size: int, more: str) -> str:
     return f"  {name:<20} {size / 1000:>8.1f} kB  {more}".rstrip()
-
-
-def _uploaded(socket: Path | None, store: Path | None) -> list[ModuleInfo]:
-    """What a daemon has, or else what lies in the store that daemons use on this machine."""
-    if socket is not None:
-        from aicirt.modules import ModuleInfo
-        from pyaici.control import Control
-
-        control = Control(Path(socket))
-        try:
-            return [ModuleInfo.from_wire(wire) for wire in control.call("list")]
-        finally:
-            control.close()
-    from aicirt.modules import ModuleStore
-
-    if store is not None and not store.is_dir():
-        raise AiciError(f"there is no folder {store}")
-    return list(ModuleStore(store).list())

@@ -10,8 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.hf.events import (
+    from pyaici.engines.events import (
         BackTracked,
         Event,
         Finished,
@@ -21,12 +20,18 @@ if TYPE_CHECKING:
         Suspended,
         TokensAppended,
     )
+    from pyaici.engines.hf.engine import HfEngine
     from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
-    from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request, Sampling
     from pyaici.engines.hf.stats import Phase, StepStats
+    from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request, Sampling
 
 _MODULES = {
     "engine": ["HfEngine"],
+    "logits_processor": ["AiciLogitsProcessor"],
+    "stats": ["Phase", "StepStats"],
+}
+#: what all engines have in common
+_SHARED = {
     "events": [
         "BackTracked",
         "Event",
@@ -37,11 +42,10 @@ _MODULES = {
         "Suspended",
         "TokensAppended",
     ],
-    "logits_processor": ["AiciLogitsProcessor"],
     "request": ["FinishReason", "GenerationResult", "Origin", "Request", "Sampling"],
-    "stats": ["Phase", "StepStats"],
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
+_HOMES |= {name: f"pyaici.engines.{module}" for module, names in _SHARED.items() for name in names}
 
 __all__ = [
     "AiciLogitsProcessor",
@@ -67,4 +71,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

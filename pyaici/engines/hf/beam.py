@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pyaici.engines.hf.request import FinishReason, Origin
 from pyaici.engines.hf.sampler import empty_mask_error
+from pyaici.engines.request import FinishReason, Origin
 from pyaici.masks import apply_masks
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.pool import SequencePool
-    from pyaici.engines.hf.request import Request
     from pyaici.engines.hf.sequence import Sequence
+    from pyaici.engines.request import Request
     from pyaici.step import Row
 
 

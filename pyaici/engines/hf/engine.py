@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from aicirt.errors import AiciError
+from pyaici.engines.engine import Engine
+from pyaici.engines.events import Event
 from pyaici.engines.hf.beam import BeamSearch
-from pyaici.engines.hf.events import Event
-from pyaici.engines.hf.pool import SequencePool, begin_token
+from pyaici.engines.hf.pool import SequencePool
 from pyaici.engines.hf.probe import check_model
-from pyaici.engines.hf.prompts import encode_prompt
-from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
 from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import Phase, StepStats
 from pyaici.engines.hf.steering import Turn
+from pyaici.engines.prompts import begin_token, encode_prompt
+from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.step import Row
 from pyaici.tokens import load_vocabulary
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 SHORT_FEED = 64
 
 
-class HfEngine:
+class HfEngine(Engine):
     """Generates text with a Transformers model under the control of a runtime's controllers.
 
     Use from one thread. With a runtime it registers the model's vocabulary there; the
@@ -133,21 +132,6 @@ class HfEngine:
         """Times and counts since the engine was made."""
         return self._pool.stats
 
-    def run(
-        self, requests: Iterable[Request] = (), on_event: Callable[[Event], None] | None = None
-    ) -> list[GenerationResult]:
-        """Adds these requests and steps until there is nothing left to do.
-
-        Returns the results of these requests, in their order; each request's in the order of
-        its sequences, beams best first.
-        """
-        numbers = [self.add(request) for request in requests]
-        while self.busy:
-            for event in self.step():
-                if on_event is not None:
-                    on_event(event)
-        return [result for number in numbers for result in self.results(number)]
-
     def results(self, request_id: int) -> list[GenerationResult]:
         """The results of a request that has ended; they can be fetched once.
 
@@ -168,14 +152,6 @@ class HfEngine:
             self._pool.finish(seq, FinishReason.CANCELLED)
         self._pool.complete(self._pool.closing)
         self._pool.closing = []
-
-    def __enter__(self) -> HfEngine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- the step -------------------------------------------------------------------------------
 

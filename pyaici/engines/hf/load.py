@@ -19,17 +19,6 @@ def check_packages() -> None:
         )
 
 
-def check_folder(path: str | Path) -> Path:
-    """The folder of a model. Raises ValueError if it is none."""
-    folder = Path(path)
-    if not (folder / "config.json").is_file():
-        raise ValueError(
-            f"{folder} is no folder of a Transformers model: it has no config.json (models are not fetched "
-            "by name: download one first and give its folder)"
-        )
-    return folder
-
-
 def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
     """(model, tokenizer) of a folder, the weights in the folder's own dtype.
 

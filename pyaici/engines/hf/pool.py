@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError
-from pyaici.engines.hf.events import BackTracked, Event, Finished, Forked, Log, Started, TokensAppended
-from pyaici.engines.hf.request import FinishReason, GenerationResult, Origin, Request
-from pyaici.engines.hf.sequence import NAN, Sequence
+from pyaici.engines.events import BackTracked, Event, Finished, Forked, Log, Started, TokensAppended
+from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import StepStats
-from pyaici.engines.hf.text import TextTrail
+from pyaici.engines.prompts import begin_token
+from pyaici.engines.record import NAN
+from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
+from pyaici.engines.text import TextTrail
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.cache import SlotCache
@@ -221,10 +223,3 @@ class SequencePool:
     def _require_runtime(self) -> Runtime:
         assert self._runtime is not None
         return self._runtime
-
-
-def begin_token(vocabulary: Vocabulary) -> int:
-    """What a sequence without tokens begins with: the begin token, or where there is none an end token."""
-    if vocabulary.bos is not None:
-        return vocabulary.bos
-    return vocabulary.eos[0] if vocabulary.eos else 0

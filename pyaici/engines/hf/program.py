@@ -9,30 +9,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aicirt.command import run_command
-from aicirt.errors import AiciError, ArgumentError, VocabularyError
+from aicirt.errors import AiciError
 from pyaici.bundled import find_controller
-from pyaici.engines.hf.load import check_folder, check_packages, load_model
-from pyaici.engines.hf.options import add_options, read_request
+from pyaici.engines.attempt import try_argument
+from pyaici.engines.hf.load import check_packages, load_model
+from pyaici.engines.hf.options import add_options
+from pyaici.engines.options import check_folder, fill_in, read_request
+from pyaici.engines.show import generate
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.hf.request import Prompt, Request
+    from pyaici.engines.request import Prompt
     from pyaici.runtime import Runtime
-
-DEFAULT_CONTROLLER = "regex"
-DEFAULT_ARG = (
-    r'\{\n  "name": "[A-Z][a-z]+ [A-Z][a-z]+",\n  "born": 1[5-9][0-9]{2},\n'
-    r'  "known for": "[A-Za-z ,]{10,60}"\n\}'
-)
-DEFAULT_PROMPT = "Describe Albert Einstein in JSON: his name, his year of birth, and what he is known for."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -45,17 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     shown what there was by then.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # with other work on the cores OpenMP's threads spin
-    if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
-        arguments.controller, arguments.arg, arguments.prompt = (
-            DEFAULT_CONTROLLER,
-            DEFAULT_ARG,
-            DEFAULT_PROMPT,
-        )
-    if arguments.prompt is None:
-        raise ValueError("give a prompt: --prompt TEXT")
-    name = arguments.controller or "none"
-    if name == "none" and arguments.arg is not None:
-        raise ValueError("--arg is a controller's argument, but there is no controller")
+    fill_in(arguments)
+    name = arguments.controller
     request = read_request(arguments)
     wasm = None if name == "none" else find_controller(name)
     check_packages()
@@ -69,36 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
             request = replace(request, module=runtime.upload(wasm).id)
         folder = folder or default_model_path()
         if runtime is not None:
-            try:
-                _try_argument(runtime, request, folder)
-            except ArgumentError as error:
-                raise error if arguments.arg is not None else _with_hint(error) from None
+            assert request.module is not None
+            given = None if arguments.arg is None else request.arg
+            try_argument(runtime, request.module, given, folder, request.capabilities)
         model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
 
         request = replace(request, prompt=_prompt(str(request.prompt), arguments.chat, tokenizer))
-        return _generate(HfEngine(model, tokenizer, runtime), request)
-
-
-def _with_hint(error: ArgumentError) -> ArgumentError:
-    """For those who gave no argument: they may not know that there is one."""
-    return ArgumentError(f"{error.message}; --arg TEXT or --arg @FILE gives one", **error.detail)
-
-
-def _try_argument(runtime: Runtime, request: Request, folder: Path) -> None:
-    """Lets the controller read its argument, for which the tokenizer is needed but no model.
-
-    Raises ArgumentError if it refuses it, and every other error that its constructor can end with.
-    """
-    from pyaici.tokens import load_vocabulary
-
-    assert request.module is not None
-    try:
-        vocabulary = load_vocabulary(folder)
-    except VocabularyError:
-        return  # what the library makes of this folder may be another matter: the engine will say
-    runtime.register(vocabulary)
-    runtime.prepare(request.module, request.arg, capabilities=request.capabilities)
+        engine = HfEngine(model, tokenizer, runtime)
+        return generate(engine, request, engine.stats.table)
 
 
 def _prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
@@ -106,22 +68,6 @@ def _prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
     if chat is None:
         chat = bool(getattr(tokenizer, "chat_template", None))
     return [{"role": "user", "content": text}] if chat else text
-
-
-def _generate(engine: HfEngine, request: Request) -> int:
-    from pyaici.engines.hf.terminal import Terminal
-
-    number = engine.add(request)
-    start = time.perf_counter()
-    terminal = Terminal()
-    try:
-        with terminal:
-            engine.run(on_event=terminal.show)
-    except KeyboardInterrupt:
-        terminal.summary(engine.stats, time.perf_counter() - start)
-        raise
-    terminal.summary(engine.stats, time.perf_counter() - start)
-    return int(any(result.error is not None for result in engine.results(number)))
 
 
 def main(argv: list[str] | None = None) -> int:

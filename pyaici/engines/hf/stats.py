@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
 
+from rich.table import Table
+
+from pyaici.engines.counts import Counts
+
 
 class Phase(Enum):
     """Parts of a step, in order. All but FORWARD and SAMPLE are what control adds."""
@@ -34,18 +38,13 @@ RECENT_STEPS = 1024
 
 
 @dataclass(slots=True)
-class StepStats:
+class StepStats(Counts):
     """Counts and times of the steps of an engine."""
 
-    steps: int = 0
     #: sums over all steps
     seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
     #: one entry for each of the last steps, the present one included
     recent: deque[dict[Phase, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
-    sampled: int = 0
-    forced: int = 0
-    backtracked: int = 0
-    forks: int = 0
 
     def begin_step(self) -> None:
         """What is timed from here on belongs to a new step."""
@@ -72,3 +71,15 @@ class StepStats:
     def mean_ms(self, phases: Iterable[Phase]) -> float:
         """Mean over all steps of the time of these phases together, milliseconds."""
         return 1000 * sum(self.seconds[phase] for phase in phases) / max(1, self.steps)
+
+    def table(self) -> Table:
+        """For people: milliseconds per step of each phase, and of what control adds."""
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column("ms per step")
+        for phase in Phase:
+            table.add_column(phase.value, justify="right")
+        table.add_column("added by control", justify="right")
+        groups = [*((phase,) for phase in Phase), ADDED]
+        table.add_row("median", *(f"{self.median_ms(group):.3f}" for group in groups))
+        table.add_row("mean", *(f"{self.mean_ms(group):.3f}" for group in groups))
+        return table

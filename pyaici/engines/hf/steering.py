@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError, ProtocolError, ResultError
-from pyaici.engines.hf.events import Suspended
-from pyaici.engines.hf.request import FinishReason
+from pyaici.engines.events import Suspended
+from pyaici.engines.request import FinishReason
 from pyaici.step import MidResult, Row, StepInput, Verb
 
 if TYPE_CHECKING:

@@ -199,7 +199,9 @@ def test_help_teaches_by_examples() -> None:
     assert top.returncode == 0
     assert "aici new my_ctrl" in top.stdout
     commands = re.findall(r"^    (\w+) ", top.stdout, re.MULTILINE)
-    assert commands == ["new", "build", "check", "run", "grammar", "list", "runtime", "top", "doctor"]
+    assert commands == [
+        *("new", "build", "check", "run", "grammar", "list", "upload", "tag", "runtime", "top", "doctor")
+    ]
     for command in commands:
         assert f"examples:\n  aici {command}" in aici(command, "--help").stdout, command
 

@@ -41,6 +41,22 @@ def test_starts_and_clones(small: Player) -> None:
     assert small.mid(small.runtime.clone(seqs[1])).verb == Verb.SAMPLE
 
 
+def test_copies_of_several(small: Player) -> None:
+    """Those that find room are made, the others left out; a sequence that is gone or in a step is as well."""
+    runtime = small.runtime
+    one, two, gone = (small.start("ok") for _ in range(3))
+    small.step(one, two, gone)
+    runtime.free([gone])
+    step = runtime.begin_step([StepInput(two, tokens=[1])])
+    assert set(runtime.clone_each([one, two, gone])) == {one}
+    step.wait()
+    copies = runtime.clone_each([two, one])
+    assert set(copies) == {two} and sequences(small) == 4
+    rows = [small.mid(seq, 2).row for seq in (two, copies[two])]
+    assert rows[0] is not None and rows[1] is not None
+    assert rows[0].bits is not None and (rows[0].bits == rows[1].bits).all()
+
+
 def test_forks(small: Player) -> None:
     """Two that want two sequences more each: there is room for those of the first."""
     first, second = small.start("fork 3"), small.start("fork 3")

@@ -121,6 +121,43 @@ def test_who_wants_logprobs(player: Player, tmp_path: Path) -> None:
         runtime.wants_logprobs(plain)
 
 
+_SAMPLES = r"""
+#include <unistd.h>
+#include "aici.h"
+AICI_CONTROLLER
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result result = {sizeof result, AICI_SAMPLE, AICI_ROW_ALL};
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { %s return &result; }
+"""
+
+
+@pytest.mark.parametrize(
+    "what,repeatable",
+    [
+        ("", True),
+        ('aici_var_get("a", 1, 0); aici_fail("no", 2);', True),
+        ('aici_var_write("a", 1, "b", 1, AICI_SET, AICI_ANY_VERSION);', False),
+        ("static char seed; getentropy(&seed, 1);", False),
+    ],
+    ids=["pure", "reads", "writes", "random"],
+)
+def test_whose_steps_can_be_forgotten(player: Player, tmp_path: Path, what: str, repeatable: bool) -> None:
+    runtime, source = player.runtime, tmp_path / "source.c"
+    source.write_text(_SAMPLES % what)
+    seq = runtime.instantiate(runtime.upload(build_controller(source, tmp_path / "source.wasm").path).id)
+    player.seqs.append(seq)
+    assert runtime.is_repeatable(seq) == repeatable
+
+
+def test_who_has_callbacks_is_not_repeatable(player: Player) -> None:
+    seq = player.start("ok")
+    assert not player.runtime.is_repeatable(seq)
+    player.mid(seq)
+    player.seqs.append(player.runtime.clone(seq))
+    assert not player.runtime.is_repeatable(player.seqs[-1])
+
+
 def test_top_k_is_asked_for_within_its_limit(player: Player) -> None:
     seq = player.start("top 1000")
     player.mid(seq)

@@ -45,10 +45,6 @@ class FinishReason(Enum):
     CUT = "cut"
 
 
-#: How many times `max_tokens` a sequence may have sampled or appended, what it takes back included.
-WORK_FACTOR = 10
-
-
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is chosen. Raises ValueError for values out of range."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.request import Prompt
+    from pyaici.engines.request import Prompt
+    from pyaici.tokens import Vocabulary
 
 
 def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
@@ -29,3 +30,10 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
         if not 0 <= token < num_tokens:
             raise ValueError(f"the prompt has token {token}; the model's are below {num_tokens}")
     return tokens
+
+
+def begin_token(vocabulary: Vocabulary) -> int:
+    """What a sequence without tokens begins with: the begin token, or where there is none an end token."""
+    if vocabulary.bos is not None:
+        return vocabulary.bos
+    return vocabulary.eos[0] if vocabulary.eos else 0

@@ -8,7 +8,7 @@ from collections import deque
 from rich.console import Console
 
 from aicirt.errors import TrapError
-from pyaici.engines.hf.events import (
+from pyaici.engines.events import (
     BackTracked,
     Event,
     Finished,
@@ -18,10 +18,10 @@ from pyaici.engines.hf.events import (
     Suspended,
     TokensAppended,
 )
-from pyaici.engines.hf.request import FinishReason, Origin
 from pyaici.engines.hf.stats import Phase, StepStats
-from pyaici.engines.hf.terminal import Terminal
-from pyaici.engines.hf.transcript import Kind, Transcripts
+from pyaici.engines.request import FinishReason, Origin
+from pyaici.engines.terminal import Terminal
+from pyaici.engines.transcript import Kind, Transcripts
 
 EVENTS: list[Event] = [
     Started(0, 0, [1], "Say: "),
@@ -86,8 +86,8 @@ def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
     if summary:
         seconds = {phase: 0.001 * number for number, phase in enumerate(Phase, start=1)}
         recent = deque([seconds, {phase: 0.5 * value for phase, value in seconds.items()}])
-        stats = StepStats(2, seconds, recent, sampled=5, forced=7, backtracked=3, forks=1)
-        screen.summary(stats, 2.0)
+        stats = StepStats(2, 5, 7, 3, 1, seconds, recent)
+        screen.summary(stats, 2.0, stats.table())
     return out.getvalue()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aicirt.errors import AiciError
-    from pyaici.engines.hf.request import FinishReason, Origin
+    from pyaici.engines.request import FinishReason, Origin
 
 
 @dataclass(frozen=True, slots=True)

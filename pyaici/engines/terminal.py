@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from pyaici.engines.hf.request import FinishReason
-from pyaici.engines.hf.stats import ADDED, Phase, StepStats
-from pyaici.engines.hf.transcript import Kind, Transcript, Transcripts
+from pyaici.engines.request import FinishReason
+from pyaici.engines.transcript import Kind, Transcript, Transcripts
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.events import Event
+    from pyaici.engines.counts import Counts
+    from pyaici.engines.events import Event
 
 _STYLES = {
     Kind.PROMPT: "dim",
@@ -70,23 +69,15 @@ class Terminal:
             self._next_frame = now + _SECONDS_BETWEEN_FRAMES
             self._live.update(self._everything(), refresh=True)
 
-    def summary(self, stats: StepStats, seconds: float) -> None:
-        """Prints counts, and where the time went."""
-        made = stats.sampled + stats.forced
-        rate = made / max(seconds, 1e-9)
+    def summary(self, counts: Counts, seconds: float, *more: RenderableType) -> None:
+        """Prints counts, and what else there is to say."""
+        rate = (counts.sampled + counts.forced) / max(seconds, 1e-9)
         self._console.print(
-            f"{stats.sampled} tokens sampled, {stats.forced} forced, {stats.backtracked} taken back, "
-            f"{stats.forks} forks in {stats.steps} steps and {seconds:.2f} s ({rate:.1f} tokens/s)"
+            f"{counts.sampled} tokens sampled, {counts.forced} forced, {counts.backtracked} taken back, "
+            f"{counts.forks} forks in {counts.steps} steps and {seconds:.2f} s ({rate:.1f} tokens/s)",
+            *more,
+            sep="\n",
         )
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("ms per step")
-        for phase in Phase:
-            table.add_column(phase.value, justify="right")
-        table.add_column("added by control", justify="right")
-        groups = [*((phase,) for phase in Phase), ADDED]
-        table.add_row("median", *(f"{stats.median_ms(group):.3f}" for group in groups))
-        table.add_row("mean", *(f"{stats.mean_ms(group):.3f}" for group in groups))
-        self._console.print(table)
 
     # -- drawing --------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pyaici.engines.hf.events import (
+from pyaici.engines.events import (
     BackTracked,
     Event,
     Finished,
@@ -15,7 +15,7 @@ from pyaici.engines.hf.events import (
     Suspended,
     TokensAppended,
 )
-from pyaici.engines.hf.request import FinishReason, Origin
+from pyaici.engines.request import FinishReason, Origin
 
 
 class Kind(Enum):

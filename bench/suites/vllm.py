@@ -1,0 +1,88 @@
+"""Controllers in vLLM: what a step costs beside free requests, and beside vLLM's own structured outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.measure import percentile, summarise
+from bench.report import ROOT, Report
+
+BACKENDS = ("xgrammar", "guidance")
+#: the most that a step may take longer than a free one, ms
+_MOST_ADDED_MS = 0.3
+#: the batch whose figures have targets
+_OFFICIAL = 8
+
+
+def run(report: Report) -> None:
+    """Of each batch and constraint: tokens a second of all sequences together, and ratios of these, which are
+    medians of paired rounds with the range of nine tenths of them (`_low`, `_high`).
+
+    Raises RuntimeError with what an engine said if one fails.
+    """
+    for backend in BACKENDS[:1] if report.quick else BACKENDS:
+        found = race(backend, quick=report.quick)
+        _first_token(report, backend, found.pop("first_token"))
+        for name, samples in found.items():
+            batch, kind = name.split(".")
+            _throughput(report, batch, kind, backend, samples)
+
+
+def race(backend: str, *, quick: bool) -> dict[str, Any]:
+    """What bench.vllm_race prints, run with vLLM's environment."""
+    python = ROOT / ".venv-vllm" / "bin" / "python"
+    command = [str(python if python.exists() else Path(sys.executable)), "-m", "bench.vllm_race", backend]
+    if quick:
+        command += ["--batches", "2", "--tokens", "6", "--rounds", "2"]
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _first_token(report: Report, backend: str, samples: dict[str, list[float]]) -> None:
+    for engine, values in samples.items():
+        name = f"vllm.first_token.{engine}" + ("_ms" if engine == backend else f".beside_{backend}_ms")
+        report.samples(name, values, "ms")
+        report.figure(name, summarise(values).median, "ms")
+
+
+def _throughput(report: Report, batch: str, kind: str, backend: str, samples: dict[str, list[float]]) -> None:
+    size, name = int(batch[1:]), f"vllm.{batch}.{kind}"
+    for engine, values in samples.items():
+        full = f"{name}.{engine}" + ("" if engine == backend else f".beside_{backend}")
+        report.samples(f"{full}_ms", values, "ms")
+        report.figure(f"{full}_tokens_per_s", size * 1e3 / summarise(values).median, "tokens/s")
+    ours, free, theirs = samples["aici"], samples["free"], samples[backend]
+    _paired(report, f"{name}.ratio_to_{backend}", [b / a for a, b in zip(ours, theirs, strict=True)], "ratio")
+    if kind == "regex":
+        _paired(
+            report,
+            f"{name}.ratio_to_free.beside_{backend}",
+            [b / a for a, b in zip(ours, free, strict=True)],
+            "ratio",
+        )
+        added = [a - b for a, b in zip(ours, free, strict=True)]
+        target = _MOST_ADDED_MS if size == _OFFICIAL else None
+        _paired(report, f"{name}.added_ms.beside_{backend}", added, "ms", target)
+        added = [a - b for a, b in zip(theirs, free, strict=True)]
+        _paired(report, f"{name}.{backend}_added_ms", added, "ms")
+
+
+def _paired(report: Report, name: str, values: list[float], unit: str, target: float | None = None) -> None:
+    report.figure(name, percentile(values, 50), unit, target=target)
+    report.figure(f"{name}_low", percentile(values, 5), unit)
+    report.figure(f"{name}_high", percentile(values, 95), unit)

@@ -1,0 +1,16 @@
+"""Generates text with vLLM under the control of a WebAssembly program.
+
+    python harness/run_vllm.py
+    python harness/run_vllm.py --controller yesno --prompt "Is the sky blue?"
+    python harness/run_vllm.py --controller my_ctrl.wasm --arg "..." --prompt "..." --n 3 --temperature 0.8
+
+Everything is in `pyaici.engines.vllm`; this file only starts it.
+"""
+
+from __future__ import annotations
+
+from aicirt.command import leave
+from pyaici.engines.vllm.program import main
+
+if __name__ == "__main__":
+    leave(main())

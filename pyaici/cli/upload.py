@@ -1,0 +1,52 @@
+"""`aici upload`: gives a controller to the daemon that an engine uses."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from aicirt.errors import AiciError
+from pyaici.bundled import find_controller
+from pyaici.cli.command import add_command
+from pyaici.cli.place import add_place, open_place
+
+_MORE = """
+An engine that uses the same daemon, such as a vLLM server, then starts the controller by its id or by a tag.
+Prints both. Uploading a file again changes nothing; a tag that another module has moves, which counts for
+requests that begin from then on. Without a daemon it goes to the store that daemons of this user start with.
+"""
+_EXAMPLES = """\
+  aici upload my_ctrl.wasm --tag my_ctrl --socket /run/aici.sock
+  aici upload regex                                        a bundled controller; prints its id
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    summary = "upload a controller for engines to use"
+    parser = add_command(commands, "upload", run, summary, more=_MORE, examples=_EXAMPLES)
+    parser.add_argument(
+        "file", metavar="CONTROLLER", help="a .wasm file, or the name of a bundled controller"
+    )
+    parser.add_argument(
+        "--tag", metavar="NAME", action="append", default=[], help="a name for it; may be given several times"
+    )
+    add_place(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the id of the module, and its tags."""
+    path = find_controller(arguments.file)
+    try:
+        wasm = path.read_bytes()
+    except OSError as error:
+        raise AiciError(f"cannot read {path}: {error.strerror}") from error
+    with open_place(arguments) as place:
+        module = place.upload(wasm)
+        for tag in arguments.tag:
+            try:
+                place.tag(module.id, tag)
+            except AiciError as error:
+                raise AiciError(f"{path} has been uploaded as {module.id}, but: {error}") from error
+    print(f"{module.id}  {', '.join(sorted({*module.tags, *arguments.tag}))}".rstrip())
+    return 0

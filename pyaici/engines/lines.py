@@ -1,0 +1,267 @@
+"""Controllers in a generation loop that is not ours: somebody else samples, one token for each row and pass.
+
+Such a loop can only be given masks. So spliced tokens are forced one by one, each at the price of a
+forward pass; taking back, forking and suspending are refused (the capabilities say so); and a
+controller that stops, or fails, ends its row by an end token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from aicirt.errors import AiciError, LateError, ResultError
+from pyaici.capabilities import MASK_ONLY
+from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
+
+if TYPE_CHECKING:
+    from pyaici.runtime import Runtime
+    from pyaici.steps import Step
+
+#: Splices without a backtrack can be done by masks.
+CAPABILITIES = replace(MASK_ONLY, ff_tokens=True)
+#: How often in a row a controller may be late or splice nothing; such a loop cannot skip a step, so
+#: it is asked again at once.
+MAX_ROUNDS = 1000
+_NEG_INF = float("-inf")
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class OverruledError(RuntimeError):
+    """A row got a token that its controller had forbidden."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """A row whose controller is alive. It is either about to be asked or waiting for a token."""
+
+    control: int
+    #: tokens that end the row; the first of them is forced where the controller ends it
+    ends: Sequence[int]
+    #: what the controller is told when it is asked next; None while a token is awaited
+    report: StepInput | None
+    #: what the awaited token must obey, if it is not to be forced
+    row: Row | None = None
+    #: tokens of a splice that are still to be sampled, and those that have been
+    to_force: deque[int] = field(default_factory=deque)
+    forced: list[int] = field(default_factory=list)
+    #: tokens that came before the controller was asked for them: those before a preemption
+    backlog: deque[int] = field(default_factory=deque)
+    #: the end token was sampled: the controller is told, and that is all
+    ended: bool = False
+    rounds: int = 0
+
+
+class Lines(Generic[Key]):
+    """The controllers of rows; a row is named by a key of the caller's."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """The runtime must have the model's vocabulary."""
+        self._runtime = runtime
+        self._lines: dict[Key, _Line] = {}
+        self._keys: dict[int, Key] = {}
+        #: rows whose controller has stopped, and the token that ends them
+        self._stopped: dict[Key, int] = {}
+        self._posted: Step | None = None
+        #: why rows ended: errors of their controllers
+        self.errors: dict[Key, AiciError] = {}
+        #: what the controllers printed
+        self.logs: dict[Key, str] = {}
+
+    def start(
+        self,
+        key: Key,
+        module: str,
+        arg: str | bytes,
+        prompt: Sequence[int],
+        ends: Sequence[int],
+        *,
+        seed: int | None = None,
+        wait: bool = True,
+    ) -> None:
+        """A controller for a row that any of `ends` ends; the first is used where the controller ends it.
+
+        Raises what `Runtime.instantiate` raises.
+        """
+        control = self._runtime.instantiate(
+            module, arg, prompt, capabilities=CAPABILITIES, seed=seed, wait=wait
+        )
+        self._lines[key] = _Line(control, ends, StepInput(control))
+        self._keys[control] = key
+
+    def hear(self, key: Key, token: int) -> None:
+        """The row got a token. Raises OverruledError if that is not what its controller wanted."""
+        line = self._lines.get(key)
+        if line is None:
+            return
+        if line.report is not None:
+            line.backlog.append(token)
+        else:
+            self._hear(line, token)
+
+    def post(self) -> None:
+        """Asks all controllers that have something to say and returns at once; `rows` waits for it."""
+        if self._posted is None:
+            reports = [line.report for line in self._lines.values() if line.report is not None]
+            if reports:
+                self._posted = self._runtime.begin_step(reports)
+
+    def rows(self) -> dict[Key, Row]:
+        """What each row's next token must obey. Valid until the next call of `post` or `rows`."""
+        self.post()
+        while self._posted is not None:
+            self._answers(self._posted)
+            self.post()
+        rows: dict[Key, Row] = {}
+        for key, line in self._lines.items():
+            if line.to_force:
+                rows[key] = Row(RowKind.TOKEN, token=line.to_force[0])
+            elif line.row is not None:
+                rows[key] = line.row
+        for key, token in self._stopped.items():
+            rows[key] = Row(RowKind.TOKEN, token=token)
+        return rows
+
+    def stop(self, key: Key, end: int, error: AiciError | None) -> None:
+        """The row has no controller (any more): it shall end, by the token `end`."""
+        if error is not None:
+            self.errors[key] = error
+        self.drop([key])
+        self._stopped[key] = end
+
+    @property
+    def live(self) -> list[Key]:
+        """Rows that have a controller."""
+        return list(self._lines)
+
+    @property
+    def stopping(self) -> list[Key]:
+        """Rows whose controller has ended them, and that only await their end token."""
+        return list(self._stopped)
+
+    def stopped(self, key: Key) -> bool:
+        """Whether it is one of `stopping`."""
+        return key in self._stopped
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Rows that are over: their controllers are freed."""
+        controls = []
+        for key in keys:
+            self._stopped.pop(key, None)
+            line = self._lines.pop(key, None)
+            if line is not None:
+                del self._keys[line.control]
+                controls.append(line.control)
+        if controls:
+            self._runtime.free(controls)
+
+    def close(self) -> None:
+        """All rows are over."""
+        self.drop([*self._lines, *self._stopped])
+        if self._posted is not None:
+            self._posted.abandon()
+            self._posted = None
+
+    # -- what comes and what goes ---------------------------------------------------------------
+
+    def _hear(self, line: _Line, token: int) -> None:
+        line.ended = token in line.ends
+        line.rounds = 0
+        if not line.to_force:
+            if line.row is not None and not permits(line.row, token):
+                raise OverruledError(f"token {token} was sampled, which the controller forbade: {_OVERRULED}")
+            line.row = None
+            line.report = StepInput(line.control, [token], sampled=True)
+            return
+        wanted = line.to_force.popleft()
+        if token != wanted:
+            raise OverruledError(
+                f"token {token} was sampled where the controller forced {wanted}: {_OVERRULED}"
+            )
+        line.forced.append(token)
+        if line.ended:
+            line.to_force.clear()
+        if not line.to_force:
+            line.report = StepInput(line.control, line.forced)
+            line.forced = []
+
+    def _answers(self, step: Step) -> None:
+        """Waits for the controllers that were asked; each now awaits a token, or is to be asked again."""
+        try:
+            pre = step.wait_pre()
+            result = step.wait()
+        finally:
+            self._posted = None
+        for control, text in result.logs.items():
+            if (key := self._keys.get(control)) is not None:
+                self.logs[key] = self.logs.get(key, "") + text
+        verdicts = {control: verdict.error for control, verdict in pre.items()}
+        for control, error in verdicts.items():
+            if (key := self._keys.get(control)) is not None:
+                self._over(key, error)
+        for control, answer in result.mid.items():
+            if control not in verdicts and (key := self._keys.get(control)) is not None:
+                self._answer(key, self._lines[key], answer)
+
+    def _answer(self, key: Key, line: _Line, answer: MidResult) -> None:
+        line.report = None
+        if line.ended:
+            self.drop([key])
+            return
+        if answer.verb == Verb.SAMPLE:
+            line.row = answer.row
+        elif answer.verb == Verb.SPLICE and answer.backtrack:
+            self._over(key, ResultError("a splice takes tokens back, which this engine cannot"))
+            return
+        elif answer.verb == Verb.SPLICE:
+            line.to_force.extend(answer.ff_tokens)
+        elif answer.verb != Verb.LATE:
+            self._over(key, answer.error)
+            return
+        if line.row is None and not line.to_force:
+            line.report = StepInput(line.control)
+            line.rounds += 1
+            if line.rounds == MAX_ROUNDS:
+                self._over(key, LateError(f"the controller gave no token and no mask in {MAX_ROUNDS} rounds"))
+            return
+        while line.backlog and line.report is None:
+            try:
+                self._hear(line, line.backlog.popleft())
+            except OverruledError as error:
+                self._over(key, ResultError(f"the controller wants another text than before: {error}"))
+
+    def _over(self, key: Key, error: AiciError | None) -> None:
+        """The controller has stopped, or failed: the row shall end."""
+        line = self._lines[key]
+        if error is None and line.backlog:
+            error = ResultError("the controller wants another text than before: it stops where it went on")
+        if line.ended:
+            if error is not None:
+                self.errors[key] = error
+            self.drop([key])
+        else:
+            self.stop(key, line.ends[0], error)
+
+
+_OVERRULED = "rows were moved, or a later logits processor allowed what this one forbade"
+
+
+def permits(row: Row, token: int) -> bool:
+    """Whether a row lets a token be sampled."""
+    if row.kind == RowKind.BITMASK:
+        assert row.bits is not None
+        word = token >> 5
+        return word < len(row.bits) and bool(int(row.bits[word]) >> (token & 31) & 1)
+    if row.kind == RowKind.TOKEN:
+        return token == row.token
+    if row.kind == RowKind.SPARSE:
+        assert row.tokens is not None and row.bias is not None
+        biases = row.bias[row.tokens == token]
+        return float(biases.sum()) > _NEG_INF if len(biases) else row.default > _NEG_INF
+    if row.kind == RowKind.DENSE:
+        assert row.bias is not None
+        return token < len(row.bias) and float(row.bias[token]) > _NEG_INF
+    return True

@@ -1,0 +1,137 @@
+"""What the programs of all engines ask alike on their command lines, and the demonstration."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from pyaici.engines.request import Request, Sampling
+from pyaici.grammars import find_grammar
+
+#: controller, argument and prompt of the demonstration
+DEMONSTRATION = (
+    "regex",
+    r'\{\n  "name": "[A-Z][a-z]+ [A-Z][a-z]+",\n  "born": 1[5-9][0-9]{2},\n'
+    r'  "known for": "[A-Za-z ,]{10,60}"\n\}',
+    "Describe Albert Einstein in JSON: his name, his year of birth, and what he is known for.",
+)
+
+
+def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
+    """Adds what a request is about. `models`: which ones --model takes."""
+    parser.add_argument(
+        "--arg",
+        metavar="TEXT",
+        help="the controller's argument; @FILE reads it from a file, a newline at its end left out; FILE may "
+        "be the name of a grammar that comes with the package",
+    )
+    parser.add_argument(
+        "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file in the same way"
+    )
+    parser.add_argument(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        help="put the prompt into the model's chat template (default: if it has one)",
+    )
+    parser.add_argument(
+        "--model", metavar="PATH", help=f"folder of a {models} model (default: SmolLM2-135M-Instruct)"
+    )
+    parser.add_argument(
+        "--socket",
+        type=Path,
+        metavar="PATH",
+        default=os.environ.get("AICI_SOCKET") or None,
+        help="of a running aicirt (default: $AICI_SOCKET; without it one is started)",
+    )
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """Adds how the model samples, and how much."""
+    parser.add_argument("--n", type=int, default=1, help="sequences to sample")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0 = most likely token (default)")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, help="sample from the most likely tokens of this probability"
+    )
+    parser.add_argument(
+        "--top-k", type=int, default=0, help="sample from so many most likely tokens (0 = all)"
+    )
+    parser.add_argument("--seed", type=int, help="makes a run repeatable")
+    parser.add_argument("--max-tokens", type=int, default=128, help="tokens after the prompt (default: 128)")
+
+
+def fill_in(arguments: argparse.Namespace) -> None:
+    """With neither controller, argument nor prompt it is the demonstration; else there must be a prompt.
+
+    Raises ValueError.
+    """
+    if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
+        arguments.controller, arguments.arg, arguments.prompt = DEMONSTRATION
+    if arguments.prompt is None:
+        raise ValueError("give a prompt: --prompt TEXT")
+    arguments.controller = arguments.controller or "none"
+    if arguments.controller == "none" and arguments.arg is not None:
+        raise ValueError("--arg is a controller's argument, but there is no controller")
+
+
+def read_request(arguments: argparse.Namespace) -> Request:
+    """What the options ask for: its prompt is the plain text, its module is left open.
+
+    Raises ValueError for a number out of range and for a file that cannot be read.
+    """
+    return Request(
+        read_prompt(arguments),
+        arg=read_argument(arguments),
+        sampling=Sampling(arguments.temperature, arguments.top_p, arguments.top_k, arguments.seed),
+        n=arguments.n,
+        beams=getattr(arguments, "beams", 1),
+        max_tokens=arguments.max_tokens,
+    )
+
+
+def read_prompt(arguments: argparse.Namespace) -> str:
+    """What --prompt says. Raises ValueError for a file that cannot be read."""
+    return _text("--prompt", arguments.prompt)
+
+
+def read_argument(arguments: argparse.Namespace) -> str:
+    """What --arg says; a file that is not there may be a grammar of the package. Raises ValueError."""
+    value: str = arguments.arg or ""
+    if value.startswith("@") and not Path(value[1:]).exists():
+        if grammar := find_grammar(value[1:]):
+            value = f"@{grammar}"
+    return _text("--arg", value)
+
+
+def check_folder(path: str | Path) -> Path:
+    """The folder of a model. Raises ValueError if it is none."""
+    folder = Path(path)
+    if not (folder / "config.json").is_file():
+        raise ValueError(
+            f"{folder} is no folder of a Transformers model: it has no config.json (models are not fetched "
+            "by name: download one first and give its folder)"
+        )
+    return folder
+
+
+def _text(option: str, value: str) -> str:
+    """The text itself, or that of the file behind an @, without the line end that editors put at its end."""
+    if not value.startswith("@"):
+        if not value.isascii():
+            _check_utf8(option, value)
+        return value
+    name = value[1:]
+    try:
+        return Path(name).read_text("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{option}: the file {name!r} is not UTF-8 ({error})") from None
+    except (OSError, ValueError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise ValueError(f"{option}: cannot read {name!r}, the file after @: {reason}") from None
+
+
+def _check_utf8(option: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{option}: this text is not UTF-8: {value!r}") from None

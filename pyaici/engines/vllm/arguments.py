@@ -1,0 +1,95 @@
+"""What a request to vLLM says about its controller: keys of `extra_args`, over HTTP of `vllm_xargs`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: what all of our keys begin with
+PREFIX = "aici_"
+#: beside the forward pass, in the scheduler
+OVERLAPPED = "overlapped"
+#: after it, in a logits processor
+LOGITS = "logits"
+PATHS = (OVERLAPPED, LOGITS)
+_FLAGS = ("hold", "fork", "events")
+_KEYS = ("aici_controller", "aici_arg", "aici_path", *(f"aici_{name}" for name in _FLAGS))
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerCall:
+    """The controller that a request names, and what it is to be told.
+
+    ::
+
+        SamplingParams(extra_args={"aici_controller": "regex", "aici_arg": "[0-9]+"})
+    """
+
+    #: a bundled controller's name, or the id or tag of a module that was uploaded
+    controller: str
+    #: the controller's argument
+    arg: str = ""
+    #: where its rows are applied: OVERLAPPED or LOGITS
+    path: str = OVERLAPPED
+    #: the answer is held back until it is complete, so that the controller may take tokens back
+    hold: bool = False
+    #: the request's `n` sequences are one controller's: it begins with one, and others are for its forks
+    fork: bool = False
+    #: outputs say what happened to each sequence; the controller may take tokens back (see `events`)
+    events: bool = False
+
+    @property
+    def backtrack(self) -> bool:
+        """Whether the client can be told of tokens that are taken back."""
+        return self.hold or self.events
+
+    @classmethod
+    def from_extra_args(cls, extra_args: Mapping[str, Any] | None) -> ControllerCall | None:
+        """None for a request without a controller. Raises ValueError for one that makes no sense."""
+        ours = [key for key in extra_args or () if isinstance(key, str) and key.startswith(PREFIX)]
+        if not ours:
+            return None
+        assert extra_args is not None
+        for key in ours:
+            if key not in _KEYS:
+                meant = difflib.get_close_matches(key, _KEYS, n=1)
+                hint = f"did you mean {meant[0]}?" if meant else f"known are {', '.join(_KEYS)}"
+                raise ValueError(f"a request has the unknown key {key}: {hint}")
+        controller = extra_args.get("aici_controller")
+        if not isinstance(controller, str) or not controller:
+            raise ValueError(
+                "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one"
+                + ("" if controller is None else f", not {controller!r}")
+            )
+        path = extra_args.get("aici_path", OVERLAPPED)
+        if path not in PATHS:
+            raise ValueError(f"aici_path is {path!r}; it must be {' or '.join(PATHS)}")
+        flags = {name: _flag(f"aici_{name}", extra_args.get(f"aici_{name}", False)) for name in _FLAGS}
+        for name, wanted in flags.items():
+            if wanted and path != OVERLAPPED:
+                raise ValueError(f"aici_{name} needs aici_path {OVERLAPPED}: a logits processor only masks")
+        if flags["hold"] and flags["events"]:
+            raise ValueError("aici_hold and aici_events exclude each other: events tell what is taken back")
+        return cls(controller, _text(extra_args.get("aici_arg", "")), path, **flags)
+
+
+def _flag(key: str, value: Any) -> bool:
+    """vLLM's server takes no booleans here, but texts and numbers."""
+    if isinstance(value, bool) or value in (0, 1):
+        return bool(value)
+    if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
+        return value.lower() in ("true", "1")
+    raise ValueError(f"{key} is {value!r}; it must be true or false")
+
+
+def _text(arg: Any) -> str:
+    """A text as it is; other values as JSON."""
+    if isinstance(arg, str):
+        return arg
+    try:
+        return json.dumps(arg, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"aici_arg must be a text or a value that JSON can write: {error}") from None

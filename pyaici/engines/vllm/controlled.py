@@ -1,0 +1,293 @@
+"""One controlled request: what its controller has said, and what that makes of tokens that are sampled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicirt.errors import AiciError, EmptyMaskError, ResultError
+from pyaici.engines.vllm.drafts import Guess, allows, is_mask
+from pyaici.engines.vllm.events import Events
+from pyaici.step import MidResult, RowKind, StepInput, Verb
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from pyaici.engines.vllm.arguments import ControllerCall
+    from pyaici.engines.vllm.connection import Prepared, Session
+    from pyaici.engines.vllm.groups import Group
+    from pyaici.engines.vllm.outputs import Held
+
+log = logging.getLogger("vllm.aici")
+
+
+class Ending(Enum):
+    """Why a controlled request ends before the engine would end it."""
+
+    STOP = "stop"
+    ERROR = "error"
+
+
+#: How many steps in a row a controller may let pass without a token, being late or splicing nothing.
+MOST_IDLE = 1000
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What becomes of the tokens that a step has sampled for a request."""
+
+    #: so many of them count
+    keep: int
+    #: the controller knows so many of them already
+    told: int = 0
+    #: for each token that counts: was it forced, not sampled?
+    forced: list[bool] = field(default_factory=list)
+    #: what copies printed that were taken, and behind how many tokens
+    logs: list[tuple[int, str]] = field(default_factory=list)
+    #: then these many are taken back, and these appended
+    backtrack: int = 0
+    append: Sequence[int] = ()
+    #: the request sits out steps until its controller says otherwise
+    suspend: bool = False
+    #: the engine has to compute the last token's logits again
+    moves: bool = False
+    ending: Ending | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Controlled:
+    """State of one request; `control` is its number at the runtime once it has started."""
+
+    request_id: str
+    call: ControllerCall
+    prepared: Future[Prepared]
+    #: tokens that end a text: they are not forced in the middle of one
+    stops: Collection[int]
+    session: Session | None = None
+    control: int | None = None
+    #: what the controller has not been told yet
+    report: StepInput | None = None
+    #: what it has said about the present position
+    answer: MidResult | None = None
+    #: the positions behind it, for drafts
+    guesses: list[Guess] = field(default_factory=list)
+    #: copies of the controller can go ahead of it
+    repeatable: bool = False
+    #: passes in a row in which following its drafts took too long
+    slow: int = 0
+    #: no drafts for so many passes
+    pause: int = 0
+    #: the engine goes on from the tokens of the last pass
+    steady: bool = False
+    #: sequences that are not needed any more: copies, and originals whose copy was taken
+    spent: list[int] = field(default_factory=list)
+    error: AiciError | None = None
+    #: steps since the last token
+    idle: int = 0
+    taken_back: int = 0
+    #: how many tokens of the prompt are left
+    prompt_length: int = 0
+    #: where the answer is held back
+    held: Held | None = None
+    #: what has happened to it, if clients want to know
+    events: Events | None = None
+    #: with forks: all that belong to the same controller
+    group: Group | None = None
+
+    def branch(self, control: int) -> Controlled:
+        """A child that the controller has forked; it has a request later."""
+        return Controlled(
+            request_id="",
+            call=self.call,
+            prepared=self.prepared,
+            stops=self.stops,
+            session=self.session,
+            control=control,
+            repeatable=self.repeatable,
+            taken_back=self.taken_back,
+            prompt_length=self.prompt_length,
+            held=None if self.held is None else self.held.copy(),
+            events=None if self.events is None else Events(),
+            group=self.group,
+        )
+
+    @property
+    def follows(self) -> bool:
+        """Whether its drafts can be followed."""
+        return self.repeatable and not self.pause
+
+    @property
+    def last_control(self) -> int:
+        """The copy that has been told the last draft that anybody has been told, or the controller."""
+        controls = [guess.control for guess in self.guesses if guess.control is not None]
+        control = controls[-1] if controls else self.control
+        assert control is not None
+        return control
+
+    def answer_behind(self, drafts: int) -> MidResult | None:
+        """What the controller says about the position behind so many drafts; None if that is not known."""
+        if drafts == 0:
+            return self.answer
+        return self.guesses[drafts - 1].answer if drafts <= len(self.guesses) else None
+
+    def drop_guesses(self) -> None:
+        """No pass comes for them, or it is over."""
+        self.spent += [guess.control for guess in self.guesses if guess.control is not None]
+        self.guesses = []
+
+    def fill(self, words: NDArray[np.int32], behind: int = 0) -> None:
+        """Writes what may be sampled now, or behind so many drafts.
+
+        int32 [ceil(V / 32)], bit t & 31 of word t >> 5 is token t.
+        """
+        answer = self.answer_behind(behind)
+        row = answer.row if answer is not None and answer.verb == Verb.SAMPLE else None
+        if self.session is None:  # it could not start, and will end with the reason
+            words[:] = -1
+        elif row is None:
+            self._force(words, self._forced(answer))
+        elif row.kind == RowKind.BITMASK:
+            assert row.bits is not None
+            count = min(len(words), len(row.bits))
+            words[:count] = row.bits[:count].view(np.int32)
+            words[count:] = 0
+        elif row.kind == RowKind.TOKEN:
+            self._force(words, row.token)
+        elif row.kind == RowKind.ALL:
+            words[:] = -1
+        else:  # what is sampled does not count, see `take`
+            self._force(words, self._forced(None))
+
+    def _force(self, words: NDArray[np.int32], token: int) -> None:
+        words[:] = 0
+        words.view(np.uint32)[token >> 5] = np.uint32(1 << (token & 31))
+
+    def _forced(self, answer: MidResult | None) -> int:
+        """The first token of a splice; else any that ends nothing, which will not count."""
+        if answer is not None and self._splices_first(answer):
+            return answer.ff_tokens[0]
+        assert self.session is not None
+        return next((t for t in self.session.text_tokens if t not in self.stops), self.session.text_tokens[0])
+
+    def _splices_first(self, answer: MidResult) -> bool:
+        """Whether the splice's first token can be had by sampling."""
+        if answer.verb != Verb.SPLICE or answer.backtrack or not answer.ff_tokens:
+            return False
+        return len(answer.ff_tokens) == 1 or answer.ff_tokens[0] not in self.stops
+
+    def take(self, tokens: Sequence[int]) -> Outcome:
+        """What becomes of tokens that a pass has brought: drafts that were accepted, and one sampled behind.
+
+        The answers that they were sampled under are used up. The controller is the copy that knows the last
+        draft from now on.
+        """
+        accepted = told = 0
+        forced: list[bool] = []
+        logs: list[tuple[int, str]] = []
+        for guess in self.guesses:
+            if accepted + 1 == len(tokens) or tokens[accepted] != guess.token:
+                break
+            accepted += 1
+            forced.append(self.answer is not None and self.answer.verb == Verb.SPLICE)
+            self.answer, self.idle = guess.answer, 0
+            if guess.control is not None:
+                assert self.control is not None
+                self.spent.append(self.control)
+                self.control, guess.control, told = guess.control, None, accepted
+                logs.append((accepted, guess.log))
+        self.drop_guesses()
+        outcome = self._take(tokens[accepted])
+        outcome.keep += accepted
+        outcome.told, outcome.logs = told, logs
+        outcome.forced = forced + outcome.forced
+        if accepted + 1 < len(tokens) and outcome.ending is None and not outcome.suspend:
+            outcome.moves = True  # a draft was accepted behind which nothing is known
+        self.pause = max(0, self.pause - 1)
+        self.steady = not outcome.moves
+        return outcome
+
+    def _take(self, token: int) -> Outcome:
+        answer, self.answer = self.answer, None
+        verb = Verb.ERROR if answer is None else answer.verb
+        if answer is not None and verb == Verb.SAMPLE:
+            self.idle = 0
+            if not is_mask(answer.row):
+                self.error = ResultError(
+                    "the controller adds biases to logits, which this path cannot: send the request with "
+                    f'aici_path "logits" (controller {self.call.controller})'
+                )
+            elif allows(answer.row, token):
+                return Outcome(keep=1, forced=[False])
+            else:
+                self.error = EmptyMaskError(
+                    f"token {token} was sampled, which the controller forbids: what else the request forbids "
+                    "(bad_words, allowed_token_ids, min_tokens, logit_bias) has left nothing"
+                )
+            return Outcome(keep=0, ending=Ending.ERROR)
+        if answer is not None and verb == Verb.SPLICE:
+            first = self._splices_first(answer) and token == answer.ff_tokens[0]
+            self.idle = 0 if answer.ff_tokens else self.idle + 1
+            if first and len(answer.ff_tokens) == 1:
+                return Outcome(keep=1, forced=[True])
+            if first:
+                return Outcome(keep=1, append=answer.ff_tokens[1:], moves=True, forced=[True])
+            if self.idle <= MOST_IDLE:
+                return Outcome(keep=0, backtrack=answer.backtrack, append=answer.ff_tokens, moves=True)
+        if verb == Verb.SUSPEND:
+            return Outcome(keep=0, suspend=True)
+        if verb == Verb.LATE:
+            self.idle += 1
+            if self.idle <= MOST_IDLE:
+                return Outcome(keep=0, moves=True)
+        if verb == Verb.STOP:
+            return Outcome(keep=0, ending=Ending.STOP)
+        if self.error is None:
+            self.error = (answer and answer.error) or ResultError(
+                f"the controller let {self.idle} steps pass without a token"
+            )
+        return Outcome(keep=0, ending=Ending.ERROR)
+
+    def print(self, text: str) -> None:
+        """The controller has printed something."""
+        if text:
+            if self.events is not None:
+                self.events.add("log", text)
+            log.info("request %s: %s", self.request_id, text.rstrip("\n"))
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it failed, if it did: in its own time, or before it could start."""
+        if self.error is None and self.prepared.done() and not self.prepared.cancelled():
+            return self.prepared.exception()
+        return self.error
+
+    def tell_tokens(self, outcome: Outcome, tokens: Sequence[int]) -> None:
+        """Notes for clients what has been sampled, and what was forced."""
+        if self.events is not None:
+            for token, forced in zip(tokens, outcome.forced, strict=False):
+                self.events.token("forced" if forced else "sampled", token)
+
+    def take_back(self, count: int, length: int) -> str | None:
+        """Notes that so many of `length` tokens are taken back; why that cannot be, otherwise."""
+        made = length if self.held is None else len(self.held.tokens)
+        if count > made:
+            return f"a splice takes back {count} tokens of {made}"
+        if self.held is not None:
+            del self.held.tokens[len(self.held.tokens) - count :]
+        if self.events is not None:
+            self.events.add("back", count)
+        self.prompt_length = min(self.prompt_length, length - count)
+        self.taken_back += count
+        return None
+
+    def fail(self, error: AiciError) -> None:
+        """It ends with this error when the engine next has tokens for it."""
+        self.error = self.error or error
+        self.drop_guesses()
+        self.answer = MidResult(Verb.ERROR, error=self.error)

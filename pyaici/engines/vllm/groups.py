@@ -1,0 +1,171 @@
+"""Requests whose controllers fork: vLLM's requests of one prompt, most of which wait for a fork.
+
+Of a request with `n` vLLM makes as many requests, named INDEX_PARENT, whose outputs are its choices. With
+`aici_fork` the first of them runs; the others wait until the controller forks, and begin as copies then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import AiciError, ResultError
+from pyaici.engines.vllm.grammar import ControllerGrammar
+from pyaici.engines.vllm.moves import branch
+from pyaici.engines.vllm.outputs import add_tokens
+from pyaici.engines.vllm.waiting import hold, release
+
+if TYPE_CHECKING:
+    from pyaici.engines.vllm.controlled import Controlled
+
+#: A fork waits so many steps for requests that vLLM has not handed over yet: it makes all of them at once.
+_PATIENCE = 5
+#: what the client is told of sequences that no fork has needed
+UNUSED = "unused"
+
+
+@dataclass(slots=True)
+class Birth:
+    """A child of a fork that has no request yet."""
+
+    child: Controlled
+    parent: Controlled
+    #: vLLM's request of the parent, and its tokens at the fork
+    request: Any
+    tokens: list[int]
+    steps: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """All sequences of one controller."""
+
+    live: set[str] = field(default_factory=set)
+    #: vLLM's requests that wait for a fork, by index
+    spares: deque[Any] = field(default_factory=deque)
+    births: list[Birth] = field(default_factory=list)
+
+
+class Groups:
+    """The groups of one scheduler."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._groups: dict[str, Group] = {}
+        #: that have children without a request
+        self._expecting: list[Group] = []
+        #: children that have begun, with the tokens that clients are to be sent
+        self._born: list[tuple[Any, list[int]]] = []
+        #: requests that no fork will need any more
+        self._unused: list[Any] = []
+        #: children whose group has ended before they could begin
+        self._orphans: list[Controlled] = []
+        #: spares that are in vLLM's queue
+        self._new: list[Any] = []
+
+    def join(self, request: Any) -> Group | None:
+        """The group that a request leads; None if it waits for a fork from now on."""
+        index, parent = _split(request.request_id)
+        group = self._groups.get(parent)
+        if index and group is not None:
+            group.spares.append(request)
+            hold(request, Future())
+            self._new.append(request)
+            return None
+        self._groups[parent] = group = Group()
+        group.live.add(request.request_id)
+        return group
+
+    def set_aside(self) -> None:
+        """Takes spares out of vLLM's queue, which looks at all that wait in each step."""
+        for request in self._new:
+            self._scheduler.waiting.remove_request(request)
+            self._scheduler.deferred_waiting.discard(request)
+        self._new.clear()
+
+    def leave(self, request: Any) -> None:
+        """A request has ended; with the last one of a group go those that have waited in vain."""
+        if not self._groups:
+            return
+        parent = _split(request.request_id)[1]
+        group = self._groups.get(parent)
+        if group is None:
+            return
+        group.live.discard(request.request_id)
+        if request in group.spares:
+            group.spares.remove(request)
+        if not group.live:
+            self._unused += group.spares
+            self._orphans += [birth.child for birth in group.births]
+            group.births.clear()
+            del self._groups[parent]
+
+    def expect(self, parent: Controlled, child: Controlled) -> None:
+        """The child wants a request, which begins where the parent is now."""
+        assert parent.group is not None
+        request = self._scheduler.requests[parent.request_id]
+        parent.group.births.append(Birth(child, parent, request, list(request._all_token_ids)))
+        if parent.group not in self._expecting:
+            self._expecting.append(parent.group)
+
+    def place(
+        self, begun: Callable[[Controlled, Any], None], fail: Callable[[set[str], AiciError], None]
+    ) -> None:
+        """Gives children requests, and calls `begun`; `fail` for all of a group whose forks are too many."""
+        for group in self._expecting:
+            while group.births and group.spares:
+                self._begin(group, group.births.pop(0), group.spares.popleft(), begun)
+            for birth in group.births:
+                birth.steps += 1
+            if any(birth.steps > _PATIENCE for birth in group.births):
+                self._orphans += [birth.child for birth in group.births]
+                group.births.clear()
+                error = f"the controller forks, but all {len(group.live)} sequences of the request are in use"
+                fail(group.live, ResultError(f"{error}: ask for more with n"))
+        self._expecting = [group for group in self._expecting if group.births]
+
+    def _begin(
+        self, group: Group, birth: Birth, request: Any, begun: Callable[[Controlled, Any], None]
+    ) -> None:
+        child = birth.child
+        child.request_id = request.request_id
+        group.live.add(request.request_id)
+        branch(request, birth.request, birth.tokens)
+        release(request, ControllerGrammar(child))
+        self._scheduler._enqueue_waiting_request(request)
+        if birth.parent.events is not None:
+            birth.parent.events.add("forked", [index_of(request.request_id)])
+        if child.held is None:
+            self._born.append((request, birth.tokens[child.prompt_length :]))
+        begun(child, request)
+
+    def tell(self, outputs: Any, end: Callable[[Any], None], drop: Callable[[Controlled], None]) -> None:
+        """Clients get what new sequences begin with, and hear of those that are not needed, by `end`.
+
+        `drop` for children that will have no request.
+        """
+        born, self._born = self._born, []
+        for request, tokens in born:
+            if tokens and not request.is_finished():
+                add_tokens(outputs, request, tokens)
+        unused, self._unused = self._unused, []
+        for request in unused:
+            if not request.is_finished():
+                end(request)
+        orphans, self._orphans = self._orphans, []
+        for child in orphans:
+            drop(child)
+
+
+def index_of(request_id: str) -> int:
+    """Which choice of its request it is."""
+    return _split(request_id)[0]
+
+
+def _split(request_id: str) -> tuple[int, str]:
+    match = re.fullmatch(r"([0-9]+)_(.*)", request_id, re.DOTALL)
+    return (0, request_id) if match is None else (int(match[1]), match[2])

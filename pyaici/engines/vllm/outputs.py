@@ -1,0 +1,113 @@
+"""What goes from the scheduler's seat to vLLM's clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.outputs import LogprobsLists
+
+from pyaici.engines.vllm.events import KEY, Events
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """What a client has not been sent: tokens, and what vLLM tells beside the first of them."""
+
+    tokens: list[int] = field(default_factory=list)
+    prefill_stats: Any = None
+    events: list[Any] = field(default_factory=list)
+
+    def copy(self) -> Held:
+        """For a fork."""
+        return Held(list(self.tokens))
+
+
+def add_tokens(outputs: Any, request: Any, tokens: list[int]) -> None:
+    """Tokens that were not sampled."""
+    output = EngineCoreOutput(
+        request_id=request.request_id, new_token_ids=tokens, new_logprobs=_certain(request, tokens)
+    )
+    _add(outputs, request, output)
+
+
+def add_end(outputs: Any, request: Any, why: str | None) -> None:
+    """That a request has ended, between two steps."""
+    reason = request.get_finished_reason()
+    output = EngineCoreOutput(
+        request_id=request.request_id,
+        new_token_ids=[],
+        finish_reason=FinishReason.ERROR if reason is None else reason,  # FinishReason.STOP is 0
+        stop_reason=why,
+    )
+    _add(outputs, request, output)
+
+
+def keep_back(outputs: Any, held: dict[str, Held]) -> None:
+    """Takes the tokens of held requests out, and adds them before the output that ends the request."""
+    for group in outputs.values():
+        kept = []
+        for output in group.outputs:
+            one = held.get(output.request_id)
+            if one is not None and output.finish_reason is None:
+                one.tokens += output.new_token_ids
+                one.prefill_stats = one.prefill_stats or output.prefill_stats
+                one.events += output.events or ()
+                continue
+            if one is not None:
+                # an output of its own: of one that ends a request the last token's text is left out
+                del held[output.request_id]
+                kept.append(
+                    EngineCoreOutput(
+                        request_id=output.request_id,
+                        new_token_ids=one.tokens,
+                        prefill_stats=one.prefill_stats,
+                        events=one.events or None,
+                    )
+                )
+            kept.append(output)
+        group.outputs = kept
+
+
+def give_reasons(outputs: Any, reasons: dict[str, str]) -> None:
+    """Puts reasons beside the outputs that end their requests."""
+    for group in outputs.values():
+        for output in group.outputs:
+            if output.finish_reason is not None and output.request_id in reasons:
+                output.stop_reason = reasons.pop(output.request_id)
+
+
+def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
+    """Puts what has happened to requests beside their last outputs, and forgets requests that have ended."""
+    last = {output.request_id: output for group in outputs.values() for output in group.outputs}
+    for request_id, (request, events) in list(telling.items()):
+        if told := events.take():
+            output = last.get(request_id)
+            if output is None and not request.is_finished():
+                output = EngineCoreOutput(request_id=request_id, new_token_ids=[])
+                # before those of children that begin in this step, which only this one tells of
+                _add(outputs, request, output, at=0)
+            if output is not None:
+                output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: told}
+        if request.is_finished():
+            del telling[request_id]
+
+
+def _certain(request: Any, tokens: list[int]) -> LogprobsLists | None:
+    """Log-probabilities of forced tokens, if the request asks for some: vLLM counts on a row for each."""
+    if request.sampling_params.num_logprobs is None:
+        return None
+    shape = (len(tokens), 1)
+    return LogprobsLists(
+        np.array(tokens, np.int32).reshape(shape), np.zeros(shape, np.float32), np.ones(len(tokens), np.int32)
+    )
+
+
+def _add(outputs: Any, request: Any, output: EngineCoreOutput, at: int | None = None) -> None:
+    client = request.client_index
+    if client not in outputs:
+        outputs[client] = EngineCoreOutputs(outputs=[])
+    others = outputs[client].outputs
+    others.insert(len(others) if at is None else at, output)

@@ -1,0 +1,57 @@
+"""The entry point that vLLM calls in each of its processes: gives its schedulers a seat for controllers.
+
+Nothing heavy is imported here, and nothing is raised: an installed plugin never keeps an engine from
+starting.
+"""
+
+from __future__ import annotations
+
+import logging
+from multiprocessing import current_process
+
+log = logging.getLogger("vllm.aici")
+
+
+#: why requests with a controller have to be refused, if the seat cannot be had
+problem: str | None = None
+
+
+def register() -> None:
+    """Puts `Seat` before whatever scheduler class an engine chooses."""
+    global problem
+    try:
+        _register()
+    except Exception as error:
+        problem = f"controllers cannot be used: this vLLM is not as AICI expects it ({error!r})"
+        log.warning("%s", problem)
+
+
+def _register() -> None:
+    from vllm.config.scheduler import SchedulerConfig
+
+    if hasattr(SchedulerConfig, "_aici_choose"):
+        return
+    choose = SchedulerConfig.get_scheduler_cls
+
+    def get_scheduler_cls(config: SchedulerConfig) -> type:
+        chosen: type = choose(config)
+        try:
+            from pyaici.engines.vllm.seat import Seat
+        except Exception as error:
+            log.warning("controllers cannot be used: %r", error)
+            return chosen
+        return chosen if issubclass(chosen, Seat) else type(f"Aici{chosen.__name__}", (Seat, chosen), {})
+
+    SchedulerConfig._aici_choose = choose
+    SchedulerConfig.get_scheduler_cls = get_scheduler_cls
+    if not current_process().name.startswith(("EngineCore", "Worker", "VllmWorker")):
+        from vllm.outputs import RequestOutput
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        # in processes that take requests, so that they can refuse some: the engine's own imports it anyway
+        from pyaici.engines.vllm import seat  # noqa: F401
+        from pyaici.engines.vllm.events import keep_all
+        from pyaici.engines.vllm.failures import raise_failures
+
+        raise_failures(AsyncLLM)
+        keep_all(RequestOutput)

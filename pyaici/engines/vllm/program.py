@@ -1,0 +1,158 @@
+"""Runs a controller with vLLM and prints what the model writes: harness/run_vllm.py.
+
+What may be refused comes first, the quickest first: the options, the controller, its argument. vLLM itself
+takes half a minute at its first start, ten seconds later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import importlib.util
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aicirt.command import run_command
+from aicirt.errors import AiciError
+from pyaici.bundled import find_controller
+from pyaici.engines.attempt import try_argument
+from pyaici.engines.options import (
+    add_prompt_options,
+    add_sampling_options,
+    check_folder,
+    fill_in,
+    read_request,
+)
+from pyaici.engines.show import generate
+from pyaici.engines.vllm.arguments import PATHS
+from pyaici.models import default_model_path
+
+if TYPE_CHECKING:
+    from pyaici.engines.request import Request
+
+#: of this process, if the user says nothing else. One process: it starts sooner, and Ctrl-C ends it.
+#: Of the rest the user would see the names of files of vLLM
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # with other work on the cores OpenMP's threads spin
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB, taken as it is used
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs `arguments.controller`: a bundled controller's name, a file, or None or "none" for no control.
+
+    With neither controller, argument nor prompt a demonstration runs. The exit status is 0, or 1 if a
+    sequence ended with an error.
+
+    Raises AiciError, OSError or ValueError for what the arguments ask in vain.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    fill_in(arguments)
+    request = read_request(arguments)
+    wasm = None if arguments.controller == "none" else find_controller(arguments.controller)
+    if importlib.util.find_spec("vllm") is None:
+        raise ValueError(
+            'this needs vLLM: pip install "aici[vllm]"; from a checkout scripts/vllm.sh installs it, for '
+            "machines without a GPU too"
+        )
+    folder = None if arguments.model is None else check_folder(arguments.model)
+    with contextlib.ExitStack() as stack:
+        if wasm is not None:
+            check_plugin()
+            socket = arguments.socket or _own_daemon(stack)
+            folder = folder or default_model_path()
+            given = None if arguments.arg is None else request.arg
+            request = replace(request, module=_upload(wasm, socket, given, folder))
+            os.environ["AICI_SOCKET"] = str(socket)  # where vLLM's part of us finds the module
+        return _generate(folder or default_model_path(), request, arguments.path, arguments.chat)
+
+
+def check_plugin() -> None:
+    """Raises ValueError, with the cure, if vLLM will not load us: it would generate without control."""
+    if not importlib.metadata.entry_points(group="vllm.general_plugins", name="aici"):
+        raise ValueError(
+            "vLLM does not know AICI, which is not installed in this environment or was before it had this "
+            'plugin: pip install "aici[vllm]"'
+        )
+    from pyaici.engines.vllm.refusals import plugin_refusal
+
+    if refusal := plugin_refusal():
+        raise ValueError(refusal)
+
+
+def _own_daemon(stack: contextlib.ExitStack) -> Path:
+    from pyaici.launch import Daemon
+
+    daemon = Daemon()
+    stack.callback(daemon.close)
+    return daemon.socket_path
+
+
+def _upload(wasm: Path, socket: Path, arg: str | bytes | None, folder: Path) -> str:
+    """The id of the module; it has read its argument then."""
+    from pyaici.runtime import Runtime
+
+    with Runtime(socket) as runtime:
+        module = runtime.upload(wasm).id
+        try_argument(runtime, module, arg, folder)
+    return module
+
+
+def _generate(folder: Path, request: Request, path: str, chat: bool | None) -> int:
+    warnings.simplefilter("ignore")  # of libraries about each other
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # that there is no Triton
+    start = time.perf_counter()
+    from vllm import LLM
+
+    from pyaici.engines.vllm.engine import VllmEngine
+
+    llm = LLM(str(folder), dtype=_dtype(folder), enforce_eager=True, use_tqdm_on_load=False)
+    print(f"vLLM started in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
+    if chat is None:
+        chat = bool(getattr(llm.get_tokenizer(), "chat_template", None))
+    if chat:
+        request = replace(request, prompt=[{"role": "user", "content": str(request.prompt)}])
+    return generate(VllmEngine(llm, path=path), request)
+
+
+def _dtype(folder: Path) -> Any:
+    """For "auto" vLLM casts weights of float32 to bfloat16."""
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    dtype = config.get("dtype") or config.get("torch_dtype")
+    return dtype if dtype == "float32" else "auto"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The program of its own."""
+    parser = argparse.ArgumentParser(
+        description="Generates text with vLLM under the control of a WebAssembly program.",
+        epilog="Without arguments it shows a demonstration.",
+    )
+    parser.add_argument(
+        "--controller", metavar="NAME_OR_WASM", help="a bundled controller, a .wasm file, or none (default)"
+    )
+    parser.add_argument(
+        "--path",
+        choices=PATHS,
+        default=PATHS[0],
+        help="how the controller takes part: while the model computes (overlapped, the default), or in a "
+        "logits processor after it",
+    )
+    add_prompt_options(parser, "local")
+    add_sampling_options(parser)
+    arguments = parser.parse_args(argv)
+    return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))

@@ -1,0 +1,89 @@
+"""What the logits-processor path cannot do: engines, and sampling parameters, whose requests it refuses.
+
+Refused before a controller starts, because the constraint would be broken, or never be applied.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pyaici.engines.vllm import plugin
+
+#: as `--logits-processors` takes it
+PROCESSOR = "pyaici.engines.vllm.logits_processor:AiciLogitsProcessor"
+#: our name among vLLM's plugins
+PLUGIN = "aici"
+
+
+def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
+    """Why this engine cannot take requests with aici_path "logits", and what to set; None if it can.
+
+    `v2`: whether it has vLLM's model runner V2, if that is known already.
+    """
+    parallel = vllm_config.parallel_config
+    if parallel.world_size > 1:
+        return (
+            "aici_path logits needs a model on one device: where several ranks sample, each would run "
+            f"controllers of its own (tensor parallel {parallel.tensor_parallel_size}, pipeline parallel "
+            f"{parallel.pipeline_parallel_size}); leave aici_path out"
+        )
+    if (
+        vllm_config.speculative_config is not None
+        or getattr(vllm_config, "diffusion_config", None) is not None
+    ):
+        return (
+            "aici_path logits cannot constrain drafts: leave aici_path out, or start the engine "
+            "without speculative decoding"
+        )
+    if v2 is None:
+        v2 = bool(vllm_config.use_v2_model_runner)
+    if (
+        vllm_config.scheduler_config.async_scheduling
+        and not v2
+        and not vllm_config.model_config.logits_processors
+    ):
+        return (
+            "under async scheduling vLLM tells sampled tokens only to logits processors that it was started "
+            f"with: start it with --logits-processors {PROCESSOR} (offline: logits_processors=[...]) or with "
+            "--no-async-scheduling, or leave aici_path out"
+        )
+    return None
+
+
+def request_refusal(params: Any) -> str | None:
+    """Why a request with these sampling parameters cannot have aici_path "logits"; None if it can.
+
+    What forbids tokens beside the controller might leave none to sample, and vLLM would sample one that
+    is forbidden; and a controller that stops needs a token that ends the request.
+    """
+    for name in (
+        "structured_outputs",
+        "allowed_token_ids",
+        "bad_words",
+        "min_tokens",
+        "thinking_token_budget",
+    ):
+        if getattr(params, name, None):
+            return f"aici_path logits and {name} cannot both choose tokens: leave one of them out"
+    if params.ignore_eos and not params.stop_token_ids:
+        return (
+            "aici_path logits needs a token that ends the request when the controller stops: "
+            "leave ignore_eos out, or give stop_token_ids"
+        )
+    return None
+
+
+def plugin_refusal() -> str | None:
+    """Why the part of AICI that sits in the scheduler is not there; None if nothing speaks against it.
+
+    Without it requests would run as if they named no controller. And with speculative decoding vLLM leaves
+    installed logits processors out without a word; then only that part can refuse a request.
+    """
+    chosen = os.environ.get("VLLM_PLUGINS")
+    if chosen is None or PLUGIN in chosen.split(","):
+        return plugin.problem
+    return (
+        f"the environment variable VLLM_PLUGINS ({chosen!r}) leaves the AICI plugin out, which requests with "
+        f"a controller need: add {PLUGIN} to it"
+    )

@@ -1,0 +1,144 @@
+"""`aici upload` and `aici tag`, at a daemon and in a store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.bundled import find_controller
+from pyaici.cli.__main__ import main
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from pyaici.tokens import Vocabulary
+
+GUESTS = Path(__file__).resolve().parents[2] / "guests"
+
+
+@pytest.fixture(autouse=True)
+def no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AICI_SOCKET", raising=False)
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    made = Daemon(workers=1, store=tmp_path_factory.mktemp("daemon") / "store")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["daemon", "store", "variable"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Options that say where: a daemon, a folder though a daemon is named by a variable, or that variable."""
+    if request.param == "daemon":
+        return ["--socket", str(daemon.socket_path)]
+    monkeypatch.setenv("AICI_SOCKET", str(daemon.socket_path))
+    return ["--store", str(tmp_path / "store")] if request.param == "store" else []
+
+
+@pytest.fixture
+def guest(tmp_path: Path) -> Path:
+    """Another module for every test."""
+    made = build_controller(GUESTS / "guest.c", tmp_path / "guest.wasm").path
+    # a custom section, which means nothing
+    made.write_bytes(
+        made.read_bytes() + b"\0\x20\x03own" + hashlib.sha256(str(tmp_path).encode()).digest()[:28]
+    )
+    return made
+
+
+def identity(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_upload_prints_id_and_tags(guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["upload", str(guest), *place]) == 0
+    assert capsys.readouterr().out == f"{identity(guest)}\n"
+    assert main(["upload", str(guest), "--tag", "beta", "--tag", "alpha", *place]) == 0
+    assert capsys.readouterr().out == f"{identity(guest)}  alpha, beta\n"
+    assert main(["upload", str(guest), "--tag", "gamma", *place]) == 0
+    assert capsys.readouterr().out == f"{identity(guest)}  alpha, beta, gamma\n", "what it has is kept"
+    assert main(["list", *place]) == 0
+    assert f"{identity(guest)[:16]} " in capsys.readouterr().out
+
+
+def test_a_tag_moves(guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    regex = find_controller("regex")
+    assert main(["upload", str(guest), "--tag", "moving", *place]) == 0
+    assert main(["upload", "regex", "--tag", "moving", *place]) == 0
+    capsys.readouterr()
+    assert main(["tag", "moving", "other", *place]) == 0
+    assert capsys.readouterr().out == f"{identity(regex)}  moving, other\n"
+    assert main(["tag", identity(guest)[:12], "moving", *place]) == 0
+    assert capsys.readouterr().out == f"{identity(guest)}  moving\n"
+    assert main(["tag", identity(regex), "moving", *place]) == 0
+    assert capsys.readouterr().out == f"{identity(regex)}  moving, other\n"
+
+
+def test_an_engine_starts_it_by_its_tag(guest: Path, daemon: Daemon) -> None:
+    """One that was connected before."""
+    with Runtime(daemon.socket_path) as runtime:
+        runtime.register(Vocabulary([bytes([i]) for i in range(256)] + [b""], {256: "</s>"}, eos=(256,)))
+        assert main(["upload", str(guest), "--tag", "hers", "--socket", str(daemon.socket_path)]) == 0
+        assert runtime.is_live(runtime.instantiate("hers", "token 5"))
+
+
+def test_a_daemon_starts_with_what_is_in_the_store(guest: Path, tmp_path: Path) -> None:
+    """And may move a tag that was made without one, which may be moved without one again."""
+    store = tmp_path / "store"
+    assert main(["upload", str(guest), "--tag", "first", "--store", str(store)]) == 0
+    with Runtime(store=store, workers=1) as runtime:
+        (module,) = runtime.list()
+        assert (module.id, module.tags) == (identity(guest), ["first"])
+        runtime.tag(runtime.upload(find_controller("regex")).id, "first")
+    assert main(["tag", identity(guest), "first", "--store", str(store)]) == 0
+
+
+def test_what_is_no_controller(tmp_path: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text.wasm"
+    text.write_text("text")
+    for argv, says in [
+        (["upload", str(text), "--tag", "x"], "not WebAssembly"),
+        (["upload", "rejex"], "did you mean regex?"),
+        (["upload", str(tmp_path)], "is a folder, not a controller"),
+        (
+            ["upload", "regex", "--tag", "No Tag"],
+            f"as {identity(find_controller('regex'))}, but: tag 'No Tag'",
+        ),
+        (["tag", "nobody", "x"], "no uploaded module is called 'nobody'; aici list --all shows all"),
+        (["tag", "", "x"], "no uploaded module is called ''"),
+    ]:
+        assert main([*argv, *place]) == 1
+        said = capsys.readouterr()
+        assert says in said.err and said.out == ""
+    assert main(["list", "--all", *place]) == 0
+    assert hashlib.sha256(b"text").hexdigest()[:16] not in capsys.readouterr().out
+
+
+def test_the_beginning_of_two_ids(guest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ["--store", str(tmp_path / "store")]
+    wasm, same = guest.read_bytes(), identity(guest)[0]
+    for number in range(1000):
+        guest.write_bytes(wasm + b"\0\x03\x01n%c" % (number % 256) + b"\0\x02\x01m" * (number // 256))
+        if identity(guest)[0] == same:
+            break
+    first, second = sorted([hashlib.sha256(wasm).hexdigest(), identity(guest)])
+    assert main(["upload", str(guest), *where]) == 0
+    guest.write_bytes(wasm)
+    assert main(["upload", str(guest), *where]) == 0
+    assert main(["tag", same, "x", *where]) == 1
+    assert f"2 ids begin with {same}: {first[:16]}, {second[:16]}" in capsys.readouterr().err
+    assert main(["tag", first[:16], same, *where]) == 0
+    capsys.readouterr()
+    assert main(["tag", same, "x", *where]) == 0, "a tag comes first"
+    assert capsys.readouterr().out == f"{first}  {same}, x\n"
+
+
+def test_nobody_listens(tmp_path: Path, guest: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["upload", str(guest), "--socket", str(tmp_path / "none.sock")]) == 1
+    assert f"no aicirt listens on {tmp_path / 'none.sock'}" in capsys.readouterr().err

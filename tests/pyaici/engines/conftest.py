@@ -1,0 +1,37 @@
+"""A daemon for logits processors, whose modules have names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.engines.vllm import constraints
+from pyaici.runtime import Runtime
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
+
+GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """With the controller "guest"."""
+    guest = build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
+    with Runtime(workers=1) as runtime:
+        runtime.tag(runtime.upload(guest).id, "guest")
+        yield runtime
+
+
+@pytest.fixture
+def runtime(daemon: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """Processors that are made now join its daemon, and have its vocabulary: bytes."""
+    assert daemon._daemon is not None
+    monkeypatch.setenv("AICI_SOCKET", str(daemon._daemon.socket_path))
+    names = {BOS: "<s>", EOS: "</s>"}
+    tokens = [bytes([i]) for i in range(256)] + [b"", b""]
+    vocabulary = Vocabulary(tokens, names, eos=(EOS,), bos=BOS, vocab_size=WIDTH)
+    monkeypatch.setattr(constraints, "engine_vocabulary", lambda config: vocabulary)
+    return daemon

@@ -1,0 +1,230 @@
+"""Controllers in a loop that samples one token for each row: what is told to them, and what rows obey."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aicirt.errors import (
+    AiciError,
+    ArgumentError,
+    CapabilityError,
+    ControllerError,
+    LateError,
+    ResultError,
+    TrapError,
+)
+from pyaici.build import build_controller
+from pyaici.bundled import find_controller
+from pyaici.engines.lines import Lines, OverruledError, permits
+from pyaici.runtime import Runtime
+from pyaici.step import Row, RowKind, StepInput
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
+from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
+
+PROMPT = [BOS, 72, 101, 108]
+GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
+
+
+def start(script: Script, *heard: int, key: str = "row", ends: tuple[int, ...] = (EOS,)) -> tuple[Any, Any]:
+    runtime = ScriptedRuntime(script=lambda arg, prompt: script)
+    lines: Lines[str] = Lines(runtime)  # type: ignore[arg-type]
+    lines.start(key, "script", "x", PROMPT, ends)
+    for token in heard:
+        lines.hear(key, token)
+    return lines, runtime
+
+
+def forced(row: Row) -> int:
+    assert row.kind == RowKind.TOKEN
+    return row.token
+
+
+def test_a_row_stays_until_a_token_comes() -> None:
+    script = Script(allow(10), allow(20))
+    lines, runtime = start(script)
+    assert [permits(lines.rows()["row"], t) for t in (9, 10)] == [False, True]
+    assert permits(lines.rows()["row"], 10), "asked for again without a token: a pass whose token was dropped"
+    assert runtime.steps == 1
+    lines.hear("row", 10)
+    assert permits(lines.rows()["row"], 20) and runtime.steps == 2
+    assert script.reports == [StepInput(100), StepInput(100, [10], sampled=True)]
+
+
+def test_what_was_posted_is_not_posted_again() -> None:
+    lines, runtime = start(Script(allow(10)))
+    lines.post()
+    lines.post()
+    assert runtime.steps == 1
+    lines.rows()
+    assert runtime.steps == 1
+    lines.post()
+    assert runtime.steps == 1, "nobody has anything to say"
+
+
+def test_tokens_from_before_are_told_one_by_one() -> None:
+    script = Script(allow(10), LATE, allow(20, 21), splice([65, 66]), allow(30), splice([67, 68, 69]))
+    lines, runtime = start(script, 10, 20, 65, 66, 30, 67)
+    assert forced(lines.rows()["row"]) == 68
+    told = [list(report.tokens) for report in script.reports]
+    assert told == [[], [10], [], [20], [65, 66], [30]]
+    assert runtime.steps == 6
+    lines.hear("row", 68)
+    assert forced(lines.rows()["row"]) == 69 and runtime.steps == 6
+
+
+@pytest.mark.parametrize(
+    ("script", "heard", "words"),
+    [
+        (Script(allow(10), allow(20)), [10, 21], "token 21 was sampled, which the controller forbade"),
+        (Script(splice([65, 66])), [65, 67], "token 67 was sampled where the controller forced 66"),
+        (Script(allow(10), STOP), [10, 20], "it stops where it went on"),
+    ],
+)
+def test_a_controller_that_wants_another_text_than_before_ends_its_row(
+    script: Script, heard: list[int], words: str
+) -> None:
+    lines, runtime = start(script, *heard)
+    assert forced(lines.rows()["row"]) == EOS and lines.stopped("row")
+    assert isinstance(lines.errors["row"], ResultError) and words in str(lines.errors["row"])
+    assert not runtime.live
+    lines.drop(["row"])
+    assert lines.rows() == {}
+
+
+def test_a_token_that_was_forbidden_is_found_out() -> None:
+    lines, _ = start(Script(allow(10)))
+    lines.rows()
+    with pytest.raises(OverruledError, match="token 11 was sampled, which the controller forbade"):
+        lines.hear("row", 11)
+
+
+def test_the_first_end_token_is_forced_and_any_ends_the_row() -> None:
+    lines, runtime = start(Script(STOP), ends=(EOS, 5))
+    assert forced(lines.rows()["row"]) == EOS
+    script = Script(allow(5), allow(6))
+    lines, runtime = start(script, ends=(EOS, 5))
+    lines.rows()
+    lines.hear("row", 5)
+    assert lines.rows() == {} and runtime.freed == [100]
+    assert script.reports[-1].tokens == [5], "told of the end"
+
+
+def test_rows_that_go_while_their_controllers_are_asked() -> None:
+    scripts = iter([Script(allow(10)), Script(allow(20))])
+    runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
+    lines: Lines[int] = Lines(runtime)  # type: ignore[arg-type]
+    lines.start(1, "script", "x", PROMPT, [EOS])
+    lines.start(2, "script", "x", PROMPT, [EOS])
+    assert set(lines.rows()) == {1, 2}
+    lines.hear(1, 10)
+    lines.drop([1])
+    lines.hear(2, 20)
+    assert set(lines.rows()) == {2} and runtime.freed == [100]
+    lines.close()
+    assert lines.rows() == {} and not runtime.live
+
+
+def test_rows_that_never_get_a_controller_are_ended() -> None:
+    runtime = ScriptedRuntime()
+    lines: Lines[int] = Lines(runtime)  # type: ignore[arg-type]
+    lines.stop(7, EOS, AiciError("no"))
+    lines.hear(7, 3)
+    assert forced(lines.rows()[7]) == EOS and str(lines.errors[7]) == "no" and runtime.steps == 0
+
+
+def test_a_controller_that_gives_nothing_is_not_asked_for_ever() -> None:
+    lines, _ = start(Script(splice([])))
+    assert forced(lines.rows()["row"]) == EOS and isinstance(lines.errors["row"], LateError)
+    lines, _ = start(Script(*[LATE] * 999, allow(10), *[LATE] * 999, allow(11)), 10)
+    assert permits(lines.rows()["row"], 11) and lines.errors == {}, "a token begins the count anew"
+
+
+def test_what_a_row_permits() -> None:
+    tokens, none = np.array([3, 9, 3, 5], np.uint32), -np.inf
+    bias = np.array([1, 2, 1, none], np.float32)
+    for row, yes, no in (
+        (Row(RowKind.ALL), [0, 300], []),
+        (Row(RowKind.TOKEN, token=7), [7], [0, 8]),
+        (Row(RowKind.BITMASK, bits=np.array([1, 1 << 31], np.uint32)), [0, 63], [1, 31, 62, 64, 1000]),
+        (Row(RowKind.SPARSE, default=none, tokens=tokens, bias=bias), [3, 9], [0, 5]),
+        (Row(RowKind.SPARSE, default=0.0, tokens=tokens, bias=bias), [0, 3, 9], [5]),
+        (Row(RowKind.DENSE, bias=np.array([none, -3], np.float32)), [1], [0, 2]),
+    ):
+        assert all(permits(row, token) for token in yes) and not any(permits(row, token) for token in no), row
+
+
+# -- with controllers in processes of their own --------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    guest = build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
+    names = {BOS: "<s>", EOS: "</s>"}
+    tokens = [bytes([i]) for i in range(256)] + [b"", b""]
+    with Runtime(workers=1) as runtime:
+        runtime.register(Vocabulary(tokens, names, eos=(EOS,), bos=BOS, vocab_size=WIDTH))
+        runtime.tag(runtime.upload(guest).id, "guest")
+        runtime.tag(runtime.upload(find_controller("regex")).id, "regex")
+        yield runtime
+
+
+def generate(lines: Lines[int], key: int, count: int, seed: int = 0) -> list[int]:
+    """Samples among what the rows permit."""
+    random = np.random.default_rng(seed)
+    tokens: list[int] = []
+    while len(tokens) < count and not (tokens and tokens[-1] == EOS):
+        row = lines.rows()[key]
+        tokens.append(int(random.choice([t for t in range(WIDTH) if permits(row, t)])))
+        lines.hear(key, tokens[-1])
+    return tokens
+
+
+@pytest.mark.parametrize(
+    ("module", "arg"), [("regex", "[a-z]{2,5}[0-9]{3}x*"), ("guest", "splice 0"), ("guest", "sparse 9")]
+)
+def test_a_controller_that_hears_a_text_again_goes_on_as_the_first_one(
+    runtime: Runtime, module: str, arg: str
+) -> None:
+    lines: Lines[int] = Lines(runtime)
+    lines.start(0, module, arg, PROMPT, [EOS], seed=1)
+    text = generate(lines, 0, 12)
+    for cut in range(len(text)):
+        lines.start(1, module, arg, PROMPT, [EOS], seed=1, wait=False)
+        for token in text[:cut]:
+            lines.hear(1, token)
+        row = lines.rows()[1]
+        assert permits(row, text[cut]), (text, cut)
+        assert sum(permits(row, t) for t in range(WIDTH)) < WIDTH
+        lines.drop([1])
+    assert lines.errors == {}
+    lines.close()
+
+
+def test_ends_and_errors_of_real_controllers(runtime: Runtime) -> None:
+    lines: Lines[str] = Lines(runtime)
+    modes = ["mid_trap", "mid_return_stop", "ok", "prompt_refuse", "fork 2", "suspend", "splice 1"]
+    for mode in modes:
+        lines.start(mode, "guest", mode, PROMPT, [EOS], wait=False)
+    with pytest.raises(ArgumentError):
+        lines.start("x", "guest", "init_refuse", PROMPT, [EOS])
+    first = lines.rows()
+    assert {mode for mode in modes if lines.stopped(mode)} == {"prompt_refuse"} and set(first) == set(modes)
+    assert isinstance(lines.errors["prompt_refuse"], ControllerError)
+    for mode in modes:
+        lines.hear(mode, 20)
+    lines.post()
+    lines.drop(["prompt_refuse"])
+    second = lines.rows()
+    ended = {mode for mode in modes if mode in second and second[mode].kind == RowKind.TOKEN}
+    assert ended == {"mid_trap", "mid_return_stop", "fork 2", "suspend", "splice 1"}
+    assert isinstance(lines.errors["mid_trap"], TrapError) and "mid_return_stop" not in lines.errors
+    assert {type(lines.errors[mode]) for mode in ("fork 2", "suspend", "splice 1")} == {CapabilityError}
+    assert permits(second["ok"], 20)
+    lines.close()
+    assert lines.rows() == {}

@@ -1,0 +1,115 @@
+"""What `VllmEngine` makes of outputs; outputs of the real vLLM are taken in tests/pyaici/engines/vllm."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyaici.engines.events import Finished, Forked, Log, Started, TokensAppended
+from pyaici.engines.request import FinishReason, Origin, Request
+from pyaici.engines.vllm.events import Events, events_of, keep_all
+from pyaici.engines.vllm.families import Families
+from pyaici.tokens import Vocabulary
+
+
+@pytest.fixture
+def families() -> Families:
+    vocabulary = Vocabulary([b"", *(bytes([byte]) for byte in range(1, 128))], {0: "<end>"}, eos=(0,))
+    families = Families(vocabulary)
+    families.start("r", 7, Request("ab", module="m", logprobs=True), [97, 98], events=True)
+    return families
+
+
+def output(index: int, tokens: str = "", *told: Any, finish: str | None = None, **more: Any) -> Any:
+    """As vLLM's RequestOutput, as far as it is looked at; the n-th token has log-probability -n."""
+    ids = [ord(c) for c in tokens]
+    choice = SimpleNamespace(
+        index=index,
+        token_ids=ids,
+        logprobs=[{token: SimpleNamespace(logprob=-float(token))} for token in ids],
+        finish_reason=finish,
+        stop_reason=more.pop("stop_reason", None),
+    )
+    return SimpleNamespace(
+        request_id="r",
+        outputs=[choice],
+        kv_transfer_params={"aici": list(told)} if told else None,
+        finished=more.pop("finished", False),
+    )
+
+
+def ids(text: str) -> list[int]:
+    return [ord(c) for c in text]
+
+
+def test_a_child_begins_with_what_its_parent_had(families: Families) -> None:
+    families.take(output(0, "cd", ["sampled", ids("c")], ["forced", ids("d")]))
+    families.take(output(0, "", ["forked", [2]]))
+    families.take(output(2, "cd"))  # for clients that do not read events
+    families.take(output(2, "e", ["sampled", ids("e")], finish="stop", stop_reason="controller"))
+    families.take(output(0, "f", ["back", 1], ["sampled", ids("f")], finish="length", finished=True))
+    parent, child = families.results(7)
+    assert (parent.text, child.text) == ("cf", "cde")
+    assert child.parent == parent.seq and (parent.reason, child.reason) == (
+        FinishReason.LENGTH,
+        FinishReason.STOP,
+    )
+    assert child.origins[2:] == [Origin.SAMPLED, Origin.FORCED, Origin.SAMPLED]
+    assert child.logprobs[2] == -99 and child.logprobs[3] != child.logprobs[3] and child.logprobs[4] == -101
+    assert [type(event) for event in families.drain()][:4] == [
+        Started,
+        TokensAppended,
+        TokensAppended,
+        Forked,
+    ]
+
+
+def test_what_a_child_says_may_come_before_the_fork(families: Families) -> None:
+    """In one step the order of outputs is vLLM's."""
+    families.take(output(1, "", ["log", "here"]))
+    families.take(output(0, "", ["forked", [1]]))
+    forked, log = families.drain()[1:]
+    assert isinstance(forked, Forked) and isinstance(log, Log)
+    assert forked.children == [log.seq] and log.text == "here"
+
+
+def test_spares_that_no_fork_needed_are_nothing(families: Families) -> None:
+    families.take(output(1, finish="stop", stop_reason="unused"))
+    families.take(output(0, finish="error", stop_reason="why", finished=True))
+    (result,) = families.results(7)
+    assert result.reason is FinishReason.ERROR and str(result.error) == "why"
+    assert sum(isinstance(event, Finished) for event in families.drain()) == 1
+    assert not families.busy
+
+
+def test_events_of_outputs_that_are_put_together() -> None:
+    """A client that is slow gets one output for several."""
+
+    class Output:
+        def __init__(self, *told: Any) -> None:
+            self.kv_transfer_params: dict[str, Any] | None = {"aici": list(told)} if told else None
+
+        def add(self, next_output: Output, aggregate: bool) -> None:
+            self.kv_transfer_params = next_output.kv_transfer_params
+
+    keep_all(Output)
+    first, second = Output(["back", 1]), Output(["log", "x"])
+    first.add(second, aggregate=True)
+    first.add(Output(), aggregate=True)
+    assert events_of(first) == [["back", 1], ["log", "x"]]
+    empty = Output()
+    empty.add(Output(), aggregate=True)
+    assert events_of(empty) == [] and empty.kv_transfer_params is None
+
+
+def test_nothing_is_no_event() -> None:
+    events = Events()
+    events.tokens("sampled", [])
+    events.add("back", 0)
+    events.add("log", "")
+    assert events.take() == []
+    events.add("suspended")
+    events.tokens("forced", [3])
+    assert events.take() == [["suspended"], ["forced", [3]]] and events.take() == []

@@ -1,0 +1,33 @@
+"""harness/run_vllm.py where vLLM is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "harness" / "run_vllm.py"), *argv]
+    env = {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_vllm_is_missing() -> None:
+    if importlib.util.find_spec("vllm") is not None:
+        pytest.skip("vLLM is installed here; tests/pyaici/engines/vllm run it")
+    done = run("--prompt", "x")
+    assert done.returncode == 1
+    assert 'run_vllm.py: error: this needs vLLM: pip install "aici[vllm]"; from a checkout' in done.stderr
+
+
+def test_help_needs_nothing() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for option in ("--controller", "--arg", "--prompt", "--max-tokens", "--temperature", "--model", "--n "):
+        assert option in done.stdout

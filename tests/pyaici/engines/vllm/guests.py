@@ -1,0 +1,89 @@
+"""Controllers of these tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyaici.build import build_controller
+
+#: lets the model write, and after so many steps takes tokens back and says something else: "steps back text"
+_SECOND_THOUGHTS = r"""
+#include "aici.h"
+
+AICI_CONTROLLER
+
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result mid;
+static char text[64];
+static uint32_t tokens[64];
+
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+
+AICI_EXPORT(aici_init) int aici_init(uint32_t length) {
+    aici_read(AICI_ARG, 0, text, length);
+    return 0;
+}
+
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
+    mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
+    const char *at = text;
+    uint32_t numbers[2] = {0, 0};
+    for (int i = 0; i < 2; i++, at++)
+        for (; *at >= '0' && *at <= '9'; at++) numbers[i] = numbers[i] * 10 + (uint32_t)(*at - '0');
+    if (arg.step == numbers[0]) {
+        uint32_t length = 0;
+        while (at[length] != 0) length++;
+        mid.verb = AICI_SPLICE;
+        mid.backtrack = numbers[1];
+        mid.num_ff_tokens = aici_tokenize(at, length);
+        mid.ff_tokens = (uint32_t)tokens;
+        aici_read(AICI_TOKENIZED, 0, tokens, sizeof tokens);
+    }
+    return &mid;
+}
+"""
+
+#: lets the model write and prints each step and its first token; with SHARED it counts in a variable, and
+#: says in its twelfth step how far it got
+_DIARY = r"""
+#include <stdio.h>
+#include "aici.h"
+
+AICI_CONTROLLER
+
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result mid;
+static char text[16];
+static uint32_t tokens[16];
+
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
+    mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
+    printf("%u %u\n", arg.step, arg.num_tokens ? arg.tokens[0] : 0);
+    fflush(stdout);
+#ifdef SHARED
+    uint32_t count = aici_var_write("n", 1, "x", 1, AICI_APPEND, AICI_ANY_VERSION);
+    if (arg.step == 12) {
+        mid.verb = AICI_SPLICE;
+        mid.num_ff_tokens = aici_tokenize(text, (uint32_t)snprintf(text, sizeof text, " (%u)", count));
+        mid.ff_tokens = (uint32_t)tokens;
+        aici_read(AICI_TOKENIZED, 0, tokens, sizeof tokens);
+    }
+#endif
+    return &mid;
+}
+"""
+
+
+def diary(folder: Path, *, shared: bool = False) -> Path:
+    """A controller that writes down what happens; `shared`: in a variable too."""
+    name = "shared" if shared else "diary"
+    (folder / f"{name}.c").write_text(("#define SHARED\n" if shared else "") + _DIARY)
+    return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
+
+
+def second_thoughts(folder: Path) -> Path:
+    """A controller that lets the model write, and takes some of it back."""
+    (folder / "thoughts.c").write_text(_SECOND_THOUGHTS)
+    return build_controller(folder / "thoughts.c", folder / "thoughts.wasm").path

@@ -1,0 +1,36 @@
+"""Requests to an engine of vLLM in this process, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FRANCE = "The capital of France is"
+
+
+def parameters(controller: str = "", arg: Any = "", **options: Any) -> Any:
+    """Greedy, with a controller if one is named."""
+    from vllm import SamplingParams
+
+    extra = {"aici_controller": controller, "aici_arg": arg} if controller else None
+    return SamplingParams(**{"temperature": 0, "max_tokens": 40, "extra_args": extra, **options})
+
+
+def generate(llm: Any, requests: list[tuple[str, Any]]) -> list[Any]:
+    """The first choice of each."""
+    prompts, settings = zip(*requests, strict=True)
+    outputs = llm.generate(list(prompts), list(settings), use_tqdm=False)
+    return [output.outputs[0] for output in outputs]
+
+
+def texts(llm: Any, requests: list[tuple[str, Any]]) -> list[str]:
+    return [choice.text for choice in generate(llm, requests)]
+
+
+def ends(llm: Any, requests: list[tuple[str, Any]]) -> list[tuple[str, str | int | None]]:
+    """Finish reason and stop reason."""
+    return [(choice.finish_reason, choice.stop_reason) for choice in generate(llm, requests)]
+
+
+def counter(llm: Any, name: str) -> int:
+    """One of the engine's metrics."""
+    return sum(int(metric.value) for metric in llm.get_metrics() if metric.name == f"vllm:{name}")

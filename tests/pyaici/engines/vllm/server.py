@@ -1,0 +1,145 @@
+"""vLLM's OpenAI server as a process, with the official client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from tests.processes import family, left_behind, private_daemons
+
+#: by which requests call the model
+MODEL = "default"
+_ARGUMENTS = (
+    "--dtype=float32",
+    "--enforce-eager",
+    "--max-model-len=512",
+    "--max-num-seqs=8",
+    "--block-size=32",
+)
+
+
+class Server:
+    """A running server on a free port of this machine alone. Use as a context manager."""
+
+    def __init__(self, model: Path, log: Path, arguments: tuple[str, ...] = (), **env: str) -> None:
+        self.log = log
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", f"--model={model}"]
+        command += [f"--served-model-name={MODEL}", "--host=127.0.0.1", f"--port={self.port}"]
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, *_ARGUMENTS, *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                # Ctrl-C is for pytest, which ends the server
+                start_new_session=True,
+            )
+
+    @cached_property
+    def client(self) -> openai.OpenAI:
+        """Without retries: what fails shall be seen."""
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=120)
+
+    def complete(self, prompt: str, **options: Any) -> str:
+        """The greedy text after a prompt, by the completions API."""
+        settings = {"temperature": 0.0, "max_tokens": 16, **options}
+        return str(self.client.completions.create(model=MODEL, prompt=prompt, **settings).choices[0].text)
+
+    def wait_until_ready(self, seconds: float = 400) -> None:
+        """Raises RuntimeError, with the end of its log, for a server that ends or does not become ready."""
+        deadline = time.monotonic() + seconds
+        while not self.is_healthy():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not start ({self.process.poll()}):\n{self.tail()}")
+            time.sleep(0.2)
+
+    def is_healthy(self) -> bool:
+        """Whether GET /health says so."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def tail(self, lines: int = 60) -> str:
+        """The end of what it has printed."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def close(self) -> int:
+        """SIGTERM, after which it must end in order and leave nothing behind; returns its status."""
+        members = family(self.process.pid)
+        members |= private_daemons(members)
+        ended = self.process.poll()  # by itself, or by the test
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        left = left_behind(members)
+        for pid in members:
+            if f"process {pid}" in left:
+                os.kill(pid, signal.SIGKILL)
+        assert not left, f"the server left behind: {left}\n{self.tail()}"
+        status = self.process.returncode
+        assert ended is not None or status == 0, f"the server ended with status {status}\n{self.tail()}"
+        return status
+
+    def __enter__(self) -> Server:
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Servers:
+    """Call it for a server; one in another configuration ends when the next one is started."""
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self._model = model
+        self._folder = folder
+        self._key: tuple[Any, ...] = ()
+        self._count = 0
+        self.current: Server | None = None
+
+    def __call__(self, *arguments: str, **env: str) -> Server:
+        """A server with these arguments and variables besides its usual ones."""
+        key = (arguments, sorted(env.items()))
+        if self.current is not None and (key != self._key or self.current.process.poll() is not None):
+            self.close()
+        if self.current is None:
+            self._count += 1
+            server = Server(self._model, self._folder / f"server-{self._count}.log", arguments, **env)
+            self.current = server.__enter__()
+            self._key = key
+        return self.current
+
+    def close(self) -> None:
+        """Ends the server, if there is one."""
+        server, self.current = self.current, None
+        if server is not None:
+            server.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

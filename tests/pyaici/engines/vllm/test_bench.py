@@ -1,0 +1,29 @@
+"""The suite `vllm` of the measurements, in its short form."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.report import Report
+from bench.suites import vllm
+from tests.pyaici.engines.vllm.engines import Engines
+
+pytestmark = pytest.mark.slow
+
+
+def test_figures(engines: Engines) -> None:
+    engines.close()  # its engine wants the memory
+    report = Report("vllm", quick=True)
+    vllm.run(report)
+    found = {figure.name: figure.value for figure in report.figures}
+    names = {
+        f"first_token.{name}_ms" for name in ("xgrammar", "aici.beside_xgrammar", "free.beside_xgrammar")
+    }
+    for kind in ("regex", "json"):
+        for engine in ("xgrammar", "aici.beside_xgrammar", "free.beside_xgrammar"):
+            names.add(f"b2.{kind}.{engine}_tokens_per_s")
+        names |= {f"b2.{kind}.ratio_to_xgrammar{end}" for end in ("", "_low", "_high")}
+    for name in ("ratio_to_free.beside_xgrammar", "added_ms.beside_xgrammar", "xgrammar_added_ms"):
+        names |= {f"b2.regex.{name}{end}" for end in ("", "_low", "_high")}
+    assert set(found) == {f"vllm.{name}" for name in names}
+    assert all(value > 0 for name, value in found.items() if name.endswith("tokens_per_s"))

@@ -1,0 +1,245 @@
+"""Speculative decoding of requests with controllers: masks for drafts, which change no text."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.engines.vllm import drafts
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.guests import diary, second_thoughts
+from tests.pyaici.engines.vllm.remote import V2Engines
+from tests.pyaici.engines.vllm.requests import counter, generate, parameters
+
+pytestmark = pytest.mark.slow
+
+DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+PEOPLE = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "city": {"type": "string"}},
+        "required": ["name", "city"],
+        "additionalProperties": False,
+    },
+    "minItems": 2,
+    "maxItems": 3,
+}
+APPLES = "red apples, green pears, red apples, green pears, red apples, green"
+COUNT = "one two three one two three one two three one two"
+#: prompt, controller, argument, held back. The prompts have drafts in them that are sampled, drafts that are
+#: not, and drafts that are forbidden; the controllers mask, splice, stop, and take back
+CALLS = [
+    (APPLES, "regex", r"( (red|green) [a-z]+,){4}", False),
+    (
+        '[{"name": "Ada", "city": "London"}, {"name": "Alan", "city": "London"}]\nAgain:',
+        "json_schema",
+        PEOPLE,
+        False,
+    ),
+    (COUNT, "thoughts", "4 0  three one two three one", False),
+    (
+        "Quote: The quick brown fox jumps over the lazy dog. The quick",
+        "substring",
+        json.dumps({"text": "The quick brown fox jumps over the lazy dog.", "end": "\n"}),
+        False,
+    ),
+    ("red apples or green pears? red", "choice", '["red apples", "green pears"]', False),
+    ("Is the sky blue? Yes, yes, yes, yes,", "yesno", "", False),
+    (COUNT, "regex", "( [a-z]+)+", False),
+    (COUNT, "thoughts", "9 6  three four", True),
+    (COUNT, "thoughts", "12 5  three four", True),
+    (COUNT, "", "", False),
+]
+
+
+#: (tokens, finish reason, or what it failed with) of each call
+Written = list[tuple[list[int], str | None]]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    folder = tmp_path_factory.mktemp("guests")
+    guests = {
+        "thoughts": second_thoughts(folder),
+        "diary": diary(folder),
+        "shared": diary(folder, shared=True),
+    }
+    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        for tag, wasm in guests.items():
+            runtime.tag(runtime.upload(wasm).id, tag)
+        yield {"AICI_SOCKET": str(daemon.socket_path)}
+
+
+def requests(max_tokens: int) -> list[tuple[str, Any]]:
+    made = []
+    for prompt, controller, arg, held in CALLS:
+        request = parameters(controller, arg, max_tokens=max_tokens)
+        if held:
+            request.extra_args["aici_hold"] = True
+        made.append((prompt, request))
+    return made
+
+
+def _written(choice: Any) -> tuple[list[int], str | None]:
+    failed = choice.finish_reason == "error"
+    return list(choice.token_ids), choice.stop_reason if failed else choice.finish_reason
+
+
+def write(llm: Any) -> Written:
+    """All in one batch, with a grammar of vLLM's own."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    native = parameters(structured_outputs=StructuredOutputsParams(regex="( (red|green) [a-z]+,){3}"))
+    choices = generate(llm, [*requests(40), (APPLES, native)])
+    return [_written(choice) for choice in choices]
+
+
+@pytest.fixture(scope="module")
+def expected(engines: Engines, environment: dict[str, str]) -> Written:
+    """What is written without drafts."""
+    written = write(engines(env=environment))
+    assert [reason for _, reason in written] == [
+        *["stop"] * 2,
+        "length",
+        *["stop"] * 3,
+        *["length"] * 4,
+        "stop",
+    ]
+    return written
+
+
+def write_long(llm: Any) -> Written:
+    """More than a small cache holds."""
+    request = parameters("regex", "( [a-z]+)+", max_tokens=70)
+    prompts = [f"{animal}: {COUNT}" for animal in ("dog", "cat", "owl", "fox", "bear")]
+    choices = generate(llm, [(prompt, request) for prompt in prompts])
+    return [_written(choice) for choice in choices]
+
+
+@pytest.fixture(scope="module")
+def long(engines: Engines, environment: dict[str, str]) -> Written:
+    """The same without drafts."""
+    return write_long(engines(env=environment))
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the load of this machine would say how far drafts are followed."""
+    monkeypatch.setattr(drafts, "SECONDS", 60.0)
+
+
+@pytest.fixture
+def llm(engines: Engines, environment: dict[str, str], expected: Written, long: Written) -> Any:
+    return engines(env=environment, speculative_config=DRAFTS)
+
+
+def conductor(llm: Any) -> Any:
+    return llm.llm_engine.engine_core.engine_core.scheduler._aici.conductor
+
+
+def accepted(llm: Any) -> int:
+    return counter(llm, "spec_decode_num_accepted_tokens")
+
+
+def live(llm: Any) -> int:
+    """Sequences at the runtime: controllers, and copies of them."""
+    return len(conductor(llm)._connection._session.runtime._live)
+
+
+def test_the_same_text(llm: Any, expected: Written) -> None:
+    before = accepted(llm)
+    assert write(llm) == expected
+    assert accepted(llm) > before
+    assert live(llm) == 0
+
+
+def test_fewer_passes(llm: Any) -> None:
+    """Drafts are accepted where a controller masks, and where it splices what was guessed."""
+    for (prompt, request), least in zip(requests(8), (3, 4, 4), strict=False):
+        before = accepted(llm)
+        generate(llm, [(prompt, request)])
+        assert accepted(llm) - before >= least, prompt
+
+
+def test_what_is_not_followed_is_not_taken(
+    llm: Any, expected: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With too little time, or with too few copies: what was sampled behind such a draft does not count."""
+    monkeypatch.setattr(conductor(llm)._drafts, "_most", 2)
+    assert write(llm) == expected
+    monkeypatch.setattr(drafts, "SECONDS", -1.0)
+    monkeypatch.setattr(drafts, "MOST_SLOW", 1000)
+    before = accepted(llm)
+    assert write(llm) == expected
+    assert accepted(llm) > before, "the model runner takes drafts that the first mask allows"
+    assert live(llm) == 0
+
+
+def test_prints_once_what_counts(llm: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "vllm.aici"):
+        (choice,) = generate(llm, [(COUNT, parameters("diary"))])
+    words = [line for record in caplog.records for line in record.getMessage().splitlines()]
+    steps = [tuple(map(int, line.split()[-2:])) for line in words if line]
+    told = [0, *choice.token_ids[:-1]]
+    assert steps == list(enumerate(told, 1))
+
+
+def test_no_drafts_where_they_would_leave_traces(llm: Any, engines: Engines) -> None:
+    before = accepted(llm)
+    (choice,) = generate(llm, [(COUNT, parameters("shared"))])
+    assert accepted(llm) == before
+    assert " (12)" in choice.text
+
+
+def test_an_abort_frees_the_copies(llm: Any) -> None:
+    engine = llm.llm_engine
+    numbers = [
+        engine.add_request(f"abort-{i}", COUNT, parameters("regex", "( [a-z]+)+", max_tokens=200))
+        for i in range(3)
+    ]
+    requests = conductor(llm).requests
+    before = accepted(llm)
+    while accepted(llm) == before:
+        engine.step()
+    engine.abort_request(numbers, internal=True)
+    engine.step()
+    assert not requests and not conductor(llm)._by_control and live(llm) == 0
+
+
+def test_preemption(engines: Engines, environment: dict[str, str], long: Written) -> None:
+    """Too few blocks for all: requests are put off and resumed, with drafts under way."""
+    options = {"num_gpu_blocks_override": 11, "max_model_len": 256}
+    llm = engines(env=environment, speculative_config=DRAFTS, **options)
+    before = counter(llm, "num_preemptions"), accepted(llm)
+    assert write_long(llm) == long
+    assert counter(llm, "num_preemptions") > before[0] and accepted(llm) > before[1] + 20
+    assert live(llm) == 0
+
+
+def test_asynchronous_scheduling(
+    engines: Engines, environment: dict[str, str], expected: Written, model_path: Path
+) -> None:
+    """Drafts are in a pass before the scheduler knows them. The model guesses itself, mostly right."""
+    guess = {"method": "draft_model", "model": str(model_path), "num_speculative_tokens": 3}
+    llm = engines(env=environment, speculative_config=guess, async_scheduling=True)
+    before = accepted(llm)
+    assert write(llm) == expected
+    assert accepted(llm) > before + 20
+    assert live(llm) == 0
+
+
+def test_the_v2_runner(v2_engines: V2Engines, environment: dict[str, str], expected: Written) -> None:
+    guess = DRAFTS | {"method": "ngram_gpu"}
+    options = {"env": environment, "speculative_config": guess, "async_scheduling": True}
+    before = v2_engines.run(accepted, **options)
+    assert v2_engines.run(write, **options) == expected
+    assert v2_engines.run(accepted, **options) > before
+    assert v2_engines.run(live, **options) == 0

@@ -1,0 +1,206 @@
+"""The full interface: the same controllers do the same as on Transformers, whatever verbs they use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.errors import ArgumentError, ResultError, UnknownModuleError
+from pyaici.build import build_controller
+from pyaici.engines.events import (
+    BackTracked,
+    Event,
+    Finished,
+    Forked,
+    Log,
+    Started,
+    Suspended,
+    TokensAppended,
+)
+from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request, Sampling
+from pyaici.engines.vllm import VllmEngine
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, counter
+
+pytestmark = pytest.mark.slow
+
+ACROBAT = Path(__file__).resolve().parents[3] / "guests" / "acrobat.cpp"
+PROMPTS = ["Once upon a time", FRANCE, "def f(x):", "Dear Sir,"]
+REQUESTS = [Request(PROMPTS[i % 4], module="acrobat", arg=str(i), max_tokens=50) for i in range(20)]
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    acrobat = build_controller(ACROBAT, tmp_path_factory.mktemp("acrobat") / "acrobat.wasm").path
+    with (
+        Daemon(workers=1, store=tmp_path_factory.mktemp("store")) as daemon,
+        Runtime(daemon.socket_path) as runtime,
+    ):
+        runtime.tag(runtime.upload(acrobat).id, "acrobat")
+        yield daemon
+
+
+def summary(results: list[GenerationResult]) -> list[Any]:
+    """What does not depend on the order in which an engine numbers sequences."""
+    return sorted(
+        (r.request, r.tokens, [o.value for o in r.origins], r.reason.value, r.log, str(r.error))
+        for r in results
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(daemon: Daemon, model_path: Path) -> list[Any]:
+    """What the engine on Transformers makes of the requests; all verbs are in it."""
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.load import load_model
+
+    events: list[Event] = []
+    with Runtime(daemon.socket_path) as runtime:
+        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+        results = engine.run(REQUESTS, events.append)
+    kinds = {type(event) for event in events}
+    assert kinds >= {BackTracked, Forked, Suspended, TokensAppended, Log}
+    assert {r.reason for r in results} >= {FinishReason.STOP, FinishReason.ERROR}
+    assert any(r.prompt_tokens < 3 for r in results), "of no prompt was anything taken back"
+    return summary(results)
+
+
+def steered(engines: Engines, daemon: Daemon, **options: Any) -> VllmEngine:
+    return VllmEngine(engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_num_seqs": 32},
+        {"max_num_seqs": 32, "async_scheduling": True},
+        {"max_num_seqs": 8, "async_scheduling": True, "multiprocess": True},
+        {"max_num_seqs": 32, "num_gpu_blocks_override": 24, "max_model_len": 256},
+        {"max_num_seqs": 32, "enable_prefix_caching": False},
+    ],
+    ids=["sync", "async", "processes", "preempted", "no-prefix-cache"],
+)
+def test_every_verb_does_the_same_as_on_transformers(
+    engines: Engines, daemon: Daemon, expected: list[Any], options: dict[str, Any]
+) -> None:
+    engine = steered(engines, daemon, **options)
+    events: list[Event] = []
+    results = engine.run(REQUESTS, events.append)
+    assert summary(results) == expected
+    assert not engine.busy
+    replay(events, results)
+    if "num_gpu_blocks_override" in options:
+        assert counter(engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **options), "num_preemptions")
+
+
+def replay(events: list[Event], results: list[GenerationResult]) -> None:
+    """The events alone tell the same story as the results."""
+    tokens: dict[int, list[int]] = {}
+    texts: dict[int, str] = {}
+    ended: dict[int, FinishReason] = {}
+    for event in events:
+        assert event.seq not in ended
+        if isinstance(event, Started):
+            tokens[event.seq], texts[event.seq] = list(event.tokens), event.prompt
+        elif isinstance(event, TokensAppended):
+            tokens[event.seq] += event.tokens
+            texts[event.seq] += event.text
+        elif isinstance(event, BackTracked):
+            del tokens[event.seq][len(tokens[event.seq]) - event.count :]
+            assert texts[event.seq].endswith(event.text)
+            texts[event.seq] = texts[event.seq].removesuffix(event.text)
+        elif isinstance(event, Forked):
+            for child in event.children:
+                tokens[child], texts[child] = tokens[event.seq][:], texts[event.seq]
+        elif isinstance(event, Finished):
+            ended[event.seq] = event.reason
+    assert {r.seq: r.tokens for r in results} == tokens
+    assert {r.seq: r.reason for r in results} == ended
+    assert all(texts[r.seq].endswith(r.text) for r in results if r.text.isascii())
+
+
+def test_requests_without_a_controller(engines: Engines, daemon: Daemon, reference: Any) -> None:
+    engine = steered(engines, daemon)
+    (result,) = engine.run([Request(FRANCE, max_tokens=12, logprobs=True)])
+    assert result.new_tokens == reference([FRANCE], 12)[0]
+    assert result.reason is FinishReason.LENGTH and result.origins[-12:] == [Origin.SAMPLED] * 12
+    assert all(-20 < value <= 0 for value in result.logprobs[-12:])
+    assert result.text and result.first_token_seconds <= result.seconds
+
+
+def test_several_of_each(engines: Engines, daemon: Daemon) -> None:
+    """Sampled with a seed: repeatable, and not all the same."""
+    engine = steered(engines, daemon)
+    sampling = Sampling(temperature=1.5, seed=7)
+    request = Request("My favourite", "regex", r" [a-z]{4,9} [a-z]{4,9}\.", sampling, n=4, logprobs=True)
+    first, again = (engine.run([request]) for _ in range(2))
+    assert [r.text for r in first] == [r.text for r in again] and len({r.text for r in first}) > 1
+    for result in first:
+        assert result.reason is FinishReason.STOP
+        for origin, value in zip(result.origins, result.logprobs, strict=True):
+            assert (value == value) == (origin is Origin.SAMPLED), "known where there was a choice"
+
+
+def test_forks_have_the_log_probabilities_of_their_past(engines: Engines, daemon: Daemon) -> None:
+    engine = steered(engines, daemon, max_num_seqs=32)
+    requests = [
+        Request(request.prompt, request.module, request.arg, max_tokens=50, logprobs=True)
+        for request in REQUESTS
+    ]
+    results = [result for result in engine.run(requests) if result.parent is not None]
+    assert len(results) > 20
+    for result in results:
+        known = [value == value for value in result.logprobs]
+        assert known == [origin is Origin.SAMPLED for origin in result.origins]
+        assert all(value <= 0 for value in result.logprobs if value == value)
+
+
+def test_what_fails(engines: Engines, daemon: Daemon) -> None:
+    engine = steered(engines, daemon)
+    with pytest.raises(ValueError, match="beam search"):
+        engine.add(Request(FRANCE, beams=2))
+    with pytest.raises(ValueError, match="the prompt has 600 tokens; the model takes 512"):
+        engine.add(Request([5] * 600))
+    unknown, refused, fine = engine.run(
+        [Request(FRANCE, "rejex"), Request(FRANCE, "regex", "[a-"), Request(FRANCE, max_tokens=2)]
+    )
+    assert isinstance(unknown.error, UnknownModuleError)
+    assert "no controller is called 'rejex'" in str(unknown.error)
+    assert isinstance(refused.error, ArgumentError)
+    assert fine.error is None
+    assert unknown.reason is refused.reason is FinishReason.ERROR
+
+
+def test_more_forks_than_there_is_room_for(engines: Engines, daemon: Daemon) -> None:
+    """The request fails, and says what to do."""
+    llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)}, max_num_seqs=32)
+    engine = VllmEngine(llm, max_sequences=2)
+    results = engine.run(REQUESTS[:1])
+    errors = [result.error for result in results if result.error is not None]
+    assert any(isinstance(error, ResultError) and "ask for more with n" in str(error) for error in errors)
+
+
+def test_a_request_is_cancelled(engines: Engines, daemon: Daemon) -> None:
+    engine = steered(engines, daemon)
+    number, other = engine.add(Request(FRANCE, "acrobat", "0")), engine.add(Request(FRANCE, max_tokens=20))
+    events: list[Event] = []
+    while not any(isinstance(event, Forked) for event in events):
+        events += engine.step()
+    with pytest.raises(ValueError, match="still has sequences"):
+        engine.results(number)
+    engine.cancel(number)
+    while engine.busy:
+        events += engine.step()
+    events += engine.drain()
+    reasons = [r.reason for r in engine.results(number)]
+    assert len(reasons) > 1 and FinishReason.CANCELLED in reasons
+    assert engine.results(other)[0].reason is FinishReason.LENGTH
+    with engine:
+        engine.add(Request(FRANCE, "acrobat", "3"))
+        engine.step()
+    assert not engine.busy

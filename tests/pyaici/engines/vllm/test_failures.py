@@ -1,0 +1,142 @@
+"""Controllers that fail in the middle of a batch, and a runtime that ends: others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, ends, generate, parameters, texts
+
+pytestmark = pytest.mark.slow
+
+#: allows everything until its fourth step; its argument says what it does then
+MOODY = r"""
+#include "aici.h"
+
+AICI_CONTROLLER
+
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result mid;
+static char mood;
+
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+
+AICI_EXPORT(aici_init) int aici_init(uint32_t length) {
+    aici_read(AICI_ARG, 0, &mood, length != 0);
+    return 0;
+}
+
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
+    mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
+    if (arg.step > 3 && mood == 't') __builtin_trap();
+    if (arg.step > 3 && mood == 'l') for (volatile int i = 0;; i++) {}
+    if (arg.step > 3 && mood == 'f') aici_fail("not today", 9);
+    if (arg.step > 3 && mood == 'b') { mid.verb = AICI_SPLICE; mid.backtrack = 1; }
+    return &mid;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One of its own, to which a user has uploaded a controller."""
+    folder = tmp_path_factory.mktemp("moody")
+    (folder / "moody.c").write_text(MOODY)
+    wasm = build_controller(folder / "moody.c", folder / "moody.wasm").path
+    with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        runtime.tag(runtime.upload(wasm).id, "moody")
+        yield daemon
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def llm_there(request: pytest.FixtureRequest, engines: Engines, daemon: Daemon) -> Any:
+    return engines(env={"AICI_SOCKET": str(daemon.socket_path)}, async_scheduling=request.param)
+
+
+def test_a_controller_that_was_uploaded(llm_there: Any) -> None:
+    free, controlled = texts(llm_there, [(FRANCE, parameters()), (FRANCE, parameters("moody", "-"))])
+    assert controlled == free
+
+
+def test_failures_in_a_batch(llm_there: Any) -> None:
+    """Each fails after three tokens with a reason of its own."""
+    alone = texts(llm_there, [(FRANCE, parameters(max_tokens=30))])
+    moods = {"t": "unreachable", "l": "limit", "f": "not today", "b": "cannot take tokens back"}
+    failing = [(FRANCE, parameters("moody", mood)) for mood in moods]
+    *failed, free, controlled = generate(
+        llm_there,
+        [*failing, (FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", "( [A-Z][a-z]+)+\\."))],
+    )
+    for choice, words in zip(failed, moods.values(), strict=True):
+        assert choice.finish_reason == "error" and words in str(choice.stop_reason), choice
+        assert str(choice.stop_reason).startswith("controller moody: ")
+        assert len(choice.token_ids) == 3
+    assert [free.text] == alone
+    assert controlled.finish_reason == "stop" and controlled.text.endswith(".")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_runtime_is_killed(engines: Engines, asynchronous: bool) -> None:
+    """Controlled requests end with a reason, free ones do not notice, and the next one gets a new runtime."""
+    llm = engines(async_scheduling=asynchronous)
+    engine = llm.llm_engine
+    alone = texts(
+        llm, [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", " [A-Z][a-z]+, [0-9]{4}"))]
+    )
+    conductor = engine.engine_core.engine_core.scheduler._aici.conductor
+    long = parameters("regex", "( [a-z]+)+", max_tokens=300)
+    for i in range(2):
+        engine.add_request(f"controlled-{i}", FRANCE, long)
+    engine.add_request("free", FRANCE, parameters(max_tokens=30))
+    found: dict[str, Any] = {}
+    steps = 0
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            found[output.request_id] = output.outputs[0]
+        steps += 1
+        if steps == 8:
+            assert all(one.control is not None for one in conductor.requests.values())
+            daemon = conductor._connection._session.daemon
+            os.kill(daemon.pid, signal.SIGKILL)
+            daemon._process.wait()
+    assert found["free"].text == alone[0]
+    for i in range(2):
+        choice = found[f"controlled-{i}"]
+        assert choice.finish_reason == "error", choice
+        assert str(choice.stop_reason).startswith("controllers cannot be run at present: "), choice
+    assert ends(llm, [(FRANCE, parameters("regex", " [A-Z][a-z]+, [0-9]{4}"))]) == [("stop", "controller")]
+    assert texts(llm, [(FRANCE, parameters("regex", " [A-Z][a-z]+, [0-9]{4}"))]) == alone[1:]
+
+
+def test_nobody_listens_there(engines: Engines, tmp_path: Path) -> None:
+    llm = engines(env={"AICI_SOCKET": str(tmp_path / "nothing")})
+    (end, why), free = ends(llm, [(FRANCE, parameters("yesno")), (FRANCE, parameters(max_tokens=3))])
+    assert end == "error" and "no aicirt listens on" in str(why)
+    assert free == ("length", None)
+
+
+def test_processes(engines: Engines) -> None:
+    """The engine in a process of its own: what it has started ends with it."""
+    llm = engines(multiprocess=True)
+    free, controlled, wrong = generate(
+        llm,
+        [
+            (FRANCE, parameters(max_tokens=10)),
+            (FRANCE, parameters("regex", " [A-Z][a-z]+, [0-9]{4}")),
+            (FRANCE, parameters("regex", "(")),
+        ],
+    )
+    assert free.finish_reason == "length" and controlled.stop_reason == "controller"
+    assert wrong.finish_reason == "error" and "column" in str(wrong.stop_reason)
+    assert threading.active_count() >= 1
+    engines.close()

@@ -1,0 +1,163 @@
+"""harness/run_vllm.py: whole runs of the default model, and how they are interrupted."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.engines.vllm import program
+from tests.processes import family, left_behind
+
+ROOT = Path(__file__).resolve().parents[4]
+GUEST = ROOT / "tests" / "guests" / "guest.c"
+COMMAND = [sys.executable, str(ROOT / "harness" / "run_vllm.py")]
+#: an argument of it, and a prompt, that would take minutes
+LONG = ["--arg", "token 500", "--prompt", "Count.", "--max-tokens", "4000"]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    mine = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    return {name: value for name, value in os.environ.items() if name != "AICI_SOCKET"} | mine
+
+
+def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *argv], env=environment(folder), capture_output=True, text=True, timeout=400, check=False
+    )
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs what must fail before vLLM starts; returns what is said."""
+
+    def run(*argv: str) -> str:
+        def started(*_: object) -> NoReturn:
+            raise AssertionError("vLLM was started")
+
+        monkeypatch.setattr(program, "_generate", started)
+        assert program.main(list(argv)) == 1
+        return capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_demonstration(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"vLLM started in .* s\n", done.stderr)
+    shown = r"""(?s)prompt  sampled  «forced».*
+#0 \(ended: stop\)
+.*Describe Albert Einstein in JSON.*
+«\{
+  "name": "»Albert Einstein",«
+  "born": 1»879«,
+  "known for":» "[A-Za-z ,]{10,60}"«
+\}»
+
+[0-9]+ tokens sampled, [0-9]+ forced, 0 taken back, 0 forks in .* s \(.* tokens/s\)
+"""
+    assert re.fullmatch(shown, done.stdout)
+    assert not list(tmp_path.glob("aici-*")), "the runtime's folder is gone"
+
+
+@pytest.mark.slow
+def test_several_sequences_after_the_forward_pass(tmp_path: Path) -> None:
+    pattern = tmp_path / "pattern.txt"
+    pattern.write_text("[a-z]{3} [0-9]{2}\\.\n")
+    question = ["--prompt", "Hello", "--no-chat", "--n", "2", "--temperature", "0.8", "--seed", "1"]
+    done = run(tmp_path, "--path", "logits", "--controller", "regex", "--arg", f"@{pattern}", *question)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^#(\d) \(ended: eos\)\nHello([a-z]{3} [0-9]{2}\.)$", done.stdout, re.MULTILINE)
+    assert [number for number, _ in found] == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_a_controller_that_fails(tmp_path: Path) -> None:
+    guest = build_controller(GUEST, tmp_path / "guest.wasm").path
+    done = run(tmp_path, "--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi")
+    assert done.returncode == 1, done.stderr
+    assert "#0 (ended: error)" in done.stdout and "error: " in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status", "line"),
+    [
+        (signal.SIGINT, 130, "run_vllm.py: interrupted\n"),
+        (signal.SIGTERM, 143, "run_vllm.py: ended by SIGTERM\n"),
+    ],
+)
+@pytest.mark.parametrize("generating", [True, False])
+def test_a_signal_ends_it(
+    tmp_path: Path, number: signal.Signals, status: int, line: str, generating: bool
+) -> None:
+    """While the model writes, or while vLLM is imported and starts."""
+    guest = build_controller(GUEST, tmp_path / "guest.wasm").path
+    with subprocess.Popen(
+        [*COMMAND, "--controller", str(guest), *LONG],
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            if generating:
+                assert process.stderr is not None
+                assert process.stderr.readline().startswith("vLLM started")
+            else:
+                while not list(tmp_path.glob("aici-*")):
+                    assert process.poll() is None
+                    time.sleep(0.01)
+            while len(members := family(process.pid)) < 3:  # aicirt and a worker
+                assert process.poll() is None
+                time.sleep(0.01)
+            time.sleep(1)
+            members |= family(process.pid)
+        finally:
+            process.send_signal(number)
+            _, said = process.communicate(timeout=60)
+    assert process.returncode == status and said.endswith(line)
+    assert "Traceback" not in said or "Exception ignored" in said
+    assert left_behind(members) == []
+    assert not list(tmp_path.glob("aici-*"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--controller", "yesno"], "--prompt"),
+        (["--controller", "no such thing", "--prompt", "x"], "no such thing"),
+        (["--prompt", "x", "--arg", "y"], "there is no controller"),
+        (["--prompt", "x", "--model", "/nowhere"], "/nowhere"),
+        (["--prompt", "@/no/file"], "--prompt: cannot read '/no/file'"),
+        (["--controller", "regex", "--prompt", "x"], "the pattern is empty"),
+        (["--controller", "regex", "--prompt", "x", "--arg", "[a-"], "column 1: this class is not closed"),
+    ],
+)
+def test_wrong_options_are_told_before_vllm_starts(
+    argv: list[str], says: str, refused: Callable[..., str]
+) -> None:
+    assert says in refused(*argv)
+
+
+def test_a_run_that_would_not_be_controlled(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_PLUGINS", "other")
+    assert "leaves the AICI plugin out" in refused("--controller", "yesno", "--prompt", "x")
+    monkeypatch.delenv("VLLM_PLUGINS")
+    known: Any = lambda **_: ()  # noqa: E731
+    monkeypatch.setattr("importlib.metadata.entry_points", known)
+    assert "vLLM does not know AICI" in refused("--controller", "yesno", "--prompt", "x")

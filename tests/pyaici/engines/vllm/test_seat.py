@@ -1,0 +1,180 @@
+"""Controllers in vLLM's scheduler: masks and splices beside the forward pass, on the real engine."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, counter, ends, generate, parameters, texts
+
+pytestmark = pytest.mark.slow
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+#: prompt, controller, argument: masks, forced text, an end of its own, an argument that is no text
+CONTROLLED = [
+    (FRANCE, "regex", " [A-Z][a-z]+, [0-9]{4}"),
+    ("Is the sky blue?", "yesno", ""),
+    ("Describe Ada in JSON:", "json_schema", json.dumps(PERSON)),
+    ("Pick a fruit:", "choice", '["red apples", "green pears"]'),
+    ("Quote:", "substring", '{"text": "The quick brown fox jumps over the lazy dog.", "end": "\\n"}'),
+]
+
+
+@pytest.fixture(scope="module")
+def steered(model_path: Any) -> Iterator[Callable[[str, str, str], str]]:
+    """What the engine on Transformers writes under the same controller."""
+    from pyaici.bundled import find_controller
+    from pyaici.engines.hf import HfEngine, Request
+    from pyaici.engines.hf.load import load_model
+    from pyaici.runtime import Runtime
+
+    with Runtime() as runtime:
+        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+
+        def run(prompt: str, controller: str, arg: str) -> str:
+            module = runtime.upload(find_controller(controller))
+            (result,) = engine.run([Request(prompt, module=module.id, arg=arg, max_tokens=40)])
+            assert result.error is None
+            return result.text
+
+        yield run
+
+
+@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+def test_the_same_text_as_on_transformers(
+    engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
+) -> None:
+    """All in one batch, with requests that have no controller, and one with a grammar of vLLM's own."""
+    from vllm.sampling_params import StructuredOutputsParams
+
+    llm = engines(**options)
+    free = [(FRANCE, parameters(max_tokens=12)), ("Once upon a time", parameters(max_tokens=20))]
+    alone = texts(llm, free)
+    native = parameters(structured_outputs=StructuredOutputsParams(choice=["red", "green"]))
+    controlled = [(prompt, parameters(controller, arg)) for prompt, controller, arg in CONTROLLED]
+    written = texts(llm, [*free, *controlled, ("A colour:", native)])
+    assert written[:2] == alone
+    assert written[-1] in ("red", "green")
+    assert written[2:-1] == [steered(*each) for each in CONTROLLED]
+
+
+def test_an_argument_that_is_no_text(llm: Any) -> None:
+    (text,) = texts(llm, [("Describe Ada in JSON:", parameters("json_schema", PERSON))])
+    assert set(json.loads(text)) == {"name", "age"}
+
+
+def test_what_cannot_start_fails_alone(llm: Any) -> None:
+    requests = [
+        (FRANCE, parameters("regex", "[a-")),
+        (FRANCE, parameters("rejex", "a")),
+        (FRANCE, parameters(max_tokens=3)),
+        (FRANCE, parameters("regex", " [a-z]{3}")),
+    ]
+    (bad, bad_reason), (unknown, unknown_reason), free, good = ends(llm, requests)
+    assert (bad, unknown) == ("error", "error")
+    assert "column 1: this class is not closed" in str(bad_reason)
+    assert "no controller is called 'rejex'" in str(unknown_reason) and "regex" in str(unknown_reason)
+    assert free == ("length", None) and good == ("stop", "controller")
+
+
+def test_a_controller_and_a_grammar_of_vllm(llm: Any) -> None:
+    from vllm.sampling_params import StructuredOutputsParams
+
+    both = parameters("regex", "a+", structured_outputs=StructuredOutputsParams(choice=["red", "green"]))
+    ((reason, why),) = ends(llm, [(FRANCE, both)])
+    assert reason == "error" and "not both" in str(why)
+
+
+def test_what_else_forbids_tokens_cannot_break_the_constraint(llm: Any) -> None:
+    """Nothing is left to sample: vLLM samples something, which must not pass for the controller's text."""
+    (token,) = llm.get_tokenizer().encode(" Paris")
+    request = parameters("regex", " Paris", allowed_token_ids=[token + 1])
+    ((reason, why),) = ends(llm, [(FRANCE, request)])
+    assert reason == "error" and "left nothing" in str(why)
+
+
+def test_limits_count_what_is_forced(llm: Any) -> None:
+    schema = json.dumps({"const": "The quick brown fox jumps over the lazy dog, and over the other dogs."})
+    whole, cut = (parameters("json_schema", schema, max_tokens=count) for count in (40, 7))
+    prompts = [FRANCE, FRANCE]
+    first, second = llm.generate(prompts, [whole, cut], use_tqdm=False)
+    assert first.outputs[0].text == json.loads(schema)["const"].join('""')
+    assert first.outputs[0].finish_reason == "stop"
+    assert second.outputs[0].token_ids == first.outputs[0].token_ids[:7]
+    assert second.outputs[0].finish_reason == "length"
+
+
+def test_log_probabilities(llm: Any) -> None:
+    """One for each token, also of those that are forced."""
+    (choice,) = generate(
+        llm, [("Quote:", parameters("json_schema", '{"const": "one two three four"}', logprobs=2))]
+    )
+    assert choice.text == '"one two three four"'
+    assert len(choice.logprobs) == len(choice.token_ids)
+    for token, entries in zip(choice.token_ids, choice.logprobs, strict=True):
+        assert entries[token].logprob <= 0
+    assert choice.logprobs[-1][choice.token_ids[-1]].logprob == 0
+
+
+def test_several_samples(llm: Any) -> None:
+    """Each has a controller of its own."""
+    request = parameters("regex", " [A-Z][a-z]{2,9}\\.", n=3, temperature=1.5, seed=7)
+    (output,) = llm.generate([FRANCE], [request], use_tqdm=False)
+    found = [choice.text for choice in output.outputs]
+    assert all(re.fullmatch(" [A-Z][a-z]{2,9}\\.", text) for text in found) and len(set(found)) > 1
+    assert all(choice.finish_reason == "stop" for choice in output.outputs)
+
+
+@pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
+def test_preemption(
+    engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
+) -> None:
+    """Too few blocks for all: requests are put off and resumed, and their controllers with them."""
+    llm = engines(num_gpu_blocks_override=17, **options)
+    pattern = "( [a-z]+)+"
+    prompts = [
+        f"Once upon a time there was a {animal} who"
+        for animal in ("dog", "cat", "owl", "fox", "mouse", "bear")
+    ]
+    requests = [(prompt, parameters("regex", pattern, max_tokens=70)) for prompt in prompts]
+    before = counter(llm, "num_preemptions")
+    written = texts(llm, requests)
+    assert counter(llm, "num_preemptions") > before
+    assert all(re.fullmatch(pattern, text) for text in written)
+    assert written == [texts(llm, [request])[0] for request in requests]
+
+
+def test_shared_prefixes(llm: Any, steered: Callable[[str, str, str], str]) -> None:
+    """The second request finds the blocks of the first one's prompt; its controller starts as well."""
+    prompt = "These are facts about cities. " * 20 + FRANCE
+    first, second = (texts(llm, [(prompt, parameters("regex", " [A-Z][a-z]+\\."))]) for _ in range(2))
+    assert first == second
+    assert counter(llm, "prefix_cache_hits") > 0
+
+
+def test_an_abort_frees_the_controller(llm: Any) -> None:
+    engine = llm.llm_engine
+    conductor = engine.engine_core.engine_core.scheduler._aici.conductor
+    long = parameters("regex", "( [a-z]+)+", max_tokens=200)
+    numbers = [engine.add_request(f"abort-{i}", FRANCE, long) for i in range(3)]
+    while not all(one.control is not None for one in conductor.requests.values()):
+        engine.step()
+    for _ in range(3):
+        engine.step()
+    assert len(conductor.requests) == 3
+    engine.abort_request(numbers[:2], internal=True)
+    engine.step()
+    assert len(conductor.requests) == 1
+    while engine.has_unfinished_requests():
+        engine.step()
+    assert not conductor.requests and not conductor._by_control

@@ -1,0 +1,44 @@
+"""The OpenAI server without controllers writes what Transformers writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+
+from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
+
+pytestmark = pytest.mark.slow
+
+PROMPT = "The capital of France is"
+
+
+def test_texts(server: Server, reference: Callable[..., list[list[int]]]) -> None:
+    completion: Any = server.client.completions.create(
+        model=MODEL, prompt=PROMPT, temperature=0, max_tokens=24, extra_body={"return_token_ids": True}
+    )
+    assert [completion.choices[0].token_ids] == reference([PROMPT], 24)
+    assert server.complete(PROMPT, max_tokens=24) == completion.choices[0].text
+
+
+def test_chat_is_streamed(server: Server, reference: Callable[..., list[list[int]]]) -> None:
+    chat: Any = [{"role": "user", "content": "Name a colour."}]
+    settings: Any = {"model": MODEL, "messages": chat, "temperature": 0, "max_tokens": 20}
+    whole: Any = server.client.chat.completions.create(**settings, extra_body={"return_token_ids": True})
+    assert [whole.choices[0].token_ids] == reference([chat], 20)
+    chunks: Any = server.client.chat.completions.create(**settings, stream=True)
+    pieces = [chunk.choices[0].delta.content or "" for chunk in chunks]
+    assert "".join(pieces) == whole.choices[0].message.content
+    assert sum(map(bool, pieces)) > 2
+
+
+def test_an_unknown_model(server: Server) -> None:
+    with pytest.raises(openai.NotFoundError, match="nobody"):
+        server.client.completions.create(model="nobody", prompt=PROMPT)
+
+
+def test_a_server_is_shared(servers: Servers, server: Server) -> None:
+    assert servers() is server
+    assert server.is_healthy()
