@@ -32,6 +32,22 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
     return tokens
 
 
+def first_tokens(
+    tokenizer: Any, prompt: Prompt, vocabulary: Vocabulary, *, num_tokens: int, max_context: int
+) -> list[int]:
+    """What a request begins with: the tokens of its prompt, or of an empty one the begin token.
+
+    `max_context`: the most tokens that the model takes, the answer included. Raises what `encode_prompt`
+    raises, and ValueError where no room is left for an answer.
+    """
+    tokens = encode_prompt(tokenizer, prompt, num_tokens) or [begin_token(vocabulary)]
+    if len(tokens) >= max_context:
+        raise ValueError(
+            f"the prompt has {len(tokens)} tokens; the model takes {max_context}, the answer included"
+        )
+    return tokens
+
+
 def begin_token(vocabulary: Vocabulary) -> int:
     """What a sequence without tokens begins with: the begin token, or where there is none an end token."""
     if vocabulary.bos is not None:

@@ -115,13 +115,13 @@ class Vocabulary:
 
     def decode(self, tokens: Iterable[int]) -> bytes:
         """The concatenated bytes. Raises IndexError for ids beyond the vocabulary size."""
-        known = len(self.tokens)
-        out = []
-        for token in tokens:
-            if not 0 <= token < self.vocab_size:
-                raise IndexError(f"token {token} is not below the vocabulary size {self.vocab_size}")
-            out.append(self.tokens[token] if token < known else b"")
-        return b"".join(out)
+        return b"".join(self.token_bytes(token) for token in tokens)
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of a token, none for padding. Raises IndexError for ids beyond the vocabulary size."""
+        if not 0 <= token < self.vocab_size:
+            raise IndexError(f"token {token} is not below the vocabulary size {self.vocab_size}")
+        return self.tokens[token] if token < len(self.tokens) else b""
 
     def ending_with(self, eos: Iterable[int]) -> Vocabulary:
         """The same with these tokens as the ones that end a text, its present first one still first.

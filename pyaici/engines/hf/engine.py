@@ -24,7 +24,7 @@ from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import Phase, StepStats
 from pyaici.engines.hf.steering import Turn
-from pyaici.engines.prompts import begin_token, encode_prompt
+from pyaici.engines.prompts import first_tokens
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.step import Row
 from pyaici.tokens import load_vocabulary
@@ -87,13 +87,13 @@ class HfEngine(Engine):
         raises, e.g. ArgumentError if the controller refuses its argument. While its `init_prompt` works,
         others go on; what that fails with ends the request, with the error in its result.
         """
-        tokens = encode_prompt(self._tokenizer, request.prompt, self._runner.num_tokens)
-        tokens = tokens or [begin_token(self.vocabulary)]
-        if len(tokens) >= self._runner.max_tokens:
-            raise ValueError(
-                f"the prompt has {len(tokens)} tokens; the model takes {self._runner.max_tokens}, "
-                "the answer included"
-            )
+        tokens = first_tokens(
+            self._tokenizer,
+            request.prompt,
+            self.vocabulary,
+            num_tokens=self._runner.num_tokens,
+            max_context=self._runner.max_tokens,
+        )
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
         control = None
         if request.module is not None:

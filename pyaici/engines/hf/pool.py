@@ -70,7 +70,7 @@ class SequencePool:
             request=request,
             seed=seed,
             slot=self._cache.new_slot(),
-            trail=TextTrail(self._token_bytes),
+            trail=TextTrail(self._vocabulary.token_bytes),
             control=control,
             measured=request.logprobs
             or (control is not None and self._require_runtime().wants_logprobs(control)),
@@ -215,10 +215,6 @@ class SequencePool:
         """The events since the last call."""
         events, self._events = self._events, []
         return events
-
-    def _token_bytes(self, token: int) -> bytes:
-        known = self._vocabulary.tokens
-        return known[token] if token < len(known) else b""
 
     def _require_runtime(self) -> Runtime:
         assert self._runtime is not None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aicirt.errors import RuntimeFailure
+from pyaici.engines.lines import permits
 from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
 
 if TYPE_CHECKING:
@@ -125,9 +126,4 @@ def is_mask(row: Row | None) -> bool:
 
 def allows(row: Row | None, token: int) -> bool:
     """Whether a mask has this token."""
-    if row is None or row.kind == RowKind.ALL:
-        return True
-    if row.kind == RowKind.TOKEN:
-        return token == row.token
-    assert row.bits is not None
-    return token >> 5 < len(row.bits) and bool(int(row.bits[token >> 5]) >> (token & 31) & 1)
+    return row is None or permits(row, token)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyaici.engines.counts import Counts
 from pyaici.engines.engine import Engine
-from pyaici.engines.prompts import begin_token, encode_prompt
+from pyaici.engines.prompts import first_tokens
 from pyaici.engines.request import GenerationResult, Request
 from pyaici.engines.vllm.arguments import OVERLAPPED
 from pyaici.engines.vllm.families import Families
@@ -62,13 +62,13 @@ class VllmEngine(Engine):
 
         if request.beams > 1:
             raise ValueError("the engine on vLLM has no beam search: beams must be 1")
-        tokens = encode_prompt(self._tokenizer, request.prompt, self._num_tokens)
-        tokens = tokens or [begin_token(self.vocabulary)]
-        if len(tokens) >= self._max_context:
-            raise ValueError(
-                f"the prompt has {len(tokens)} tokens; the model takes {self._max_context}, "
-                "the answer included"
-            )
+        tokens = first_tokens(
+            self._tokenizer,
+            request.prompt,
+            self.vocabulary,
+            num_tokens=self._num_tokens,
+            max_context=self._max_context,
+        )
         extra: dict[str, Any] | None = None
         if request.module is not None:
             arg = request.arg.decode() if isinstance(request.arg, bytes) else request.arg

@@ -196,9 +196,5 @@ class Families:
             id=next(self._numbers),
             request_id=family.number,
             request=family.request,
-            trail=TextTrail(self._token_bytes),
+            trail=TextTrail(self._vocabulary.token_bytes),
         )
-
-    def _token_bytes(self, token: int) -> bytes:
-        known = self._vocabulary.tokens
-        return known[token] if token < len(known) else b""
