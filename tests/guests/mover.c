@@ -88,7 +88,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
         heap_bytes += 70000;
     }
     if (last == 'L')
-        for (volatile uint32_t i = 0; i < 1500000000; i++) {
+        for (volatile uint32_t i = 0; i < 500000000; i++) {
         }
     if (last == 'P') {
         tokens[0] = 1 + hash % 64;

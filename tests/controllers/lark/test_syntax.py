@@ -69,7 +69,7 @@ def test_constructs(grammar: Make, grammar_text: str, texts: list[str], others: 
 @pytest.mark.parametrize(
     "place", ["start: {} '!'", "start: A '!'\nA: {}", "start: a '!'\na: {}\n%ignore ' '"]
 )
-def test_long_texts_to_quote_from(unhurried: Make, place: str) -> None:
+def test_long_texts_to_quote_from(grammar: Make, place: str) -> None:
     """Alone in a rule or a terminal: every part of them, and nothing else."""
     words = [f"w{i % 700}" + "s" * (i // 700) for i in range(1400)]
     forms = {
@@ -83,6 +83,6 @@ def test_long_texts_to_quote_from(unhurried: Make, place: str) -> None:
     }
     for form, (value, texts, others) in forms.items():
         regex = "%regex " + json.dumps({f"substring_{form}": value})
-        made = unhurried(place.replace("'", '"').replace("{}", regex))
+        made = grammar(place.replace("'", '"').replace("{}", regex))
         assert [t for t in texts if not made.accepts(t)] == [], form
         assert [t for t in others if made.accepts(t)] == [], form

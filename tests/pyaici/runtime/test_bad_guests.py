@@ -147,7 +147,7 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
 
 def test_nobody_waits_for_a_slow_mid_process(player: Player) -> None:
     """Rows that are ready go out a moment after the engine asks for them."""
-    slow, good = player.start("mid_slow 100"), player.start("ok")
+    slow, good = player.start("mid_slow 50"), player.start("ok")
     player.step(slow, good)
     waits: list[float] = []
     results: list[MidResult] = []
@@ -173,7 +173,7 @@ def test_one_that_is_alone_is_waited_for(guest_wasm: Path) -> None:
 
 
 def test_a_slow_mid_process_sits_a_step_out_and_goes_on(player: Player) -> None:
-    slow = player.start("mid_slow 100")  # some tens of milliseconds
+    slow = player.start("mid_slow 50")  # some tens of milliseconds
     player.mid(slow)
     results = [player.mid(slow, 1)]
     while results[-1].verb == Verb.LATE:
