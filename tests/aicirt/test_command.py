@@ -114,7 +114,9 @@ def test_a_signal_ends_it_in_order(
     start: Callable[..., subprocess.Popen[str]], number: signal.Signals, status: int, line: str
 ) -> None:
     with start(
-        "    try:\n        ready()\n        time.sleep(100)\n    finally:\n        print('tidied up')"
+        # one long sleep would not notice a signal that comes just before it
+        "    try:\n        ready()\n        for _ in range(1000):\n            time.sleep(0.1)\n"
+        "    finally:\n        print('tidied up')"
     ) as process:
         process.send_signal(number)
         out, err = rest(process)

@@ -38,7 +38,10 @@ REQUESTS = [Request(PROMPTS[i % 4], module="acrobat", arg=str(i), max_tokens=50)
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     acrobat = build_controller(ACROBAT, tmp_path_factory.mktemp("acrobat") / "acrobat.wasm").path
     with (
-        Daemon(workers=1, store=tmp_path_factory.mktemp("store")) as daemon,
+        # a virtual machine charges a guest for time that its host takes away
+        Daemon(
+            workers=1, limits={"pre_ms": 50, "post_ms": 50}, store=tmp_path_factory.mktemp("store")
+        ) as daemon,
         Runtime(daemon.socket_path) as runtime,
     ):
         runtime.tag(runtime.upload(acrobat).id, "acrobat")
