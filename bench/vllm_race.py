@@ -8,9 +8,11 @@ Runs with the Python of .venv-vllm and prints JSON; the suite `vllm` starts it o
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +42,43 @@ SCHEMA = {
     },
 }
 PROMPT = "Write about number {} and what it means to the people of the town:"
+
+
+class Steps:
+    """Looks at an engine's clock: how long parts of its steps take. It stays for the rest of the process."""
+
+    def __init__(self, llm: Any) -> None:
+        from vllm.v1.worker import gpu_model_runner
+
+        scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+        #: of each step the milliseconds of each part
+        self.steps: list[Counter[str]] = []
+        for name in ("start", "hear", "follow_drafts", "take", "note", "end_step"):
+            self._watch(scheduler._aici, name, "seat")
+        self._watch(scheduler, "get_grammar_bitmask", "bitmask")
+        self._watch(gpu_model_runner, "apply_grammar_bitmask", "apply")
+        schedule = scheduler.schedule
+
+        def begin(*args: Any, **keywords: Any) -> Any:
+            self.steps.append(Counter())
+            return schedule(*args, **keywords)
+
+        scheduler.schedule = begin
+
+    def _watch(self, owner: Any, name: str, part: str) -> None:
+        call = getattr(owner, name)
+
+        @functools.wraps(call)
+        def timed(*args: Any, **keywords: Any) -> Any:
+            before, begin = self.steps[-1]["seat"], time.perf_counter()
+            try:
+                return call(*args, **keywords)
+            finally:
+                spent = (time.perf_counter() - begin) * 1e3
+                # what the seat takes within a method of vLLM's is not vLLM's
+                self.steps[-1][part] += spent - (self.steps[-1]["seat"] - before)
+
+        setattr(owner, name, timed)
 
 
 class Race:
@@ -99,6 +138,18 @@ class Race:
         names = ("free", "aici", self.backend)
         return alternate({name: contestant(name) for name in names}, rounds)
 
+    def parts(self, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
+        """Milliseconds of steps of a batch under a pattern: of ours, of vLLM's own handling of the masks."""
+        steps = Steps(self.llm)
+        settings = self.settings("aici", "regex", REGEX, tokens)
+        for _ in range(rounds):
+            self.run(settings, batch)
+        whole = [step for step in steps.steps if step["apply"]]
+        return {
+            "seat": [step["seat"] for step in whole],
+            "masks": [step["bitmask"] + step["apply"] for step in whole],
+        }
+
     def first_token(self, rounds: int) -> dict[str, Any]:
         """Milliseconds to the first token under a schema that has not been seen."""
         count = 0
@@ -135,6 +186,8 @@ def main() -> None:
             found[f"b{batch}.{kind}"] = race.throughput(
                 kind, value, batch, arguments.tokens, arguments.rounds
             )
+    batch = max(b for b in arguments.batches if b <= 8)
+    found[f"b{batch}.parts"] = race.parts(batch, arguments.tokens, arguments.rounds)
     print(json.dumps(found), flush=True)
 
 

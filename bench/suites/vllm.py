@@ -21,7 +21,8 @@ _OFFICIAL = 8
 
 def run(report: Report) -> None:
     """Of each batch and constraint: tokens a second of all sequences together, and ratios of these, which are
-    medians of paired rounds with the range of nine tenths of them (`_low`, `_high`).
+    medians of paired rounds with the range of nine tenths of them (`_low`, `_high`). And of one batch, from
+    within the engine, the milliseconds of a step that the seat and vLLM's handling of masks take.
 
     Raises RuntimeError with what an engine said if one fails.
     """
@@ -30,7 +31,10 @@ def run(report: Report) -> None:
         _first_token(report, backend, found.pop("first_token"))
         for name, samples in found.items():
             batch, kind = name.split(".")
-            _throughput(report, batch, kind, backend, samples)
+            if kind == "parts":
+                _parts(report, batch, backend, samples)
+            else:
+                _throughput(report, batch, kind, backend, samples)
 
 
 def race(backend: str, *, quick: bool) -> dict[str, Any]:
@@ -56,6 +60,14 @@ def race(backend: str, *, quick: bool) -> dict[str, Any]:
 def _first_token(report: Report, backend: str, samples: dict[str, list[float]]) -> None:
     for engine, values in samples.items():
         name = f"vllm.first_token.{engine}" + ("_ms" if engine == backend else f".beside_{backend}_ms")
+        report.samples(name, values, "ms")
+        report.figure(name, summarise(values).median, "ms")
+
+
+def _parts(report: Report, batch: str, backend: str, samples: dict[str, list[float]]) -> None:
+    """Of a step under our controllers: what the seat takes, and vLLM to hand masks over and apply them."""
+    for part, values in samples.items():
+        name = f"vllm.{batch}.regex.{part}.beside_{backend}_ms"
         report.samples(name, values, "ms")
         report.figure(name, summarise(values).median, "ms")
 

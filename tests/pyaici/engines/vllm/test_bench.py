@@ -25,5 +25,10 @@ def test_figures(engines: Engines) -> None:
         names |= {f"b2.{kind}.ratio_to_xgrammar{end}" for end in ("", "_low", "_high")}
     for name in ("ratio_to_free.beside_xgrammar", "added_ms.beside_xgrammar", "xgrammar_added_ms"):
         names |= {f"b2.regex.{name}{end}" for end in ("", "_low", "_high")}
+    names |= {f"b2.regex.{part}.beside_xgrammar_ms" for part in ("seat", "masks")}
     assert set(found) == {f"vllm.{name}" for name in names}
-    assert all(value > 0 for name, value in found.items() if name.endswith("tokens_per_s"))
+    assert all(
+        value > 0
+        for name, value in found.items()
+        if name.endswith(("tokens_per_s", "seat.beside_xgrammar_ms", "masks.beside_xgrammar_ms"))
+    )
