@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,9 +73,12 @@ def upload_bundled(runtime: Runtime, name: str) -> str:
     """
     bundled = bundled_controllers()
     if name not in bundled:
+        cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
+        if re.fullmatch("[0-9a-f]{8,63}", name):
+            cure = f"an id has 64 digits; `aici tag {name} NAME` gives it a name to use"
         raise UnknownModuleError(
             f"no controller is called {name!r}: it is neither the id or tag of an uploaded module "
-            f"nor bundled (bundled: {', '.join(bundled) or 'none, they have not been built'})"
+            f"nor bundled (bundled: {', '.join(bundled) or 'none, they have not been built'}); {cure}"
         )
     return runtime.upload(bundled[name]).id
 

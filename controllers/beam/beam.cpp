@@ -7,6 +7,8 @@
 // candidate is not the token that was sampled takes that back. In the end the best branch is left.
 #include <algorithm>
 #include <cstdio>
+#include <string>
+#include <utility>
 
 #include "aici/sdk.hpp"
 #include "candidates.hpp"
@@ -38,10 +40,15 @@ class Beam : public aici::Controller {
   explicit Beam(std::string_view argument) : settings_(read_settings(argument)) {
     text_.allow_text();
     using enum aici::Capability;
-    for (aici::Capability needed : {fork, backtrack, ff_tokens, suspend, logprobs})
-      if (aici::capability(needed) == 0)
-        aici::fail(
-            "beam needs an engine that can fork, take tokens back, suspend and tell log-probabilities");
+    const std::pair<aici::Capability, const char*> needs[] = {{fork, "fork"},
+                                                              {backtrack, "take tokens back"},
+                                                              {ff_tokens, "append tokens"},
+                                                              {suspend, "suspend"},
+                                                              {logprobs, "tell log-probabilities"}};
+    std::string missing;
+    for (auto [needed, what] : needs)
+      if (aici::capability(needed) == 0) missing += (missing.empty() ? "" : ", ") + std::string(what);
+    if (!missing.empty()) aici::fail("beam needs an engine that can do what this one cannot: " + missing);
     if (aici::capability(top_k) < top())
       aici::fail("the engine does not tell enough of the most likely tokens for beam");
     // In the round of a decision, branches that fork and branches that stop are alive together.

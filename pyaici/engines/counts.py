@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class Counts:
     """Steps of the engine; tokens of all sequences, and forks."""
 
+    #: in which something came of it, or the model ran
     steps: int = 0
     sampled: int = 0
     forced: int = 0

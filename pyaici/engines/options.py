@@ -68,7 +68,7 @@ def fill_in(arguments: argparse.Namespace) -> None:
     if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
         arguments.controller, arguments.arg, arguments.prompt = DEMONSTRATION
     if arguments.prompt is None:
-        raise ValueError("give a prompt: --prompt TEXT")
+        raise ValueError("give a prompt besides: --prompt TEXT")
     arguments.controller = arguments.controller or "none"
     if arguments.controller == "none" and arguments.arg is not None:
         raise ValueError("--arg is a controller's argument, but there is no controller")

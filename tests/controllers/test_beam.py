@@ -10,7 +10,15 @@ import pytest
 from aicirt.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.engine import Engine, Model, chaotic_model
-from tests.controllers.host import CAP_BACKTRACK, CAP_MAX_FORKS, CAP_TOP_K, EVERYTHING, Guest, Vocab
+from tests.controllers.host import (
+    CAP_BACKTRACK,
+    CAP_LOGPROBS,
+    CAP_MAX_FORKS,
+    CAP_TOP_K,
+    EVERYTHING,
+    Guest,
+    Vocab,
+)
 
 TOKENS = [b"a", b"b", b"c", b"d", b"e", b" ", b"<eos>", b"<s>"]
 
@@ -83,7 +91,8 @@ def test_refuses_arguments(program: Callable[[str], Program], vocab: Vocab, argu
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({CAP_BACKTRACK: 0}, "an engine that can fork, take tokens back"),
+        ({CAP_BACKTRACK: 0}, "what this one cannot: take tokens back$"),
+        ({CAP_BACKTRACK: 0, CAP_LOGPROBS: 0}, "cannot: take tokens back, tell log-probabilities$"),
         ({CAP_TOP_K: 4}, "does not tell enough of the most likely tokens"),
         ({CAP_MAX_FORKS: 7}, "does not allow so many branches"),
     ],

@@ -61,8 +61,8 @@ class ControllerCall:
         controller = extra_args.get("aici_controller")
         if not isinstance(controller, str) or not controller:
             raise ValueError(
-                "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one"
-                + ("" if controller is None else f", not {controller!r}")
+                "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one: "
+                + (f"there is {ours[0]} alone" if controller is None else f"it is {controller!r}")
             )
         path = extra_args.get("aici_path", OVERLAPPED)
         if path not in PATHS:

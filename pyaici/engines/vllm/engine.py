@@ -119,8 +119,10 @@ class VllmEngine(Engine):
 
     def step(self) -> list[Event]:
         """One step of vLLM's engine. Returns what happened, oldest first."""
-        self._families.counts.steps += 1
-        for output in self._engine.step():
+        outputs = self._engine.step()
+        # without any it has waited for a controller
+        self._families.counts.steps += bool(outputs)
+        for output in outputs:
             self._families.take(output)
         return self._families.drain()
 

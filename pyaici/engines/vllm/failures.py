@@ -23,7 +23,7 @@ def describe(controller: str, error: BaseException) -> str:
 
     if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
         return f"{OF_CONTROLLER}{controller}: {error}"
-    return f"{OF_RUNTIME}cannot be run at present: {error}"
+    return f"{OF_RUNTIME}cannot be run at present; try again later, or tell who runs the server: {error}"
 
 
 def raise_failures(engine: type) -> None:

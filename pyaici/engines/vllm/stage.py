@@ -68,7 +68,8 @@ class Stage:
     def refuse(self, request: Any, error: Exception) -> None:
         """A request that will fail, with this reason."""
         log.warning("request %s cannot be controlled: %s", request.request_id, error)
-        self._failed[request.request_id] = describe("request", error)
+        extra = getattr(request.sampling_params, "extra_args", None) or {}
+        self._failed[request.request_id] = describe(str(extra.get("aici_controller", "")), error)
         hold(request, failed(error))
 
     def add(self, request: Any) -> None:
@@ -86,7 +87,9 @@ class Stage:
         if call is None or call.path != OVERLAPPED:
             return
         if request.structured_output_request is not None:
-            raise ArgumentError("a request has a controller or structured_outputs, not both")
+            raise ArgumentError(
+                "a request has a controller or structured_outputs, not both: leave one of them out"
+            )
         if call.hold and parameters.num_logprobs is not None:
             raise ArgumentError("aici_hold and logprobs cannot be had together: leave one of them out")
         group = self.groups.join(request) if call.fork else None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import run_blocks
+from tests.docs.blocks import blocks, run_blocks
 from tests.pyaici.engines.vllm.engines import Engines
 
 pytestmark = pytest.mark.slow
@@ -19,3 +22,22 @@ def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engines: Engi
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     assert run_blocks(ROOT / "docs" / "vllm.md", tmp_path) > 0
+
+
+def test_the_first_program_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """As users run it: vLLM's engine is in another process, which reads the file again."""
+    first = next(block for block in blocks(ROOT / "docs" / "vllm.md") if "run" in block.words)
+    file = tmp_path / "offline.py"
+    file.write_text(first.text)
+    env = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        cwd=tmp_path,
+        env={**env, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -113,7 +113,7 @@ def test_the_runtime_is_killed(engines: Engines, asynchronous: bool) -> None:
     for i in range(2):
         choice = found[f"controlled-{i}"]
         assert choice.finish_reason == "error", choice
-        assert str(choice.stop_reason).startswith("controllers cannot be run at present: "), choice
+        assert str(choice.stop_reason).startswith("controllers cannot be run at present; "), choice
     assert ends(llm, [(FRANCE, parameters("regex", " [A-Z][a-z]+, [0-9]{4}"))]) == [("stop", "controller")]
     assert texts(llm, [(FRANCE, parameters("regex", " [A-Z][a-z]+, [0-9]{4}"))]) == alone[1:]
 
