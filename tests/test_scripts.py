@@ -16,12 +16,24 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.processes import command_line, family, left_behind
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def signal_in_its_sleep(script: subprocess.Popen[Any], number: signal.Signals, to_group: bool) -> set[int]:
+    """Sends a signal once a process below a script sleeps; all that there were then."""
+    deadline = time.monotonic() + 60
+    while not any(b"sleep" in command_line(pid) for pid in family(script.pid)):
+        assert time.monotonic() < deadline and script.poll() is None
+        time.sleep(0.02)
+    members = family(script.pid)
+    (os.killpg if to_group else os.kill)(script.pid, number)
+    return members
 
 
 @pytest.fixture
@@ -175,12 +187,7 @@ def test_a_signal_ends_the_set_up(
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
-    while not any(b"sleep" in command_line(pid) for pid in family(script.pid)):
-        assert time.monotonic() < deadline and script.poll() is None
-        time.sleep(0.02)
-    members = family(script.pid)
-    (os.killpg if to_group else os.kill)(script.pid, number)
+    members = signal_in_its_sleep(script, number, to_group)
     _, said = script.communicate(timeout=60)
     assert script.returncode == status
     assert said.splitlines()[-1] == f"setup: {'interrupted' if status == 130 else 'ended by SIGTERM'}"
@@ -344,12 +351,7 @@ def test_pytest_tidies_up_after_a_signal(
         env={"PATH": str(tools), "AICI_DEVICE": "cpu"},
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
-    while not any(b"sleep" in command_line(pid) for pid in family(script.pid)):
-        assert time.monotonic() < deadline and script.poll() is None
-        time.sleep(0.02)
-    members = family(script.pid)
-    (os.killpg if to_group else os.kill)(script.pid, number)
+    members = signal_in_its_sleep(script, number, to_group)
     assert script.wait(60) == status
     assert asked(recorded_vllm)[-1] == "interrupted"
     assert left_behind(members) == []

@@ -88,7 +88,7 @@ def _package(name: str) -> Finding:
 def _vllm() -> Finding:
     """Whether it is there, and will load our plugin."""
     from aicirt.doctor import Finding, State
-    from pyaici.engines.vllm.refusals import PLUGIN, plugin_refusal
+    from pyaici.engines.vllm.refusals import plugin_installed, plugin_refusal
 
     versions = []
     for name in _VLLM:
@@ -98,7 +98,7 @@ def _vllm() -> Finding:
         cure = "pip install 'aici[vllm]'; from a checkout ./scripts/vllm.sh, without a GPU too"
         return Finding("vllm", State.NOTE, "not installed", "controllers in vLLM do not work", cure)
     cost = "vLLM refuses requests with a controller, or does not know them"
-    if not importlib.metadata.entry_points(group="vllm.general_plugins", name=PLUGIN):
+    if not plugin_installed():
         found = f"{versions[0]}, which does not know AICI's plugin"
         return Finding("vllm", State.NOTE, found, cost, "install aici anew in this environment")
     if refusal := plugin_refusal():

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
+def as_prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
+    """The text, or a chat that begins with it. `chat` None: if the tokenizer has a template for chats."""
+    if chat is None:
+        chat = bool(getattr(tokenizer, "chat_template", None))
+    return [{"role": "user", "content": text}] if chat else text
+
+
 def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
     """The tokens of a prompt; texts as the tokenizer encodes them, chats through its chat template.
 

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aicirt.command import run_command
 from aicirt.errors import AiciError
@@ -19,11 +19,11 @@ from pyaici.engines.attempt import try_argument
 from pyaici.engines.hf.load import check_packages, load_model
 from pyaici.engines.hf.options import add_options
 from pyaici.engines.options import check_folder, fill_in, read_request
+from pyaici.engines.prompts import as_prompt
 from pyaici.engines.show import generate
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
-    from pyaici.engines.request import Prompt
     from pyaici.runtime import Runtime
 
 
@@ -58,16 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
         model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
 
-        request = replace(request, prompt=_prompt(str(request.prompt), arguments.chat, tokenizer))
+        request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, tokenizer))
         engine = HfEngine(model, tokenizer, runtime)
         return generate(engine, request, engine.stats.table)
-
-
-def _prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
-    """The text, or a chat that begins with it. `chat` None: if the tokenizer has a template for chats."""
-    if chat is None:
-        chat = bool(getattr(tokenizer, "chat_template", None))
-    return [{"role": "user", "content": text}] if chat else text
 
 
 def main(argv: list[str] | None = None) -> int:

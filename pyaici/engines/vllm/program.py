@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.metadata
 import importlib.util
 import json
 import logging
@@ -31,6 +30,7 @@ from pyaici.engines.options import (
     fill_in,
     read_request,
 )
+from pyaici.engines.prompts import as_prompt
 from pyaici.engines.show import generate
 from pyaici.engines.vllm.arguments import PATHS
 from pyaici.models import default_model_path
@@ -83,13 +83,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_plugin() -> None:
     """Raises ValueError, with the cure, if vLLM will not load us: it would generate without control."""
-    if not importlib.metadata.entry_points(group="vllm.general_plugins", name="aici"):
+    from pyaici.engines.vllm.refusals import plugin_installed, plugin_refusal
+
+    if not plugin_installed():
         raise ValueError(
             "vLLM does not know AICI, which is not installed in this environment or was before it had this "
             'plugin: pip install "aici[vllm]"'
         )
-    from pyaici.engines.vllm.refusals import plugin_refusal
-
     if refusal := plugin_refusal():
         raise ValueError(refusal)
 
@@ -122,10 +122,7 @@ def _generate(folder: Path, request: Request, path: str, chat: bool | None) -> i
 
     llm = LLM(str(folder), dtype=_dtype(folder), enforce_eager=True, use_tqdm_on_load=False)
     print(f"vLLM started in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
-    if chat is None:
-        chat = bool(getattr(llm.get_tokenizer(), "chat_template", None))
-    if chat:
-        request = replace(request, prompt=[{"role": "user", "content": str(request.prompt)}])
+    request = replace(request, prompt=as_prompt(str(request.prompt), chat, llm.get_tokenizer()))
     return generate(VllmEngine(llm, path=path), request)
 
 

@@ -5,6 +5,7 @@ Refused before a controller starts, because the constraint would be broken, or n
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from typing import Any
 
@@ -72,6 +73,11 @@ def request_refusal(params: Any) -> str | None:
             "leave ignore_eos out, or give stop_token_ids"
         )
     return None
+
+
+def plugin_installed() -> bool:
+    """Whether vLLM finds the plugin in this environment."""
+    return bool(importlib.metadata.entry_points(group="vllm.general_plugins", name=PLUGIN))
 
 
 def plugin_refusal() -> str | None:
