@@ -106,6 +106,10 @@ WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 #: of a request that moves to another worker: pages that its guests have changed, and what else belongs to it.
 #: Copying takes a few milliseconds, in which neither worker does anything else
 MOST_MOVED_BYTES = 16 << 20
+#: of variables that one answer tells of: a millisecond of copying, for which the whole step waits. What is
+#: beyond comes with the next step; not of a sequence that has ended, so for those there is more, and what is
+#: beyond that is not told. A message of more than 64 MiB could not be read
+MOST_TOLD_BYTES, MOST_LAST_BYTES = 1 << 20, 16 << 20
 #: how often a waiter looks whether its peer lives; deaths are reported within 100 ms
 PEER_CHECK_SECONDS = 0.05
 #: pause before the second attempt to replace a process that has died; it doubles with each that fails

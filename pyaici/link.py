@@ -84,6 +84,8 @@ class WorkerLink:
         self.measured: set[int] = set()
         #: steps whose answers nobody wants
         self._abandoned: set[int] = set()
+        #: variables that came with these, by a sequence of the request
+        self.unheard: dict[int, dict[bytes, bytes]] = {}
         self.rows = SegmentRows(self.segment, f"worker {index}")
         self.dead = False
 
@@ -152,6 +154,8 @@ class WorkerLink:
                     continue
                 # of several workers that have died each would cost a wait
                 self._check_alive()
+            if ring.in_pieces:
+                self._worker_bell.ring()  # there is room now for the rest of a long message
             if not self.bell.wait(PEER_CHECK_SECONDS):
                 self._check_alive()
                 if time.monotonic() - start > timeout:
@@ -203,6 +207,8 @@ class WorkerLink:
             self._abandoned.discard(message[1])
             for entry in message[2]:
                 self.rows.decline(entry)
+            for seq, told in message[4] if len(message) > 4 else ():  # which comes only once
+                self.unheard.setdefault(seq, {}).update({name: value for name, _, value in told})
 
     # -- sequences ------------------------------------------------------------------------------
 

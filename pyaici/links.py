@@ -33,10 +33,13 @@ class Links:
         """All of them."""
         return self._links.values()
 
-    def attach(self, placed: dict[str, Any], vocabulary: int, vocab_size: int) -> WorkerLink:
+    def attach(
+        self, placed: dict[str, Any], vocabulary: int, vocab_size: int, owner: str | None = None
+    ) -> WorkerLink:
         """The link to a worker as the supervisor describes it, made at its first use.
 
-        Raises WorkerDiedError, SpaceError if memory is short, and what the worker refuses it for.
+        `owner`: for whom, if not the connection's. Raises WorkerDiedError, SpaceError if memory is short, and
+        what the worker refuses it for.
         """
         self._let_go()
         key = placed["worker"], placed["generation"]
@@ -56,6 +59,7 @@ class Links:
                 bell=link.bell.name,
                 layout=layout.to_wire(),
                 vocabulary=vocabulary,
+                owner=owner,
             )
             link.attached()
         except AiciError:

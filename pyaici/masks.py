@@ -125,6 +125,26 @@ def apply_row(x: NDArray[np.floating], row: Row) -> None:
         x[n:] = _NEG_INF
 
 
+def count_allowed(row: Row, vocab_size: int) -> int:
+    """How many of the first `vocab_size` tokens a row does not forbid, whatever the model thinks of them."""
+    if row.kind == RowKind.BITMASK:
+        assert row.bits is not None
+        bits = np.unpackbits(row.bits.view(np.uint8), count=vocab_size, bitorder="little")
+        return int(np.count_nonzero(bits))
+    if row.kind == RowKind.TOKEN:
+        return int(row.token < vocab_size)
+    if row.kind == RowKind.SPARSE:
+        assert row.tokens is not None and row.bias is not None
+        known = row.tokens < vocab_size
+        listed, forbidden = row.tokens[known], row.tokens[known & (row.bias == _NEG_INF)]
+        rest = vocab_size if row.default == 0 else len(np.unique(listed))
+        return rest - len(np.unique(forbidden))
+    if row.kind == RowKind.DENSE:
+        assert row.bias is not None
+        return int(np.count_nonzero(row.bias[:vocab_size] > _NEG_INF))
+    return vocab_size
+
+
 def _bounds(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
     """The bounds of each token, in a buffer that the next call of this thread uses again: memory that is new
     each time has to be cleared by the system first."""

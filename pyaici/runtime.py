@@ -62,7 +62,8 @@ class Runtime:
 
         `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an own one.
         `num_rows` bounds the live sequences per worker: two mask rows each. `owner`: who this client works
-        for, where several share a daemon: tags, snapshots and some limits are each owner's own.
+        for, where several share a daemon: tags, snapshots and some limits are each owner's own. A client of
+        many users names the owner with each call that has an `owner`, which counts instead.
         """
         path = socket or os.environ.get("AICI_SOCKET")
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
@@ -98,17 +99,41 @@ class Runtime:
         self._close_links("the runtime has got another vocabulary since")
         self._vocabulary = known["id"], known["vocab_size"]
 
-    def upload(self, wasm: str | Path | bytes) -> ModuleInfo:
+    def upload(self, wasm: str | Path | bytes, *, owner: str | None = None) -> ModuleInfo:
         """Stores a module (bytes, or the path of a .wasm file) and compiles it.
 
         Raises ModuleError with all reasons if it is no controller that this runtime takes.
         """
         data = wasm if isinstance(wasm, bytes) else Path(wasm).read_bytes()
-        return ModuleInfo.from_wire(self._control.call("upload", wasm=data))
+        return ModuleInfo.from_wire(self._control.call("upload", wasm=data, owner=owner))
 
-    def tag(self, module: str, tag: str) -> None:
-        """Gives a module (id or tag) a name by which it can be instantiated."""
-        self._control.call("tag", module=module, tag=tag)
+    def tag(self, module: str, tag: str, *, owner: str | None = None) -> None:
+        """Gives a module (id or tag) a name by which it can be instantiated.
+
+        Raises ModuleError for a bad name, or if another owner has the tag.
+        """
+        self._control.call("tag", module=module, tag=tag, owner=owner)
+
+    def untag(self, tag: str, *, owner: str | None = None, force: bool = False) -> None:
+        """Removes a tag; `force`: whoever has it.
+
+        Raises UnknownModuleError, and ModuleError if another owner has it.
+        """
+        self._control.call("untag", tag=tag, owner=owner, force=force)
+
+    def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
+        """Takes back an upload of a module (id or tag), whose tags of that owner must be removed before.
+
+        The module goes, and the answer is true, if no other owner has uploaded it or has a tag on it;
+        sequences of it that are live go on. `force`: it goes whoever has, and all its tags. Raises
+        UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on it.
+        """
+        gone: bool = self._control.call("remove", module=module, owner=owner, force=force)
+        return gone
+
+    def describe(self, module: str) -> ModuleInfo:
+        """What is known of a module (id or tag). Raises UnknownModuleError."""
+        return ModuleInfo.from_wire(self._control.call("describe", module=module))
 
     def list(self) -> list[ModuleInfo]:
         """All modules that are stored."""
@@ -124,13 +149,20 @@ class Runtime:
 
     # -- sequences ------------------------------------------------------------------------------
 
-    def prepare(self, module: str, arg: str | bytes = b"", *, capabilities: Capabilities = ALL) -> None:
+    def prepare(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        *,
+        capabilities: Capabilities = ALL,
+        owner: str | None = None,
+    ) -> None:
         """Has the controller (id or tag) read its argument now, as `instantiate` has at its first use.
 
         Tells whether it takes the argument before there is a prompt, and spares the first sequence the
         wait. Raises UnknownModuleError, ArgumentError and every other ControllerError.
         """
-        self._control.call("prepare", **self._template(module, arg, capabilities))
+        self._control.call("prepare", **self._template(module, arg, capabilities, owner))
 
     def instantiate(
         self,
@@ -141,6 +173,7 @@ class Runtime:
         capabilities: Capabilities = ALL,
         seed: int | None = None,
         wait: bool = True,
+        owner: str | None = None,
     ) -> int:
         """Starts a controller (id or tag) for a prompt and returns the sequence's number.
 
@@ -148,19 +181,19 @@ class Runtime:
         and what it fails with is its first answer. Raises UnknownModuleError, ArgumentError (the controller
         refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
         """
-        call = self._template(module, arg, capabilities)
+        call = self._template(module, arg, capabilities, owner)
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
         placed = self._control.call("instantiate", **call)
         try:
-            link, seq = self._start(placed, tokens, capabilities, seed, wait)
+            link, seq = self._start(placed, tokens, capabilities, seed, wait, owner)
         except RuntimeFailure as error:
             if "gone" not in error.detail:
                 raise
             # the worker had to give the controller's snapshot up for others: it makes another
             gone = [placed["worker"], placed["generation"], placed["template"]]
             placed = self._control.call("instantiate", **call, gone=gone)
-            link, seq = self._start(placed, tokens, capabilities, seed, wait)
+            link, seq = self._start(placed, tokens, capabilities, seed, wait, owner)
         self._live.start(
             seq,
             link,
@@ -170,16 +203,29 @@ class Runtime:
         )
         return seq
 
-    def _template(self, module: str, arg: str | bytes, capabilities: Capabilities) -> dict[str, Any]:
+    def _template(
+        self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None
+    ) -> dict[str, Any]:
         """What names the snapshot that a sequence starts from."""
         number, _ = self._require_vocabulary()
-        wire = capabilities.to_wire()
-        return {"module": module, "arg": argument_bytes(arg), "vocabulary": number, "capabilities": wire}
+        return {
+            "module": module,
+            "arg": argument_bytes(arg),
+            "vocabulary": number,
+            "capabilities": capabilities.to_wire(),
+            "owner": owner,
+        }
 
     def _start(
-        self, placed: dict[str, Any], prompt: bytes, capabilities: Capabilities, seed: int, wait: bool
+        self,
+        placed: dict[str, Any],
+        prompt: bytes,
+        capabilities: Capabilities,
+        seed: int,
+        wait: bool,
+        owner: str | None,
     ) -> tuple[WorkerLink, int]:
-        link = self._attach(placed)
+        link = self._attach(placed, owner)
         seq = self._live.fresh_number()
         link.start(Start(START, seq, placed["template"], prompt, capabilities.to_wire(), seed, wait))
         return link, seq
@@ -325,8 +371,8 @@ class Runtime:
     def _in_step(self, seq: int) -> bool:
         return any(step.holds(seq) for step in self._posted)
 
-    def _attach(self, placed: dict[str, Any]) -> WorkerLink:
-        return self._links.attach(placed, *self._require_vocabulary())
+    def _attach(self, placed: dict[str, Any], owner: str | None = None) -> WorkerLink:
+        return self._links.attach(placed, *self._require_vocabulary(), owner)
 
     def _close_links(self, why: str) -> None:
         for step in list(self._posted):

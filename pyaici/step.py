@@ -88,7 +88,12 @@ class MidResult:
 
 @dataclass(slots=True)
 class StepResult:
-    """All answers of one step, by sequence id; `logs` holds new stdout and stderr text."""
+    """All answers of one step, by sequence id; `logs` holds new stdout and stderr text.
+
+    `variables`: what requests have written since this was last told, by one of the request's sequences: the
+    last value of each name. All sequences of a request share them.
+    """
 
     mid: dict[int, MidResult]
     logs: dict[int, str] = field(default_factory=dict)
+    variables: dict[int, dict[bytes, bytes]] = field(default_factory=dict)

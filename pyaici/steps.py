@@ -108,7 +108,7 @@ class Step:
                 try:
                     if part.answer is None:
                         part.answer = part.link.expect(MID, self._number, STEP_TIMEOUT)
-                    _, _, entries, logs = part.answer
+                    _, _, entries, logs, *more = part.answer
                 except RuntimeFailure as error:
                     part.failure = error
                 else:
@@ -120,6 +120,12 @@ class Step:
                         else:
                             mid[seq] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
                     result.logs.update(logs)
+                    if unheard := part.link.unheard:
+                        result.variables.update({seq: unheard[seq] for seq in unheard if seq in live})
+                        unheard.clear()
+                    for seq, told in more[0] if more else ():
+                        values = {name: value for name, _, value in told}
+                        result.variables.setdefault(seq, {}).update(values)
                     continue
             self._fail(part, pre, result)
         self._over = "its answer has been fetched"

@@ -142,6 +142,10 @@ class Mid(NamedTuple):
     results: list[list[Any]]
     #: [[seq, text], ...]
     logs: list[list[Any]]
+    #: [[seq, [[name, version, value], ...]], ...] of the requests that took part and have variables that were
+    #: written since the client was told of them: the last value of each. `seq` is one of the request's
+    #: sequences that took part; names and values are bytes
+    variables: Sequence[list[Any]] = ()
 
 
 class Sample(NamedTuple):

@@ -67,6 +67,11 @@ class Ring:
         """The writer has written something that has not been read; costs less than `read`."""
         return self._positions[0] != self._positions[8]
 
+    @property
+    def in_pieces(self) -> bool:
+        """Part of a message has been read, whose rest may be waiting for room."""
+        return bool(self._parts)
+
     def read(self) -> bytes | None:
         """The next whole message, or None. Raises ProtocolError on nonsense."""
         positions, capacity = self._positions, self._capacity

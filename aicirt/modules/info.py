@@ -34,6 +34,10 @@ class ModuleInfo:
     #: ``module.name``
     imports: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
+    #: who has uploaded it, as far as that is known
+    owners: list[str] = field(default_factory=list)
+    #: Unix seconds of the first upload; 0.0 = unknown
+    created: float = 0.0
 
     @property
     def repeatable(self) -> bool:

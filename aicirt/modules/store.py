@@ -11,10 +11,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
+from aicirt.modules.claims import Claim, Claims
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, let_read, move_whole, private_directory, write_whole
-from aicirt.modules.tags import Tags, is_module_id
+from aicirt.modules.tags import Tag, Tags, is_module_id
 from aicirt.shortage import describe, is_shortage
 from aicirt.user import User
 from aicirt.wasm.check import CHECKED
@@ -79,48 +80,54 @@ class ModuleStore:
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
         self.tags = Tags(root)
+        self.claims = Claims(root)
         #: who may compile when, with `add_async` and `get_async`
         self.turns: Turns = _at_once
 
     # -- adding ------------------------------------------------------------------------------
 
-    def add(self, wasm: bytes) -> ModuleInfo:
-        """Store and compile a module; quick if it is known.
+    def add(self, wasm: bytes, owner: str = "") -> ModuleInfo:
+        """Store and compile a module for `owner`, who has a claim to it from now on; quick if it is known.
 
-        Raises `ModuleError` or `CompileLimitError`; a refused module is not stored. Raises `RuntimeFailure`
-        if there is no room, no process to compile it, or the folder may not be written.
+        Without an owner nobody has one. Raises `ModuleError` or `CompileLimitError`; a refused module is not
+        stored. Raises `RuntimeFailure` if there is no room, no process to compile it, or the folder may not
+        be written.
         """
         module_id = self._check_size(wasm)
-        known = self._known(module_id)
+        known = self._known(module_id, owner)
         if known:
             return known
         with self._keeping() as (pending, artifact):
             pending.write_bytes(wasm)
             info = compile_in_child(pending, artifact, self._limits, self._cost)
-            return self._finish(info, pending, artifact)
+            return self._finish(info, pending, artifact, owner)
 
     async def add_async(self, wasm: bytes, owner: str = "") -> ModuleInfo:
         """`add` for asyncio; cancelling it ends the compilation, which waits for the owner's turn.
 
         Raises also what `turns` raises.
         """
+        return await self._add_async(wasm, owner, owner)
+
+    async def _add_async(self, wasm: bytes, owner: str, claimant: str) -> ModuleInfo:
+        """`owner` is who waits for a turn, `claimant` who has a claim afterwards, if anybody."""
         module_id = self._check_size(wasm)
-        known = self._known(module_id)
+        known = self._known(module_id, claimant)
         if known:
             return known
         async with self.turns(owner) as spent:
-            if known := self._known(module_id):  # somebody else has added it meanwhile
+            if known := self._known(module_id, claimant):  # somebody else has added it meanwhile
                 return known
             with self._keeping() as (pending, artifact):
                 pending.write_bytes(wasm)
                 info = await compile_in_child_async(
                     pending, artifact, self._limits, self._cost, spent, self._user
                 )
-                return self._finish(info, pending, artifact)
+                return self._finish(info, pending, artifact, claimant)
 
     def knows(self, wasm: bytes) -> bool:
         """Whether this module has been added."""
-        return self._wasm_path(hashlib.sha256(wasm).hexdigest()).exists()
+        return self.has(hashlib.sha256(wasm).hexdigest())
 
     def _check_size(self, wasm: bytes) -> str:
         if len(wasm) > self._limits.module_bytes:
@@ -148,18 +155,29 @@ class ModuleStore:
             if pending is not None:
                 self._discard(pending, pending.with_suffix(".compiled"))
 
-    def _finish(self, info: ModuleInfo, pending: Path, artifact: Path) -> ModuleInfo:
+    def _finish(self, info: ModuleInfo, pending: Path, artifact: Path, claimant: str) -> ModuleInfo:
         wasm = self._wasm_path(info.id)
         new = not wasm.exists()
-        try:
-            write_whole(wasm, pending.read_bytes(), 0o644)
-            move_whole(artifact, self.artifact_path(info.id))
-            write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
-        except OSError:  # without the last file nobody finds the others, which would stay for ever
-            if new:
-                self._discard(wasm, self.artifact_path(info.id))
-            raise
+        with self._claiming(info.id, claimant):
+            try:
+                write_whole(wasm, pending.read_bytes(), 0o644)
+                move_whole(artifact, self.artifact_path(info.id))
+                write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
+            except OSError:  # without the last file nobody finds the others, which would stay for ever
+                if new:
+                    self._discard(wasm, self.artifact_path(info.id))
+                raise
         return self._ready(info)
+
+    @contextmanager
+    def _claiming(self, module_id: str, claimant: str) -> Iterator[None]:
+        """Around making sure that a module is there: nobody removes it before the claim is written."""
+        if not claimant:
+            yield
+            return
+        with self.claims.changing() as claims:
+            yield
+            claims.add(module_id, claimant)
 
     @staticmethod
     def _discard(*paths: Path) -> None:
@@ -179,7 +197,22 @@ class ModuleStore:
     async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
         """`get` for asyncio, compiled for `owner` if it must be."""
         module_id = self.tags.resolve(name)
-        return self._known(module_id) or await self.add_async(self.wasm(module_id), owner)
+        return self._known(module_id) or await self._add_async(self.wasm(module_id), owner, "")
+
+    async def describe_async(self, name: str, owner: str = "") -> ModuleInfo:
+        """A module by id or tag, whose artifact is not looked at; compiled for `owner` if it has none here.
+
+        Raises as `get_async`.
+        """
+        module_id = self.tags.resolve(name)
+        info = self._described(module_id)
+        if info is None or not self.has(module_id):
+            return await self.get_async(module_id, owner)
+        return self._named(info)
+
+    def has(self, module_id: str) -> bool:
+        """Whether a module is stored."""
+        return self._wasm_path(module_id).exists()
 
     def wasm(self, name: str) -> bytes:
         """The module itself, checked against its id. Raises `UnknownModuleError`, or RuntimeFailure if it
@@ -198,21 +231,37 @@ class ModuleStore:
     def list(self) -> list[ModuleInfo]:
         """All stored modules that are compiled for this runtime, by id."""
         ids = sorted(path.stem for path in self._modules.glob("*.wasm") if is_module_id(path.stem))
+        tags, claims = self.tags.list(), self.claims.read()
         found = (self._described(module_id) for module_id in ids)
-        return [self._with_tags(info) for info in found if info]
+        return [_with_names(info, tags, claims) for info in found if info]
 
-    def remove(self, name: str) -> None:
-        """Forget a module and its artifacts; its tags must be removed before.
+    def remove(self, name: str, owner: str = "", *, force: bool = False) -> bool:
+        """Drop an owner's claim to a module, whose tags of it must be removed before.
 
-        Raises `ModuleError` if it has tags, `UnknownModuleError`.
+        Where nobody else has a claim, and no tag of anybody else names it, the module goes, with what was
+        compiled of it: then the answer is true. `force`: it goes whoever has claims to it, and its tags too.
+        Raises `UnknownModuleError`, `ModuleError` if the owner has tags on it, or no claim.
         """
         module_id = self.tags.resolve(name)
-        tags = [tag.name for tag in self.tags.list() if tag.module == module_id]
-        if tags:
-            raise ModuleError(f"module {module_id} still has the tags {', '.join(tags)}")
-        if not self._wasm_path(module_id).exists():
-            raise UnknownModuleError(f"no module {module_id}")
-        self._discard(self._wasm_path(module_id), *self.code.glob(f"{module_id}-*"))
+        with self.claims.changing() as claims:
+            if not self.has(module_id):
+                raise UnknownModuleError(f"no module {module_id}")
+            tags = [tag for tag in self.tags.list() if tag.module == module_id]
+            if force:
+                for tag in tags:
+                    self.tags.remove(tag.name, force=True)
+            else:
+                claims.require(module_id, owner)
+                if own := [tag.name for tag in tags if tag.owner == owner]:
+                    raise ModuleError(
+                        f"module {module_id} still has the tags {', '.join(own)}: remove them first"
+                    )
+                claims.drop(module_id, owner)
+                if tags or claims.owners(module_id):
+                    return False
+            claims.forget(module_id)
+            self._discard(self._wasm_path(module_id), *self.code.glob(f"{module_id}-*"))
+        return True
 
     def artifact_path(self, module_id: str) -> Path:
         """Where `Program.from_file` finds the code of a module that `add` or `get` returned."""
@@ -234,24 +283,40 @@ class ModuleStore:
             return None
         return info if info.id == module_id else None
 
-    def _known(self, module_id: str) -> ModuleInfo | None:
-        """Description of a module whose artifact is there, ours and whole."""
+    def _known(self, module_id: str, claimant: str = "") -> ModuleInfo | None:
+        """Description of a module whose artifact is there, ours and whole; the claimant has a claim then."""
         info, artifact = self._described(module_id), self.artifact_path(module_id)
-        if info is None or not is_private_file(artifact) or not self._wasm_path(module_id).exists():
+        if info is None or not is_private_file(artifact) or not self.has(module_id):
             return None
-        if hashlib.sha256(artifact.read_bytes()).hexdigest() != info.compiled_sha256:
+        try:
+            code = artifact.read_bytes()
+        except FileNotFoundError:  # it has been removed since
             return None
+        if hashlib.sha256(code).hexdigest() != info.compiled_sha256:
+            return None
+        if claimant:
+            with self.claims.changing() as claims:
+                if not self.has(module_id):  # it has been removed meanwhile
+                    return None
+                claims.add(module_id, claimant)
         return self._ready(info)
 
     def _ready(self, info: ModuleInfo) -> ModuleInfo:
         """Of a module that can be run: by whom it shall be."""
         if self._user is not None:
             let_read(self.artifact_path(info.id), self._user.gid)
-        return self._with_tags(info)
+        return self._named(info)
 
-    def _with_tags(self, info: ModuleInfo) -> ModuleInfo:
-        info.tags = [tag.name for tag in self.tags.list() if tag.module == info.id]
-        return info
+    def _named(self, info: ModuleInfo) -> ModuleInfo:
+        return _with_names(info, self.tags.list(), self.claims.read())
+
+
+def _with_names(info: ModuleInfo, tags: list[Tag], claims: dict[str, Claim]) -> ModuleInfo:
+    """The description, with what is kept apart from it."""
+    claim = claims.get(info.id, Claim())
+    info.tags = [tag.name for tag in tags if tag.module == info.id]
+    info.owners, info.created = sorted(claim.owners), claim.created
+    return info
 
 
 def _key(limits: Limits) -> str:

@@ -17,7 +17,9 @@ from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
 from aicirt.logs import fields
 from aicirt.shortage import describe, is_shortage
 from aicirt.supervisor.balance import other
+from aicirt.supervisor.module_calls import ModuleCalls
 from aicirt.supervisor.moves import move
+from aicirt.supervisor.owners import DEFAULT_OWNER, owner_of
 from aicirt.supervisor.usage import usage
 
 if TYPE_CHECKING:
@@ -28,9 +30,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicirt.supervisor")
 #: aici.h has a dozen
 _MAX_CAPABILITIES = 64
-#: of clients that do not say whose they are
-DEFAULT_OWNER = "local"
-_MAX_OWNER = 64
 
 
 class Session:
@@ -46,7 +45,7 @@ class Session:
     ) -> None:
         """`pid`: the process that has connected; 0 if it lives where we cannot see it."""
         self.number = number
-        #: who has its tags, snapshots and limits; several clients may be one owner
+        #: who has its tags, snapshots and limits, unless a call names another one; several clients may be one
         self.owner = DEFAULT_OWNER
         #: what it calls itself, when it has said hello
         self.pid = 0
@@ -62,16 +61,14 @@ class Session:
             "hello": self._hello,
             "vocabulary": self._vocabulary,
             "attach": self._attach,
-            "upload": self._upload,
             "prepare": self._prepare,
             "instantiate": self._instantiate,
             "advise": self._advise,
             "destination": self._destination,
             "move": self._move,
-            "tag": self._tag,
-            "list": self._list,
             "health": self._health,
             "shutdown": self._shutdown,
+            **ModuleCalls(supervisor, self).calls,
         }
 
     async def run(self) -> None:
@@ -170,10 +167,7 @@ class Session:
                 f"the client speaks protocol {args['protocol']}, aicirt speaks {PROTOCOL_VERSION}: "
                 "install the same version of aici on both sides"
             )
-        owner = args.get("owner") or DEFAULT_OWNER
-        if not isinstance(owner, str) or len(owner) > _MAX_OWNER or not owner.isprintable():
-            raise ProtocolError(f"an owner is named by 1 to {_MAX_OWNER} printable characters, not {owner!r}")
-        self.owner = owner
+        self.owner = owner_of(args)
         self.pid = int(args["pid"])
         _log.info("client %d (pid %d) has come", self.number, self.pid, extra=self._about())
         return {
@@ -194,11 +188,11 @@ class Session:
         return None if entry is None else {"id": entry.id, "vocab_size": entry.vocab_size}
 
     async def _attach(self, args: dict[str, Any]) -> None:
-        """Connects the client's segment with a worker."""
-        pool = self._supervisor.pool
+        """Connects the client's segment with a worker, which serves everybody or the owner that is named."""
+        pool, owner = self._supervisor.pool, owner_of(args, self.owner)
         worker = pool.find(args["worker"], args["generation"])
-        if pool.owner_of(worker) not in (None, self.owner):
-            raise RuntimeFailure(f"worker {worker.index} serves another owner than {self.owner!r}")
+        if pool.owner_of(worker) not in (None, owner):
+            raise RuntimeFailure(f"worker {worker.index} serves another owner than {owner!r}")
         vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
         await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
@@ -219,20 +213,6 @@ class Session:
             fds=[segment.fd],
         )
 
-    async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
-        store, wasm = self._supervisor.store, args["wasm"]
-        with self._supervisor.uploads.counted(self.owner, 0 if store.knows(wasm) else len(wasm)):
-            info = await store.add_async(wasm, self.owner)
-        _log.info("client %d has uploaded %s", self.number, info.id, extra=self._about(module=info.id))
-        return info.to_wire()
-
-    async def _tag(self, args: dict[str, Any]) -> None:
-        store = self._supervisor.store
-        store.tags.set(args["tag"], store.tags.resolve(args["module"]), owner=self.owner)
-
-    async def _list(self, _: dict[str, Any]) -> list[dict[str, Any]]:
-        return [info.to_wire() for info in self._supervisor.store.list()]
-
     async def _prepare(self, args: dict[str, Any]) -> None:
         """Makes sure that the template is built."""
         await self._build(args)
@@ -243,7 +223,7 @@ class Session:
         if gone := args.get("gone"):  # the worker has given a template up for others
             templates.forget(pool.find(gone[0], gone[1]), gone[2])
         built = await self._build(args)
-        worker = pool.place(self.owner)
+        worker = pool.place(built.owner)
         worker.bell.ring()  # the client will send it a Start: it is awake then
         template, info = await templates.adopt(worker, built), built.info
         kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
@@ -272,6 +252,8 @@ class Session:
         known = [self._attached.get((worker.index, worker.generation)) for worker in (source, target)]
         if source is target or None in known or known[0] != known[1]:
             raise ProtocolError("a request moves between two workers that know the client and its vocabulary")
+        if pool.owner_of(source) != pool.owner_of(target):
+            raise ProtocolError("a request does not move to the worker of another owner")
         await move(self._supervisor.store, self.number, seqs, source, target)
 
     async def _build(self, args: dict[str, Any]) -> Built:
@@ -280,7 +262,7 @@ class Session:
         vocabulary = supervisor.vocabularies.get(args["vocabulary"])
         capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
         return await supervisor.templates.build(
-            module, args["arg"], vocabulary, capabilities[:_MAX_CAPABILITIES], self.owner
+            module, args["arg"], vocabulary, capabilities[:_MAX_CAPABILITIES], owner_of(args, self.owner)
         )
 
     async def _health(self, _: dict[str, Any]) -> dict[str, Any]:

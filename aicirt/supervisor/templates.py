@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, WorkerDiedError
+from aicirt.errors import AiciError, UnknownModuleError, WorkerDiedError
 from aicirt.logs import fields
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.store import ModuleStore
@@ -155,12 +155,19 @@ class Templates:
 
     def forget_vocabulary(self, vocabulary: RegisteredVocabulary) -> None:
         """Drops what nobody can ask for any more."""
+        self._forget(lambda built: built.vocabulary is vocabulary)
+        self._known_vocabularies = {k for k in self._known_vocabularies if k[1] != vocabulary.id}
+
+    def forget_module(self, module: str) -> None:
+        """Drops what was built of a module that is stored no more; what is being built finds that out."""
+        self._forget(lambda built: built.info.id == module)
+
+    def _forget(self, unwanted: Callable[[Built], bool]) -> None:
         done = {key: task.result() for key, task in self._built.items() if _succeeded(task)}
-        gone = {key for key, built in done.items() if built.vocabulary is vocabulary}
+        gone = {key for key, built in done.items() if unwanted(built)}
         for key in gone:
             del self._built[key]
         self._adopted = {key: adopted for key, adopted in self._adopted.items() if key[1] not in gone}
-        self._known_vocabularies = {k for k in self._known_vocabularies if k[1] != vocabulary.id}
 
     async def ensure_vocabulary(self, worker: WorkerProcess, vocabulary: RegisteredVocabulary) -> None:
         """Gives a worker the vocabulary if it has not got it."""
@@ -197,10 +204,13 @@ class Templates:
             "arg_bytes": len(arg),
             "vocabulary": vocabulary.id,
             "capabilities": capabilities,
+            "owner": owner,
         }
         # a memory file: the socket holds less than an argument may have
         argument = Descriptor(sealed_file("aici-argument", arg))
         answer, files = await builder.exchange("build", call, fds=[argument.fd])
+        if not self._store.has(module):
+            raise UnknownModuleError(f"module {module} has been removed")
         nbytes = snapshot_bytes(answer) + len(arg)
         call["built"] = answer
         return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner)

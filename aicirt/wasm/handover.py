@@ -87,7 +87,7 @@ def read_snapshot(
         raise ProtocolError(f"a snapshot that is none: {error!r}") from None
     if image is not None:
         check_sealed(image.file.fd, image.nbytes)
-    return Snapshot(program, image, size, bytes(values), mappings)
+    return Snapshot(program, image, size, values, mappings)
 
 
 def _require(holds: bool, what: str) -> None:
@@ -105,6 +105,7 @@ def _ordered(runs: list[tuple[int, int]], nbytes: int) -> bool:
     return end <= nbytes
 
 
-def _are_numbers(values: bytes, count: int) -> bool:
-    kinds = bytes(values)[:: raw.VAL_SIZE]
-    return len(values) == count * raw.VAL_SIZE and all(kind in _NUMBERS for kind in kinds)
+def _are_numbers(values: Any, count: int) -> bool:
+    if not isinstance(values, bytes) or len(values) != count * raw.VAL_SIZE:
+        return False
+    return all(kind in _NUMBERS for kind in values[:: raw.VAL_SIZE])

@@ -21,6 +21,7 @@ from aicirt.worker.results import RowWriter
 if TYPE_CHECKING:
     from aicirt.worker.sequence import Sequence
     from aicirt.worker.steps import StepWork
+    from aicirt.worker.variables import Written
     from aicirt.worker.vocabulary import LoadedVocabulary
 
 _CHILD_BIT = 1 << 31
@@ -40,7 +41,10 @@ class Client:
         max_outbox: int,
         owner: str = "",
     ) -> None:
-        """`segment`: its file, still the caller's. Raises ProtocolError if it is not as the layout says."""
+        """`segment`: its file, still the caller's. `owner`: of the connection, for the log.
+
+        Raises ProtocolError if the segment is not as the layout says.
+        """
         if not 0 <= link < LINK_NUMBERS:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
         if layout.vocab_size != vocabulary.vocab_size:
@@ -56,6 +60,8 @@ class Client:
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)
         self.sequences: dict[int, Sequence] = {}
+        #: variables of requests that have been written since the client was told of them
+        self.written: Written = {}
         self.departures = Departures()
         #: those that went on in the last step, which will probably be in the next one
         self.stepped: list[Sequence] = []

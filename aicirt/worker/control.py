@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, RuntimeFailure, SpaceError
+from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, SpaceError
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import Reply
@@ -178,9 +178,11 @@ class Controls:
         built = args["built"]
         file = _take(fds) if fds else -1
         snapshot = from_wire(self._program(args), built["snapshot"], file, vocabulary.file)
-        address, log = int(built["address"]), bytes(built["log"])
+        address, log = int(built["address"]), built["log"]
         check_arg_address(address, snapshot.size)
-        return Template(snapshot, arg, address, vocabulary, log)
+        if not isinstance(log, bytes):
+            raise ProtocolError("a template whose output is none")
+        return Template(snapshot, arg, address, vocabulary, log, args["owner"])
 
     def _program(self, args: dict[str, Any]) -> Program:
         return self._programs.get(args["module"], args["path"])

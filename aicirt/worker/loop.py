@@ -13,7 +13,6 @@ from typing import Any
 from aicirt.errors import (
     AiciError,
     ControllerFailed,
-    OwnerLimitError,
     ProtocolError,
     RuntimeFailure,
     SpaceError,
@@ -55,7 +54,7 @@ from aicirt.worker.context import PROMPT, GuestContext
 from aicirt.worker.control import Controls
 from aicirt.worker.listener import Listener
 from aicirt.worker.meter import Meter
-from aicirt.worker.owner import Owners
+from aicirt.worker.owner import Owner, Owners
 from aicirt.worker.request import Request
 from aicirt.worker.results import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K
 from aicirt.worker.sequence import Sequence
@@ -117,18 +116,16 @@ class Worker:
         """Live sequences of all clients."""
         return sum(len(client.sequences) for client in self.clients.values())
 
-    def check_room(self, client: Client, count: int) -> None:
-        """Raises SpaceError or OwnerLimitError if there may not be so many more sequences."""
+    def check_room(self, owner: Owner | None, count: int, others: int = 0) -> None:
+        """Raises SpaceError or OwnerLimitError if the owner may not have so many more sequences.
+
+        `others`: so many more of others are about to come.
+        """
         live, limit = self.num_sequences, self.settings.max_sequences
-        if live + count > limit:
+        if live + count + others > limit:
             raise SpaceError(f"this worker has {live} sequences, of {limit} that it may have", limit=limit)
-        of_owner = [other for other in self.clients.values() if other.owner == client.owner]
-        live, limit = sum(len(other.sequences) for other in of_owner), self.settings.owner_sequences
-        if live + count > limit:
-            raise OwnerLimitError(
-                f"owner {client.owner!r} has {live} sequences in this worker, of {limit} that one may have",
-                limit=limit,
-            )
+        if owner is not None:
+            owner.check_sequences(count)
 
     def run(self) -> None:
         """Until the supervisor says stop, or is gone."""
@@ -330,12 +327,13 @@ class Worker:
         template = self.templates.get(start.template)
         if start.seq in client.sequences:
             raise ProtocolError(f"sequence {start.seq} exists already")
-        self.check_room(client, 1)
+        owner = self.owners.get(template.owner)
+        self.check_room(owner, 1)
         if len(start.prompt) > 4 * self.limits.max_prompt_tokens:
             raise RuntimeFailure(
                 f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
             )
-        request = Request(self.limits, start.seed, self.owners.get(client.owner))
+        request = Request(self.limits, start.seed, owner, client.written)
         context = GuestContext(
             vocabulary=template.vocabulary,
             capabilities=self.guest_capabilities(start.capabilities, template.vocabulary),
@@ -364,7 +362,7 @@ class Worker:
                 )
             if clone.child in client.sequences:
                 raise ProtocolError(f"sequence {clone.child} exists already")
-            self.check_room(client, 1)
+            self.check_room(parent.request.owner, 1)
             (instance,) = parent.instance.fork_many(1)
             child = make_child(parent, clone.child, instance)
             child.outcome = parent.outcome

@@ -107,12 +107,14 @@ def arrive(
     left: list[Any] = []
     try:
         state = msgpack.unpackb(os.pread(file.fd, nbytes, 0), strict_map_key=False)
-        described, sources = state["sequences"], [bytes(source) for source in state["sources"]]
+        described, sources = state["sequences"], state["sources"]
+        if not all(isinstance(source, bytes) for source in sources):  # of a number bytes() makes so many
+            raise ProtocolError("a request whose sequences have sources that are none")
         if [number for number, *_ in described] != numbers:
             raise ProtocolError("a request of other sequences than were to come")
         _check_numbers(client, numbers)
-        worker.check_room(client, len(numbers))
         request = _request(worker, client, state["request"])
+        worker.check_room(request.owner, len(numbers))
         pairs = [[int(number), int(value)] for number, value in state["capabilities"]]
         capabilities = worker.guest_capabilities(pairs, client.vocabulary)
         left = transfer.unpack(program, state["guests"], pages, bases, client.vocabulary.file)
@@ -206,16 +208,20 @@ def _restore(seq: Sequence, fields: list[Any]) -> None:
 
 def _describe_request(request: Request) -> list[Any]:
     counters = [request.suspended_rounds, request.idle_rounds, request.writes_seen]
-    return [request.seed, counters, request.variables.state()]
+    owner = "" if request.owner is None else request.owner.name
+    return [request.seed, counters, request.variables.state(), owner]
 
 
 def _request(worker: Worker, client: Client, described: list[Any]) -> Request:
-    return Request(worker.limits, int(described[0]), worker.owners.get(client.owner))
+    owner = described[3]
+    if not isinstance(owner, str):
+        raise ProtocolError("a request of an owner without a name")
+    return Request(worker.limits, int(described[0]), worker.owners.get(owner), client.written)
 
 
 def _restore_request(request: Request, described: list[Any]) -> None:
     """Last, so that what cannot be restored gives back what it has counted when its sequences are closed."""
-    _, counters, variables = described
+    _, counters, variables, _ = described
     request.suspended_rounds, request.idle_rounds, request.writes_seen = map(int, counters)
     request.variables.restore(variables)
 

@@ -1,4 +1,4 @@
-"""What all requests of one owner in this worker have together."""
+"""What all requests of one owner in this worker have together: those of templates that are the owner's."""
 
 from __future__ import annotations
 
@@ -10,19 +10,31 @@ from aicirt.settings import WorkerSettings
 
 
 class Owner:
-    """Bytes that an owner's live requests keep here; lives as long as one of them."""
+    """What an owner's live requests have here; lives as long as one of them."""
 
-    __slots__ = ("__weakref__", "_settings", "counters", "log_bytes", "name", "variable_bytes")
+    __slots__ = ("__weakref__", "_settings", "counters", "log_bytes", "name", "sequences", "variable_bytes")
 
     def __init__(self, name: str, settings: WorkerSettings, counters: Counter[str]) -> None:
         """`counters`: where output that is dropped is counted."""
         self.name = name
         self.counters = counters
-        #: of all variables, names and values
+        #: live ones
+        self.sequences = 0
+        #: bytes of all variables, names and values
         self.variable_bytes = 0
-        #: of output that clients have not got yet
+        #: bytes of output that clients have not got yet
         self.log_bytes = 0
         self._settings = settings
+
+    def check_sequences(self, more: int) -> None:
+        """Raises OwnerLimitError if the owner may not have so many more."""
+        limit = self._settings.owner_sequences
+        if self.sequences + more > limit:
+            raise OwnerLimitError(
+                f"owner {self.name!r} has {self.sequences} sequences in this worker, of {limit} that one may "
+                "have",
+                limit=limit,
+            )
 
     def keep_variables(self, more: int) -> None:
         """Counts bytes of variables, which are given back with a negative number. Raises OwnerLimitError."""
@@ -48,7 +60,7 @@ class Owner:
 
 
 class Owners:
-    """The owners of all clients of a worker, by name."""
+    """The owners of all requests in a worker, by name."""
 
     def __init__(self, settings: WorkerSettings, counters: Counter[str]) -> None:
         self._settings = settings

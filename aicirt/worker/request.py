@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError, DeadlockError, LivelockError
 from aicirt.settings import RequestLimits
-from aicirt.worker.variables import Variables
+from aicirt.worker.variables import Variables, Written
 
 if TYPE_CHECKING:
     from aicirt.worker.owner import Owner
@@ -27,12 +27,15 @@ class Request:
         "writes_seen",
     )
 
-    def __init__(self, limits: RequestLimits, seed: int, owner: Owner | None = None) -> None:
+    def __init__(
+        self, limits: RequestLimits, seed: int, owner: Owner | None = None, written: Written | None = None
+    ) -> None:
+        """`written`: see `Variables`."""
         self.limits = limits
         self.seed = seed
         #: for whom it runs
         self.owner = owner
-        self.variables = Variables(limits, owner)
+        self.variables = Variables(limits, owner, written)
         #: live sequences; of these, `clones` were made by the engine and are not held against the guest
         self.live = 1
         self.clones = 0

@@ -106,6 +106,8 @@ class Sequence:
         #: the fork group that mid_process sees
         self.group = [number]
         context.sequence = self
+        if request.owner is not None:
+            request.owner.sequences += 1
         _WORD.pack_into(instance.view, arg_address + 4, number)
         _WORD.pack_into(instance.view, arg_address + _GROUP, number)
 
@@ -213,6 +215,8 @@ class Sequence:
             self.mid.cancel()
             self.mid = None
         self.context.log.clear()
+        if self.request.owner is not None:
+            self.request.owner.sequences -= 1
         self.request.left(self.by_engine)
         self.instance.close()
 

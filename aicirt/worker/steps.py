@@ -16,6 +16,7 @@ from aicirt.errors import (
     UnknownSequenceError,
 )
 from aicirt.ipc.messages import MID, PRE, Bare, Mid, Pre, StepInput, StepRequest
+from aicirt.settings import MOST_LAST_BYTES, MOST_TOLD_BYTES
 from aicirt.wasm.abi import Export
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from aicirt.worker.client import Client
     from aicirt.worker.loop import Worker
     from aicirt.worker.request import Request
+    from aicirt.worker.variables import Variables
 
 _MID = int(Export.MID)
 
@@ -41,11 +43,15 @@ class StepWork:
     __slots__ = (
         "_client",
         "_due",
+        "_going",
         "_grace",
+        "_inputs",
         "_late_already",
         "_logs",
         "_pressed",
         "_results",
+        "_told",
+        "_told_bytes",
         "_waiting",
         "_worker",
         "deadline",
@@ -63,6 +69,10 @@ class StepWork:
         self.number = request.step
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
+        #: what is told of requests' variables: a sequence of the request, and [name, version, value] by name
+        self._told: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
+        self._told_bytes = 0
+        self._inputs = request.inputs
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
         #: those of them whose mid_process goes on from an earlier step: the engine gives them no more time
@@ -73,7 +83,7 @@ class StepWork:
         #: somebody waits for this worker: what has not begun yet waits for its turn
         self._pressed = False
         self._grace = 0.0
-        client.stepped = going = self._critical(request)
+        client.stepped = self._going = going = self._critical(request)
         client.release_rows(request.released_rows, request.released_dense)
         for seq in going:
             self._mid(seq)
@@ -127,8 +137,7 @@ class StepWork:
                 suspended.append(seq)
             else:
                 try:
-                    more = count - 1 + sum(len(children) for _, children in forks)
-                    self._worker.check_room(self._client, more)
+                    self._check_fork(seq, count - 1, forks)
                 except RuntimeFailure as error:
                     verdicts.append([seq.id, ERROR, self._end(seq, error)])
                     continue
@@ -148,6 +157,13 @@ class StepWork:
         for seq, children in forks:
             going += self._fork(seq, children)
         return going
+
+    def _check_fork(self, seq: Sequence, count: int, forks: list[tuple[Sequence, list[int]]]) -> None:
+        """Raises what `Worker.check_room` does if there is no room for so many beside those of `forks`."""
+        owner = seq.request.owner
+        own = sum(len(children) for parent, children in forks if parent.request.owner is owner)
+        others = sum(len(children) for _, children in forks) - own
+        self._worker.check_room(owner, count + own, others)
 
     def _concluded(self, seq: Sequence, op: StepInput) -> bool:
         """The engine has ended the sequence: its controller hears how, prints its last words, and goes.
@@ -336,10 +352,32 @@ class StepWork:
             self._send()
 
     def _send(self) -> None:
-        self._client.send(Mid(MID, self.number, self._results, self._logs))
+        variables: list[list[Any]] = []
+        if self._told or self._client.written:
+            variables = self._variables()
+        self._client.send(Mid(MID, self.number, self._results, self._logs, variables))
+
+    def _variables(self) -> list[list[Any]]:
+        """What has been written that the client has not been told of, of the requests that took part."""
+        client = self._client
+        took_part = [client.sequences.get(op[0]) for op in self._inputs]
+        by_request = {seq.request.variables: seq.id for seq in (*took_part, *self._going) if seq is not None}
+        for variables in list(client.written):
+            if variables in by_request:
+                if self._told_bytes > MOST_TOLD_BYTES:
+                    break  # the rest is told with the next step, before others
+                self._tell(by_request[variables], variables)
+        return [[seq, list(values.values())] for seq, values in self._told.values()]
+
+    def _tell(self, seq: int, variables: Variables) -> None:
+        _, told = self._told.setdefault(variables, (seq, {}))
+        for entry in variables.tell():
+            told[entry[0]] = entry
+            self._told_bytes += len(entry[0]) + len(entry[2])
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
-        """Frees the sequence; its last output goes into the logs and into the error."""
+        """Frees the sequence; its last output goes into the logs and into the error, and what variables it
+        has left is told."""
         if error is not None:
             self._client.counters[error.code] += 1
         if seq.context.log.waiting:
@@ -347,6 +385,12 @@ class StepWork:
             self._logs.append([seq.id, text])
             if error is not None:
                 error.detail.setdefault("log", text)
+        variables = seq.request.variables
+        if variables in self._client.written:  # the request may go with it
+            if self._told_bytes <= MOST_LAST_BYTES:
+                self._tell(seq.id, variables)
+            elif seq.request.live == 1:
+                self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
         self._client.drop(seq)
         if waiting is not None:  # an earlier step, which shall not wait for its deadline

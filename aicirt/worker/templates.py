@@ -25,6 +25,8 @@ class Template:
     vocabulary: LoadedVocabulary
     #: what aici_init printed: every sequence's log begins with it
     log: bytes
+    #: who has the limits of sequences that start from it
+    owner: str = ""
     #: by which sequences ask for it; 0 = it has not been added
     number: int = 0
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyaici.masks import _apply_batched, apply_masks
+from pyaici.masks import _apply_batched, apply_masks, count_allowed
 from pyaici.step import Row, RowKind
 
 NEG_INF = float("-inf")
@@ -146,6 +146,27 @@ def test_both_paths_equal_the_reference(data: st.DataObject) -> None:
         apply(got, rows, limit)
         for i, one in enumerate(rows):
             assert torch.allclose(got[i].double(), reference(before[i], one, limit), atol=1e-4), (apply, one)
+
+
+@given(st.data())
+def test_counts_are_those_of_the_tokens_that_are_left(data: st.DataObject) -> None:
+    vocab_size = data.draw(st.integers(1, 100))
+    size = data.draw(st.integers(1, 100))  # of the row, which may know fewer tokens, or more
+    token = st.integers(0, size - 1)
+    bias = st.sampled_from([NEG_INF, -1.0, 0.0, 2.5])
+    row = data.draw(
+        st.one_of(
+            st.just(Row(RowKind.ALL)),
+            st.builds(Row, st.just(RowKind.TOKEN), token=token),
+            st.builds(bitmask, st.sets(token), st.just(size)),
+            st.builds(sparse, st.sampled_from([0.0, NEG_INF]), st.lists(st.tuples(token, bias))),
+            st.lists(bias, min_size=size, max_size=size).map(
+                lambda biases: Row(RowKind.DENSE, bias=np.array(biases, np.float32))
+            ),
+        )
+    )
+    left = reference(torch.zeros(max(vocab_size, size)), row, vocab_size)
+    assert count_allowed(row, vocab_size) == int((left > NEG_INF).sum())
 
 
 @pytest.mark.parametrize(("apply", "device"), PATHS)

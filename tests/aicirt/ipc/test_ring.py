@@ -28,6 +28,7 @@ def test_messages_arrive_whole_and_in_order(actions: list[bytes | None]) -> None
             message = reader.read()
             if message is not None:
                 got.append(message)
+            assert reader.in_pieces <= (message is None), "only between the frames of one message"
         while waiting and writer.try_write(*waiting[0]):
             del waiting[0]
     assert got == sent

@@ -5,6 +5,8 @@ import errno
 import hashlib
 import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgpack
@@ -192,17 +194,84 @@ def test_unknown_modules_are_named(store: ModuleStore) -> None:
 
 
 def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
-    one, two = store.add(_module(1)), store.add(_module(2))
+    one, two = store.add(_module(1)), store.add(_module(2), "ann")
     store.tags.set("best", two.id, "ann")
     assert store.get("best").tags == ["best"] and store.get("best").id == two.id
     assert store.wasm("best") == _module(2)
     assert [info.id for info in store.list()] == sorted([one.id, two.id])
     with pytest.raises(ModuleError, match="still has the tags best"):
-        store.remove(two.id)
+        store.remove(two.id, "ann")
     store.tags.remove("best", "ann")
-    store.remove(two.id)
+    assert store.remove(two.id, "ann")
     assert [info.id for info in store.list()] == [one.id]
     assert not store.artifact_path(two.id).exists()
+
+
+def test_a_module_is_there_as_long_as_somebody_wants_it(store: ModuleStore) -> None:
+    begin = time.time()
+    wasm = _module(4)
+    first = store.add(wasm, "ann")
+    assert first.owners == ["ann"] and begin <= first.created <= time.time()
+    again = asyncio.run(store.add_async(wasm, "bob"))
+    assert again.owners == ["ann", "bob"] and again.created == first.created
+    assert store.add(wasm, "ann") == again == asyncio.run(store.describe_async(first.id)) == store.list()[0]
+    store.tags.set("hers", first.id, "cleo")
+    with pytest.raises(ModuleError, match=r"owner 'cleo' has not uploaded module .*, 2 others have"):
+        store.remove(first.id, "cleo")
+    assert not store.remove("hers", "ann")
+    with pytest.raises(ModuleError, match=r"owner 'ann' has not .*, 1 others have"):
+        store.remove(first.id, "ann")
+    assert not store.remove(first.id, "bob"), "a tag of somebody else names it"
+    assert store.get("hers").owners == [] and store.get("hers").created == first.created
+    with pytest.raises(ModuleError, match="nobody is known to have"):
+        store.remove(first.id, "bob")
+    assert store.add(wasm, "bob").owners == ["bob"]
+    store.tags.remove("hers", "cleo")
+    assert store.remove(first.id, "bob")
+    assert store.list() == [] and not store.has(first.id)
+    for ask in (store.get, store.remove):
+        with pytest.raises(UnknownModuleError):
+            ask(first.id)
+    with pytest.raises(UnknownModuleError):
+        asyncio.run(store.describe_async(first.id))
+    assert store.add(wasm, "cleo").owners == ["cleo"], "nothing is left of earlier claims"
+
+
+def test_force_asks_nobody(store: ModuleStore) -> None:
+    info, kept = store.add(_module(5), "ann"), store.add(_module(6), "ann")
+    for tag, module, owner in (("a", info.id, "ann"), ("b", info.id, "bob"), ("c", kept.id, "bob")):
+        store.tags.set(tag, module, owner)
+    with pytest.raises(ModuleError, match="belongs to 'bob'"):
+        store.tags.remove("c", "ann")
+    assert store.remove("a", "nobody in particular", force=True)
+    assert [tag.name for tag in store.tags.list()] == ["c"]
+    assert [module.id for module in store.list()] == [kept.id] and list(store.claims.read()) == [kept.id]
+    old = store.add(_module(7))  # as from the time before there were claims
+    assert (old.owners, old.created) == ([], 0.0)
+    assert store.remove(old.id, "ann", force=True)
+
+
+def test_a_refused_module_is_claimed_by_nobody(store: ModuleStore) -> None:
+    for add in (store.add, lambda wasm, owner: asyncio.run(store.add_async(wasm, owner))):
+        with pytest.raises(ModuleError):
+            add(b"\0asm\1\0\0\0", "ann")
+    assert store.claims.read() == {}
+
+
+def test_who_uploads_while_another_removes_has_it(store: ModuleStore) -> None:
+    """Both at once, many times: whatever comes first, an upload that succeeds is there afterwards."""
+    wasm = _module(8)
+    module = store.add(wasm, "ann").id
+    other = ModuleStore(store.code.parent)
+    with ThreadPoolExecutor() as threads:
+        for _ in range(5):
+            removed = threads.submit(store.remove, module, "ann")
+            added = other.add(wasm, "bob")
+            removed.result()
+            assert store.get(module).owners == added.owners or added.owners == ["ann", "bob"]
+            assert store.get(module).owners == ["bob"] and store.wasm(module) == wasm
+            store.add(wasm, "ann")
+            assert not store.remove(module, "bob")
 
 
 def test_async_adds_and_finds(store: ModuleStore) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,7 +15,7 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.config import WorkerConfig
-from aicirt.errors import TimeLimitError, VocabularyError
+from aicirt.errors import TimeLimitError, UnknownModuleError, VocabularyError
 from aicirt.modules import ModuleStore
 from aicirt.settings import DaemonSettings
 from aicirt.supervisor.compilations import Compilations
@@ -45,10 +47,10 @@ class Setup:
         self.pool = pool
         self.templates = templates
         self._vocabulary = vocabulary
-        self._module = module
+        self.module = module
 
     async def build(self, arg: bytes) -> Built:
-        return await self.templates.build(self._module, arg, self._vocabulary, [], "somebody")
+        return await self.templates.build(self.module, arg, self._vocabulary, [], "somebody")
 
     async def adopt(self, arg: bytes) -> int:
         return await self.templates.adopt(self.pool.place(), await self.build(arg))
@@ -119,6 +121,31 @@ def test_what_was_given_up_before_a_worker_had_it_is_not_kept(tmp_path: Path) ->
         assert await setup.templates.adopt(setup.pool.place(), old) > 0
         await asyncio.sleep(0)
         assert setup.kept == (3, 0)
+
+    run(tmp_path, test)
+
+
+def test_nothing_is_kept_of_a_module_that_is_removed(tmp_path: Path) -> None:
+    """Neither what was built, nor what is being built when it goes."""
+
+    async def test(setup: Setup) -> None:
+        await setup.adopt(b"done")
+        builder = setup.pool.builder
+        os.kill(builder.pid, signal.SIGSTOP)
+        try:
+            waiting = asyncio.create_task(setup.build(b"coming"))
+            async with asyncio.timeout(30):
+                while not builder.asked:
+                    await asyncio.sleep(0.01)
+            assert ModuleStore(tmp_path / "store").remove(setup.module, force=True)
+            setup.templates.forget_module(setup.module)
+        finally:
+            os.kill(builder.pid, signal.SIGCONT)
+        with pytest.raises(UnknownModuleError, match="has been removed"):
+            await waiting
+        assert setup.kept == (0, 0)
+        with pytest.raises(UnknownModuleError, match="no module"):
+            await setup.build(b"done")
 
     run(tmp_path, test)
 

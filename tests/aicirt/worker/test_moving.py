@@ -81,6 +81,31 @@ def test_a_request_goes_on(worker: LocalWorker, program: Program, family: list[S
     assert len(worker.step([StepInput(number, [5]) for number in sent.numbers])) == 2
 
 
+def test_the_owner_goes_along(worker: LocalWorker, program: Program) -> None:
+    template = worker.template(program, "500")
+    template.owner = "ann"
+    seq = worker.start(template, (1, 2))
+    worker.step([StepInput(seq.id, [ord("V")])])
+    sent = Sent(worker, [seq, worker.clone(seq)])
+    assert worker.worker.owners.get("ann").sequences == 0
+    state = dict(sent.state)
+    state["request"] = [*sent.state["request"][:3], 7]
+    with pytest.raises(ProtocolError, match="without a name"):
+        sent.arrive(worker, program, state)
+    sent.arrive(worker, program, sent.state)
+    ann = worker.worker.owners.get("ann")
+    assert ann.sequences == 2 and ann.variable_bytes > 0
+    worker.free(list(worker.client.sequences.values()))
+    assert (ann.sequences, ann.variable_bytes) == (0, 0)
+
+
+def test_a_number_is_no_source(worker: LocalWorker, program: Program, family: list[Sequence]) -> None:
+    """Of which so many bytes would be made."""
+    sent = Sent(worker, family)
+    with pytest.raises(ProtocolError, match="sources that are none"):
+        sent.arrive(worker, program, {**sent.state, "sources": [1 << 40] * 7})
+
+
 def test_forks_move_together(worker: LocalWorker, family: list[Sequence]) -> None:
     for numbers in ([family[0].id], [family[1].id], [*(seq.id for seq in family), 99]):
         with pytest.raises(RuntimeFailure):
@@ -155,5 +180,5 @@ def test_no_description_harms_the_receiver(
         worker.free(list(worker.client.sequences.values()))
     else:
         assert len(list(Path("/proc/self/fd").iterdir())) <= files + 1
-    assert not worker.worker.num_sequences
-    assert (owner.variable_bytes, owner.log_bytes) == (0, 0)
+    assert not worker.worker.num_sequences and not worker.client.written
+    assert (owner.sequences, owner.variable_bytes, owner.log_bytes) == (0, 0, 0)

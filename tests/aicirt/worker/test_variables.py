@@ -9,7 +9,7 @@ from aicirt.errors import AiciError, VariableLimitError
 from aicirt.settings import RequestLimits
 from aicirt.worker.log import Log
 from aicirt.worker.request import Request
-from aicirt.worker.variables import Variables
+from aicirt.worker.variables import Variables, Written
 
 LIMITS = RequestLimits(
     max_variables=4, max_variable_name=8, max_variable_bytes=64, max_suspended_steps=2, max_idle_steps=5
@@ -23,8 +23,10 @@ class VariablesModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.variables = Variables(LIMITS)
+        self.written: Written = {}
+        self.variables = Variables(LIMITS, None, self.written)
         self.model: dict[bytes, tuple[int, bytes]] = {}
+        self.untold: dict[bytes, None] = {}
 
     @rule(name=NAMES, value=st.binary(max_size=40), append=st.booleans(), guess=GUESSES)
     def write(self, name: bytes, value: bytes, append: bool, guess: int | None) -> None:
@@ -45,11 +47,27 @@ class VariablesModel(RuleBasedStateMachine):
             assert write(name, value, guess) == (version + 1 if fits else 0)
             if fits:
                 self.model = after
+                self.untold[name] = None
+
+    @rule()
+    def tell(self) -> None:
+        assert self.variables.tell() == [[name, *self.model[name]] for name in self.untold]
+        self.untold = {}
+
+    @rule()
+    def move(self) -> None:
+        """To another process."""
+        other = Variables(LIMITS, None, self.written)
+        other.restore(self.variables.state())
+        assert other.writes == self.variables.writes
+        self.variables.clear()
+        self.variables = other
 
     @invariant()
     def same(self) -> None:
         for name in (b"a", b"b", b"c", b"d", b"e"):
             assert self.variables.get(name) == self.model.get(name, (0, b""))
+        assert list(self.written) == ([self.variables] if self.untold else [])
 
 
 TestVariables = VariablesModel.TestCase

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ArgumentError, RuntimeFailure, SpaceError, WorkerDiedError
+from aicirt.errors import ArgumentError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
@@ -82,6 +82,25 @@ def test_nobody_attaches_to_the_worker_of_another_owner(join: Join, guest_wasm: 
     with pytest.raises(RuntimeFailure, match="serves another owner than 'b'"):
         b._control.call("attach", **key, **nothing)
     assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))
+
+
+def test_a_client_of_many_users_has_sequences_with_each(join: Join, guest_wasm: Path) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm, owner="a").id
+    of_a, of_b = (server.instantiate(module, "ok", owner=owner) for owner in ("a", "b"))
+    assert [(w["owner"], w["sequences"]) for w in server.health()["workers"]] == [("a", 1), ("b", 1)]
+    step = server.begin_step([StepInput(of_a), StepInput(of_b)]).wait()
+    assert {answer.verb for answer in step.mid.values()} == {Verb.SAMPLE}
+    with pytest.raises(SpaceError, match="all 2 workers serve other owners"):
+        server.instantiate(module, "ok")
+    links = [server._live.link(seq) for seq in (of_a, of_b)]
+    for place in (None, links[1].index):
+        with pytest.raises(WorkerDiedError, match=r"no (other )?worker"):
+            server.move(of_a, place)
+    ends = [[link.index, link.generation] for link in links]
+    with pytest.raises(ProtocolError, match="does not move to the worker of another owner"):
+        server._control.call("move", source=ends[0], target=ends[1], seqs=[of_a])
+    assert works(server, of_a) and works(server, of_b)
 
 
 def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> None:

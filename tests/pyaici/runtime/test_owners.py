@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ModuleError, OwnerLimitError, ProtocolError, SpaceError
+from aicirt.errors import (
+    ArgumentError,
+    ModuleError,
+    OwnerLimitError,
+    ProtocolError,
+    SpaceError,
+    UnknownModuleError,
+)
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
@@ -132,6 +139,107 @@ def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> Non
     b.upload(other)
 
 
+def test_a_client_of_many_users_has_the_limits_of_each(join: Join, guest_wasm: Path) -> None:
+    server, a = join("server"), join("a")
+    module = server.upload(guest_wasm, owner="a").id
+    first = server.instantiate(module, "fork 3", owner="a")
+    seqs = [first, *(server.instantiate(module, "ok", owner="a") for _ in range(2))]
+    last = a.instantiate(module, "ok")
+    for start in (lambda: server.instantiate(module, "ok", owner="a"), lambda: a.instantiate(module, "ok")):
+        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
+            start()
+    with pytest.raises(OwnerLimitError, match="'a' has 4"):
+        server.clone(seqs[1])
+    others = [server.instantiate(module, "ok", owner=owner) for owner in ("b", "b", None, "b", "b")]
+    with pytest.raises(OwnerLimitError, match="'b' has 4 sequences"):
+        server.clone(others[0])
+    server.clone(others[2])
+    # one step of all: forks of one owner are not counted as another's
+    forks = server.instantiate(module, "fork 3", owner="c")
+    server.begin_step([StepInput(seq) for seq in (first, forks)]).wait()
+    verdicts = server.begin_step([StepInput(seq, [1]) for seq in (first, forks)]).wait_pre()
+    assert isinstance(verdicts[first].error, OwnerLimitError)
+    assert verdicts[forks].verb == Verb.FORK and len(verdicts[forks].children) == 2
+    a.free([last])
+    assert server.instantiate(module, "ok", owner="a")
+    (worker,) = server.health()["workers"]
+    assert worker["counters"]["owner_limit"] == 5
+
+
+def test_variables_and_snapshots_are_those_of_the_owner_that_is_named(join: Join, guest_wasm: Path) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm).id
+    server.instantiate(module, "keep 6000", owner="a")
+    with pytest.raises(OwnerLimitError, match="of owner 'a' in this worker"):
+        server.instantiate(module, "keep 6000", owner="a")
+    assert server.instantiate(module, "keep 6000", owner="b") and server.instantiate(module, "keep 6000")
+    assert server.health()["builder"]["built"] == 3, "what read the argument is each owner's"
+    with pytest.raises(ArgumentError):
+        server.prepare(module, "init_refuse", owner="a")
+
+
+@pytest.mark.parametrize("owner", ["two\nlines", "x" * 65, 7])
+def test_no_owner_is_called_so(join: Join, guest_wasm: Path, owner: str) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm).id
+    for call in (
+        lambda: server.upload(guest_wasm, owner=owner),
+        lambda: server.tag(module, "t", owner=owner),
+        lambda: server.prepare(module, "ok", owner=owner),
+        lambda: server.instantiate(module, "ok", owner=owner),
+        lambda: server.untag("t", owner=owner),
+        lambda: server.remove(module, owner=owner),
+    ):
+        with pytest.raises(ProtocolError, match="an owner is named by"):
+            call()
+
+
+def test_uploads_and_tags_are_those_of_the_owner_that_is_named(join: Join, guest_wasm: Path) -> None:
+    server, a = join("server"), join("a")
+    wasm = guest_wasm.read_bytes()
+    module = server.upload(wasm, owner="a")
+    assert module.owners == ["a"] and module.created > 0
+    with pytest.raises(OwnerLimitError, match="'a' has uploaded"):
+        server.upload(wasm + b"\0\x03\x02ho", owner="a")
+    assert server.upload(wasm, owner="b").owners == ["a", "b"]
+    server.tag(module.id, "t", owner="a")
+    with pytest.raises(ModuleError, match="belongs to 'a'"):
+        server.untag("t", owner="b")
+    with pytest.raises(ModuleError, match="belongs to 'a'"):
+        server.tag(module.id, "t")
+    assert a.describe("t") == server.describe(module.id) == server.list()[0]
+    a.untag("t")
+    with pytest.raises(UnknownModuleError, match="no module or tag 't'"):
+        server.describe("t")
+
+
+def test_a_removed_module_is_unknown_and_what_runs_goes_on(join: Join, guest_wasm: Path) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm, owner="a").id
+    server.upload(guest_wasm, owner="b")
+    seq = server.instantiate(module, "ok", owner="a")
+    server.prepare(module, "ok", owner="b")
+    assert not server.remove(module, owner="a")
+    assert server.instantiate(module, "ok", owner="a"), "who has not uploaded it may still use it"
+    with pytest.raises(ModuleError, match="owner 'a' has not uploaded"):
+        server.remove(module, owner="a")
+    assert server.remove(module, owner="b")
+    for owner in ("a", "b"):
+        for ask in (server.prepare, server.instantiate):
+            with pytest.raises(UnknownModuleError):
+                ask(module, "ok", owner=owner)
+    for change in (lambda: server.remove(module, owner="a"), lambda: server.tag(module, "late")):
+        with pytest.raises(UnknownModuleError, match="no module"):
+            change()
+    assert server.health()["templates"]["kept"] == 0
+    assert server.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+    copy = server.clone(seq)
+    assert server.begin_step([StepInput(copy, [1])]).wait().mid[copy].verb == Verb.SAMPLE
+    assert server.upload(guest_wasm, owner="c").owners == ["c"]
+    again = server.instantiate(module, "ok", owner="a")
+    assert server.begin_step([StepInput(again)]).wait().mid[again].verb == Verb.SAMPLE
+
+
 def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> None:
     limits = {"owner_compile_s": 0.001, "max_vocabularies": 1}
     with (
@@ -145,7 +253,7 @@ def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> No
         with pytest.raises(OwnerLimitError, match=r"owner_compile_s\): there is time again in 60 minutes"):
             a.upload(wasm)
         module = b.upload(wasm)
-        assert a.upload(wasm) == module, "what is known costs nothing"
+        assert a.upload(wasm).id == module.id, "what is known costs nothing"
         with pytest.raises(OwnerLimitError, match="compiling for owner 'b'"):
             b.register(VOCABULARY)
         health = a.health()

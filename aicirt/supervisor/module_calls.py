@@ -1,0 +1,75 @@
+"""What a client may ask about modules: to keep them, to name them, to describe them, to remove them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import UnknownModuleError
+from aicirt.logs import fields
+from aicirt.supervisor.owners import owner_of
+
+if TYPE_CHECKING:
+    from aicirt.supervisor.server import Supervisor
+    from aicirt.supervisor.session import Session
+
+_log = logging.getLogger("aicirt.supervisor")
+
+
+class ModuleCalls:
+    """The calls of one connection that concern the store; each may name another owner than it has."""
+
+    def __init__(self, supervisor: Supervisor, session: Session) -> None:
+        self._supervisor = supervisor
+        self._store = supervisor.store
+        self._session = session
+        self.calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
+            "upload": self._upload,
+            "tag": self._tag,
+            "untag": self._untag,
+            "remove": self._remove,
+            "describe": self._describe,
+            "list": self._list,
+        }
+
+    async def _upload(self, args: dict[str, Any]) -> dict[str, Any]:
+        store, owner, wasm = self._store, self._owner(args), args["wasm"]
+        with self._supervisor.uploads.counted(owner, 0 if store.knows(wasm) else len(wasm)):
+            info = await store.add_async(wasm, owner)
+        self._tell("client %d has uploaded %s", owner, info.id)
+        return info.to_wire()
+
+    async def _tag(self, args: dict[str, Any]) -> None:
+        tags = self._store.tags
+        module = tags.resolve(args["module"])
+        if not self._store.has(module):
+            raise UnknownModuleError(f"no module {module}")
+        tags.set(args["tag"], module, self._owner(args))
+
+    async def _untag(self, args: dict[str, Any]) -> None:
+        self._store.tags.remove(args["tag"], self._owner(args), force=args.get("force") is True)
+
+    async def _remove(self, args: dict[str, Any]) -> bool:
+        """Whether the module has gone, and not only the owner's claim to it."""
+        owner, module = self._owner(args), self._store.tags.resolve(args["module"])
+        gone = self._store.remove(module, owner, force=args.get("force") is True)
+        if gone:
+            self._supervisor.templates.forget_module(module)
+            self._tell("client %d has removed %s", owner, module)
+        return gone
+
+    async def _describe(self, args: dict[str, Any]) -> dict[str, Any]:
+        info = await self._store.describe_async(args["module"], self._owner(args))
+        return info.to_wire()
+
+    async def _list(self, _: dict[str, Any]) -> list[dict[str, Any]]:
+        return [info.to_wire() for info in self._store.list()]
+
+    def _owner(self, args: dict[str, Any]) -> str:
+        return owner_of(args, self._session.owner)
+
+    def _tell(self, what: str, owner: str, module: str) -> None:
+        session = self._session
+        about = fields(client=session.number, pid=session.pid, owner=owner, module=module)
+        _log.info(what, session.number, module, extra=about)
