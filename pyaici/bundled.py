@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,10 @@ DESCRIPTIONS = {
         "the output is a text of an LR(1) grammar in the syntax of yacc",
         '%% list: N | list N ; N: "/[0-9]+/" ; SKIP: "/, ?/" ;',
     ),
+    "prefix": (
+        "the output begins with given characters, as if the model had come to them by itself",
+        " Par",
+    ),
     "regex": (
         "the output matches a regular expression from its first to its last character",
         "[A-Z][a-z]+ is [0-9]+ years old",
@@ -58,6 +63,26 @@ DESCRIPTIONS = {
     "yesno": ('the model answers "Yes" or "No" and stops', None),
     "yesno_zig": ('yesno in Zig: the model answers "Yes" or "No" and stops', None),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class BundledController:
+    """One of them, as users are shown it."""
+
+    name: str
+    summary: str = ""
+    #: an argument to try it with, if it takes one
+    example: str | None = None
+    #: bytes of its file; None: it is at a server, which does not tell
+    size: int | None = None
+
+
+def describe_bundled() -> list[BundledController]:
+    """All of this package, sorted by name."""
+    return [
+        BundledController(name, *DESCRIPTIONS.get(name, ("", None)), size=path.stat().st_size)
+        for name, path in bundled_controllers().items()
+    ]
 
 
 def bundled_controllers() -> dict[str, Path]:

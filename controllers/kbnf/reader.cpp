@@ -133,13 +133,15 @@ class Reader {
     const std::string_view sort = take_name();
     if (source_.peek() != '\'' && source_.peek() != '"')
       source_.fail_here("a quote after `#" + std::string(sort) + "`");
-    const Quoted quoted = take_quoted(source_, sort != "substrs" && sort != "json");
+    const Quoted quoted = take_quoted(source_, sort != "substrs" && sort != "json" && sort != "text");
     if (sort == "substrs") return out_.grammar.substring(aici::Substrings(quoted.text));
-    if (sort == "json") return aici::front::read_schema(source_, at, quoted.text, out_.grammar);
+    if (sort == "json" || sort == "text")
+      return aici::front::read_schema(source_, at, quoted.text, out_.grammar, sort == "text");
     const bool all = sort.empty(), early = sort == "e", without = sort == "ex";
     if (!all && !early && !without)
       source_.fail(at, "`#" + std::string(sort) +
-                           "` is not known: there are #'...', #e'...', #ex'...', #substrs'...' and #json'...'");
+                           "` is not known: there are #'...', #e'...', #ex'...', #substrs'...', #json'...' and "
+                           "#text'...'");
     const auto place = [&](std::size_t offset) { return quoted.from[offset]; };
     auto pattern = aici::front::read_pattern(source_, quoted.text, without, place);
     const Expr made = !pattern ? out_.grammar.never()

@@ -51,6 +51,22 @@ bool JsonReader::more(char close) {
   return false;
 }
 
+std::uint32_t JsonReader::natural(std::uint32_t most) {
+  peek();
+  const std::size_t first = at_;
+  std::uint32_t value = 0;
+  for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && value <= most; at_++)
+    value = value * 10 + static_cast<std::uint32_t>(text_[at_] - '0');
+  const bool number = at_ != first && value <= most && (at_ == first + 1 || text_[first] != '0');
+  at_ = number ? at_ : first;
+  if (!number) {
+    std::string problem("a whole number up to ");
+    append_decimal(&problem, most);
+    fail(problem.append(" expected"));
+  }
+  return value;
+}
+
 void JsonReader::end() {
   if (peek() != -1) fail("something follows the end");
 }

@@ -68,7 +68,7 @@ Expr terminal(Grammar& grammar, char kind, std::string_view rest) {
   if (kind == 's') return grammar.substring(aici::Substrings(unhex(rest), aici::Substrings::Unit::bytes));
   if (kind == 'n') {
     const auto parts = split(rest, ':');
-    const auto whole = aici::cfg::Counted::make(compile(parts[2]));
+    const auto whole = aici::cfg::Counted::make(compile(parts[2]), true);
     const auto some = whole ? whole->between(number(parts[0]), number(parts[1])) : std::nullopt;
     return some ? grammar.counted(*some) : grammar.never();
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -173,3 +174,35 @@ def test_a_json_schema(grammar: Make) -> None:
     assert not made.accepts('<{"don\'t": 2}>') and not made.accepts("<{}>")
     refused = grammar("start ::= 'a'\n #json'{\"type\": 1}';").refusal()
     assert refused.startswith("line 2, column 2: the schema is refused\n#/type: ")
+
+
+@pytest.mark.parametrize(
+    ("schema", "texts", "others"),
+    [
+        ({"type": "string"}, ["", "a", '"', "\\", "\n"], []),
+        ({"enum": ["", 'a"b', "\n"]}, ["", 'a"b', "\n"], ["a", '""']),
+        ({"type": "string", "pattern": '^["\\\\]+$'}, ['"\\"'], ["a", ""]),
+        ({"type": "string", "pattern": "\\bb"}, ["a b", "\nb"], ["ab"]),
+        (
+            {"type": "string", "minLength": 1, "maxLength": 3},
+            ["a", "\\\\\\", "\\n\n", "é😀"],
+            ["", "\\\\\\\\", "\\n\\n"],
+        ),
+        ({"type": "string", "maxLength": 0}, [""], ["a"]),
+        ({"type": "string", "pattern": "^[ab]*$", "maxLength": 40}, ["", "ab" * 20], ["ab" * 21, "c"]),
+        ({"type": "string", "not": {"enum": ["", "a\n"]}}, ["a", "a\\n"], ["", "a\n"]),
+        ({"type": "string", "not": {"pattern": "ab"}}, ["", "ba"], ["ab", "cabc"]),
+        ({"type": "string", "format": "date"}, ["2024-02-29"], ["2023-02-29", '"2024-02-29"']),
+    ],
+)
+def test_strings_as_they_are(grammar: Make, schema: object, texts: list[str], others: list[str]) -> None:
+    escaped = json.dumps(schema).replace("\\", "\\\\").replace("'", "\\'")
+    made = grammar(f"start ::= '<' #text'{escaped}' '>';")
+    assert [text for text in texts if not made.accepts(f"<{text}>")] == []
+    assert [text for text in others if made.accepts(f"<{text}>")] == []
+
+
+@pytest.mark.parametrize("schema", ["{}", '{"type": ["string", "null"]}', '{"enum": ["a", 1]}'])
+def test_only_strings_stand_there_as_they_are(grammar: Make, schema: str) -> None:
+    refused = grammar(f"start ::= #text'{schema}';").refusal()
+    assert "line 1, column 11: the schema is refused\n#: all values must be strings" in refused

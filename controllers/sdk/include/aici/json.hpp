@@ -31,6 +31,8 @@ class JsonReader {
   int peek();
   /// A string; its escapes are resolved. The result is UTF-8 if the text is.
   std::string string();
+  /// A whole number from 0 to `most`, which is below 100 million.
+  std::uint32_t natural(std::uint32_t most);
   /// Nothing may follow.
   void end();
 

@@ -7,8 +7,8 @@
 
 namespace aici::cfg {
 
-std::optional<Counted> Counted::make(regex::Regex regex) {
-  auto shape = std::make_shared<Shape>(std::move(regex));
+std::optional<Counted> Counted::make(regex::Regex regex, bool escapes) {
+  auto shape = std::make_shared<Shape>(std::move(regex), escapes);
   if (!shape->find_places()) return std::nullopt;
   shape->find_rests();
   shape->stretches = shape->can_stretch();
@@ -57,7 +57,7 @@ bool Counted::Shape::find_places() {
       const std::uint8_t escape = places[at].escape;
       const regex::Regex::State now = regex.append(places[at].regex, byte);
       if (regex.dead(now)) continue;
-      const std::uint8_t escape_now = escape_after(escape, byte);
+      const std::uint8_t escape_now = escapes ? escape_after(escape, byte) : 0;
       if (to == kNowhere || now != last || escape_now != last_escape) {
         last = now, last_escape = escape_now;
         to = static_cast<PlaceId>(place(now, escape_now));

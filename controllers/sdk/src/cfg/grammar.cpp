@@ -57,13 +57,18 @@ Expr Grammar::substring(Substrings substrings) {
 
 Expr Grammar::regex_except(regex::Regex regex, std::span<const std::string> texts) {
   Except except(std::move(regex), texts);
-  if (except.ended(1)) return kNever;
-  return terminal(terminals_.add_except(std::move(except)));
+  const bool may_be_empty = except.accepting(1);
+  if (except.ended(1)) return may_be_empty ? kEmpty : kNever;
+  const Expr made = terminal(terminals_.add_except(std::move(except)));
+  return may_be_empty ? optional(made) : made;
 }
 
 Expr Grammar::counted(const Counted& counted) {
-  if (counted.empty() || counted.ended(1)) return kNever;
-  return terminal(terminals_.add_counted(counted));
+  if (counted.empty()) return kNever;
+  const bool may_be_empty = counted.accepting(1);
+  if (counted.ended(1)) return may_be_empty ? kEmpty : kNever;
+  const Expr made = terminal(terminals_.add_counted(counted));
+  return may_be_empty ? optional(made) : made;
 }
 
 std::string_view Grammar::literal_of(Expr expr) const {

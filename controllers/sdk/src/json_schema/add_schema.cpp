@@ -17,7 +17,7 @@ cfg::Expr add_schema(cfg::Grammar& grammar, std::string_view schema, const Optio
 cfg::Expr add_schema(cfg::Grammar& grammar, const Document& document, const Options& options,
                      std::vector<Problem>* problems) {
   const Schemas schemas(document);
-  Strings strings;
+  Strings strings(options.plain);
   Problems found(document);
   Expander expander(schemas, strings, found, options.limits);
   Emitter emitter(grammar, schemas, expander, strings, found, options);

@@ -7,9 +7,17 @@
 
 namespace aici::json_schema {
 
-const std::string kCharacter =
-    R"((?:[\x{20}\x{21}\x{23}-\x{5b}\x{5d}-\x{10ffff}]|\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]))))";
-const std::string kText = kCharacter + "*";
+const std::string& any_character(bool plain) {
+  static const std::string kPlain = "[\\x{0}-\\x{10ffff}]";
+  static const std::string kJson =
+      R"((?:[\x{20}\x{21}\x{23}-\x{5b}\x{5d}-\x{10ffff}]|\\(?:["\\bfnrt]|u00(?:0[0-7be-f]|1[0-9a-f]))))";
+  return plain ? kPlain : kJson;
+}
+
+const std::string& any_text(bool plain) {
+  static const std::string kPlain = any_character(true) + "*", kJson = any_character(false) + "*";
+  return plain ? kPlain : kJson;
+}
 
 namespace {
 
@@ -34,10 +42,17 @@ CodepointSet escaped() {
   return set;
 }
 
-/// The characters of a set, as they stand in a JSON string; `raw`: without those that stand as escapes.
-std::string spell(const CodepointSet& set, bool raw) {
-  static const CodepointSet kEscaped = escaped();
-  if (set == CodepointSet::all() && !raw) return kCharacter;
+enum class Escapes : std::uint8_t {
+  kWritten,  ///< as in a JSON string
+  kLeftOut,  ///< as in a JSON string, but without the characters that stand as escapes
+  kNone,     ///< as in a plain text
+};
+
+/// The characters of a set, as they stand in a text.
+std::string spell(const CodepointSet& set, Escapes how) {
+  static const CodepointSet kJsonEscaped = escaped(), kNothing;
+  const CodepointSet& kEscaped = how == Escapes::kNone ? kNothing : kJsonEscaped;
+  if (set == CodepointSet::all() && how != Escapes::kLeftOut) return any_character(how == Escapes::kNone);
   std::string plain, letters, low, high;
   const CodepointSet plainly = set - kEscaped, escapes_only = set & kEscaped;
   for (const regex::CodepointRange& range : plainly.ranges()) {
@@ -45,7 +60,7 @@ std::string spell(const CodepointSet& set, bool raw) {
     if (range.high > range.low) plain += '-', append_hex(range.high, &plain);
   }
   static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
-  if (!raw) {
+  if (how == Escapes::kWritten) {
     for (const regex::CodepointRange& range : escapes_only.ranges())
       for (std::uint32_t c = range.low; c <= range.high; c++) {
         if (const std::size_t which = kShort.find(static_cast<char>(c)); which != std::string_view::npos)
@@ -87,11 +102,12 @@ struct Branch {
 
 class Builder {
  public:
-  explicit Builder(const EcmaTree& tree) : tree_(tree) {}
+  Builder(const EcmaTree& tree, bool plain) : tree_(tree), escapes_(plain ? Escapes::kNone : Escapes::kWritten) {}
 
   Pattern run() {
     for (const EcmaNode& node : tree_.nodes)
-      raw_ = raw_ || node.kind == Kind::kBoundary || node.kind == Kind::kNoBoundary;
+      if ((node.kind == Kind::kBoundary || node.kind == Kind::kNoBoundary) && escapes_ == Escapes::kWritten)
+        escapes_ = Escapes::kLeftOut;
     for (const EcmaNode& node : tree_.nodes) {
       facts_.push_back(facts(node));
       if ((size_ += facts_.back().text.size()) > kMostText) return refused("it is too large");
@@ -126,7 +142,7 @@ class Builder {
   const EcmaTree& tree_;
   std::vector<Facts> facts_;
   /// Where a word boundary is looked for, escapes would be taken for words: strings with them do not match.
-  bool raw_ = false;
+  Escapes escapes_;
   std::size_t size_ = 0;
   Pattern pattern_;
 };
@@ -139,7 +155,7 @@ Facts Builder::facts(const EcmaNode& node) const {
   }
   switch (node.kind) {
     case Kind::kClass:
-      out.text = spell(tree_.sets[node.set], raw_);
+      out.text = spell(tree_.sets[node.set], escapes_);
       out.min = out.max = 1;
       break;
     case Kind::kConcat:
@@ -244,7 +260,7 @@ std::string Builder::fewest(std::uint32_t item) const {
 }
 
 bool Builder::add_text(const std::vector<Branch>& branches, bool negated) {
-  const std::string any = raw_ ? spell(CodepointSet::all(), true) + "*" : kText;
+  const std::string any = spell(CodepointSet::all(), escapes_) + "*";
   std::string text;
   for (const Branch& branch : branches) {
     if (!branch.ahead.empty() && branches.size() > 1) return refuse("a look-ahead in one of several alternatives");
@@ -304,11 +320,11 @@ void Builder::find_stretch(const std::vector<Branch>& branches) {
 
 }  // namespace
 
-Pattern read_ecma(std::string_view source) {
+Pattern read_ecma(std::string_view source, bool plain) {
   EcmaTree tree;
   Pattern pattern;
   if (!parse_ecma(source, &tree, &pattern.problem)) return pattern;
-  return Builder(tree).run();
+  return Builder(tree, plain).run();
 }
 
 }  // namespace aici::json_schema

@@ -1,5 +1,5 @@
 // ecma.hpp - a regular expression of ECMAScript, as `pattern` has it, as patterns of aici/regex over the text of a JSON
-// string: each character stands as append_json_string spells it.
+// string: each character stands as append_json_string spells it, or as it is.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@ namespace aici::json_schema {
 
 inline constexpr std::uint32_t kUnlimited = 0xffffffff;
 
-/// A character in a JSON string, and any text of them.
-extern const std::string kCharacter, kText;
+/// A character in a JSON string, or in a `plain` text, and any text of them.
+const std::string& any_character(bool plain);
+const std::string& any_text(bool plain);
 
 struct Part {
   std::string text;      ///< for the whole string, without its quotes
@@ -39,6 +40,7 @@ struct Pattern {
   } stretch;
 };
 
-Pattern read_ecma(std::string_view source);
+/// `plain`: of a text that has no escapes.
+Pattern read_ecma(std::string_view source, bool plain);
 
 }  // namespace aici::json_schema

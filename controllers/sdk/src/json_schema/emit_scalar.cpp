@@ -18,18 +18,21 @@ cfg::Expr Emitter::string(const Branch& branch) {
   for (const Lengths lengths : {Lengths::kCounted, Lengths::kUpperCounted, Lengths::kWrittenOut}) {
     const std::optional<Strings::Language> language = strings_.language(branch, lengths, &cause, &problem);
     if (!language) break;
-    const std::string whole = language->assertive ? language->pattern : "\"(?:" + language->pattern + ")\"";
+    // where a pattern looks at what is around it, quotes are none of it
+    const bool quotes_inside = !plain_ && !language->assertive;
+    const std::string whole = quotes_inside ? "\"(?:" + language->pattern + ")\"" : language->pattern;
     std::optional<Expr> expr;
     if (language->counted) {
-      const std::uint32_t quotes = language->assertive ? 0 : 2;
+      const std::uint32_t quotes = quotes_inside ? 2 : 0;
       expr = counted_pattern(whole, language->least + quotes, language->most + quotes, &problem);
     } else {
-      expr = pattern_except(whole, branch.not_strings, language->assertive, &problem);
+      expr = pattern_except(whole, branch.not_strings, !quotes_inside, &problem);
     }
     if (!expr && language->counted) continue;
     if (!expr) break;
+    if (plain_ || quotes_inside) return *expr;
     const Expr quote = grammar_.literal("\"");
-    return language->assertive ? grammar_.sequence({quote, *expr, quote}) : *expr;
+    return grammar_.sequence({quote, *expr, quote});
   }
   problems_.unsupported(cause ? cause->where : branch.lengths_at, problem);
   return grammar_.never();
@@ -40,6 +43,10 @@ std::optional<cfg::Expr> Emitter::pattern_except(const std::string& pattern, con
                                                  bool unquoted, std::string* problem) {
   std::vector<std::string> except;
   for (const std::string_view text : texts) {
+    if (plain_) {
+      except.emplace_back(text);
+      continue;
+    }
     append_json_string(text, &except.emplace_back());
     if (unquoted) except.back() = except.back().substr(1, except.back().size() - 2);
   }
@@ -64,7 +71,7 @@ std::optional<cfg::Expr> Emitter::counted_pattern(const std::string& pattern, st
   Countable& known = at->second;
   if (added) {
     auto compiled = Strings::compile(pattern, &known.empty, problem);
-    if (compiled) known.texts = cfg::Counted::make(std::move(*compiled));
+    if (compiled) known.texts = cfg::Counted::make(std::move(*compiled), !plain_);
   }
   if (known.empty) return grammar_.never();
   const std::pair lengths{least, most};

@@ -34,6 +34,10 @@ cfg::Expr Marks::close_object() { return mark(6, {kBlanks, "\\}"}, "}"); }
 cfg::Expr Marks::empty_object() { return mark(7, {"\\{", kBlanks, "\\}"}, "{}"); }
 
 cfg::Expr Emitter::run() {
+  if (plain_ && !only_strings(expander_.use(expander_.simplify(Goal{holds(0)})))) {
+    problems_.wrong(0, "all values must be strings, since they stand there without quotes");
+    return grammar_.never();
+  }
   const Expr whole = value({holds(0)});
   while (!work_.empty() && !problems_.fatal()) {
     const auto [goal, rule] = std::move(work_.back());
@@ -41,6 +45,13 @@ cfg::Expr Emitter::run() {
     grammar_.define(rule, build(expander_.use(goal)));
   }
   return whole;
+}
+
+bool Emitter::only_strings(const Shape& shape) const {
+  bool only = true;
+  for (const Value literal : shape.literals) only = only && document_.kind(literal) == Kind::kString;
+  for (const Branch& branch : shape.branches) only = only && (branch.types & ~kString) == 0;
+  return only;
 }
 
 cfg::Expr Emitter::value(Goal goal) {
@@ -130,7 +141,10 @@ cfg::Expr Emitter::literal(Value value, std::uint32_t depth) {
       if (number->integral()) return grammar_.choice({grammar_.literal(text), grammar_.literal(text + ".0")});
       return grammar_.literal(text);
     }
-    case Kind::kString: append_json_string(document_.text(value), &text); return grammar_.literal(text);
+    case Kind::kString:
+      if (plain_) return grammar_.literal(document_.text(value));
+      append_json_string(document_.text(value), &text);
+      return grammar_.literal(text);
     case Kind::kArray:
       for (std::uint32_t i = 0; i < document_.count(value); i++)
         parts.push_back(literal(document_.child(value, i), depth + 1));

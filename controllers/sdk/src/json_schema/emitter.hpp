@@ -48,6 +48,7 @@ class Emitter {
         problems_(problems),
         limits_(options.limits),
         warn_(options.warn),
+        plain_(options.plain),
         marks_(grammar, options.whitespace) {}
 
   /// The texts of all values that meet the whole schema.
@@ -59,6 +60,7 @@ class Emitter {
 
   // emitter.cpp
   Expr value(Goal goal);
+  bool only_strings(const Shape& shape) const;
   Expr build(const Shape& shape);
   Expr build(const Branch& branch);
   Expr if_possible(const Branch& branch, Expr (Emitter::*build)(const Branch&));
@@ -120,6 +122,8 @@ class Emitter {
   const Limits& limits_;
   /// Leave out what cannot be enforced.
   bool warn_;
+  /// Write strings without quotes and escapes.
+  bool plain_;
   Marks marks_;
   std::map<Goal, Expr> known_;
   std::map<std::string, Expr> patterns_;

@@ -49,13 +49,14 @@ Strings::Known& Strings::known(std::string_view text, bool format) {
   Known& known = found->second;
   if (!added) return known;
   if (!format) {
-    known.pattern = read_ecma(text);
+    known.pattern = read_ecma(text, plain_);
   } else if (const Format* meant = find_format(text); !meant) {
     known.pattern.problem = "this format is not known";
   } else if (!meant->pattern.empty()) {
-    known.pattern = read_ecma(meant->pattern);
+    known.pattern = read_ecma(meant->pattern, plain_);
     if (!meant->unlike.empty())
-      for (Part& part : read_ecma(meant->unlike).parts) known.pattern.parts.push_back({std::move(part.text), true});
+      for (Part& part : read_ecma(meant->unlike, plain_).parts)
+        known.pattern.parts.push_back({std::move(part.text), true});
     if (!meant->unlike.empty()) known.pattern.stretch.known = false;
   }
   return known;
@@ -76,7 +77,7 @@ std::optional<bool> Strings::matches(std::string_view text, bool format, std::st
   if (known.failed) return std::nullopt;
   std::string quoted;
   append_json_string(string, &quoted);
-  const std::string_view inside = std::string_view(quoted).substr(1, quoted.size() - 2);
+  const std::string_view inside = plain_ ? string : std::string_view(quoted).substr(1, quoted.size() - 2);
   for (std::size_t i = 0; i < known.compiled.size(); i++) {
     bool match = false;
     if (const std::optional<regex::Regex>& compiled = known.compiled[i]) {
@@ -127,8 +128,8 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
       return std::nullopt;
     }
     if (may_count_both && (branch.max_length != Branch::kNoLimit || branch.min_length > kWrittenOut))
-      return count(kText, branch.min_length, branch.max_length);
-    out.pattern = repeated(kCharacter, branch.min_length, branch.max_length);
+      return count(any_text(plain_), branch.min_length, branch.max_length);
+    out.pattern = repeated(any_character(plain_), branch.min_length, branch.max_length);
     return out;
   }
   if (good.size() == 1 && bad.empty() && stretch &&
@@ -163,7 +164,7 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     return std::nullopt;
   }
   std::string base;
-  if (good.empty()) good.push_back(kText);
+  if (good.empty()) good.push_back(any_text(plain_));
   for (const std::string& text : good) base += (base.empty() ? "(?not:(?not:" : "|(?not:") + text + ")";
   for (const std::string& text : bad) base += "|" + text;
   if (!bounded || may_count_both || (may_count && !longer)) {
@@ -172,14 +173,14 @@ std::optional<Strings::Language> Strings::language(const Branch& branch, Lengths
     out.pattern = base;
     return out;
   }
-  if (may_count) return count(base + "|(?not:" + repeated(kCharacter, low, kUnlimited) + "))", 0, high);
+  if (may_count) return count(base + "|(?not:" + repeated(any_character(plain_), low, kUnlimited) + "))", 0, high);
   // a pattern with a length, and texts that are excluded, is a product, which may be too large
   std::vector<std::uint32_t> tried{to};
   for (const std::uint32_t length : kTriedLengths)
     if (to > length && from < length && branch.max_length < most) tried.push_back(length);
   for (const std::uint32_t high : tried) {
     if (high != kUnlimited && high > kTriedLengths[0]) continue;
-    out.pattern = base + "|(?not:" + repeated(kCharacter, branch.min_length, high) + "))";
+    out.pattern = base + "|(?not:" + repeated(any_character(plain_), branch.min_length, high) + "))";
     bool empty = false;
     if (compile(out.pattern, &empty, problem) || empty) return out;
   }

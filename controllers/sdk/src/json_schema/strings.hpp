@@ -17,14 +17,17 @@ std::uint32_t length(std::string_view text);
 
 class Strings {
  public:
+  /// `plain`: strings are written as they are, without quotes and escapes.
+  explicit Strings(bool plain) : plain_(plain) {}
+
   /// The expression that a pattern is, or that a format stands for; its `problem` says if there is none.
   const Pattern& read(std::string_view text, bool format);
   /// Does the string match it? Nothing if that cannot be told.
   std::optional<bool> matches(std::string_view text, bool format, std::string_view string);
 
-  /// What strings of a branch look like between their quotes, as a pattern of aici/regex; not_strings are not looked
-  /// at. Nothing, and `problem`, if there is no pattern of modest size. `assertive`: it must not be put together with
-  /// others. `limits`: to be compiled with these.
+  /// What strings of a branch look like, between their quotes if they have some, as a pattern of aici/regex;
+  /// not_strings are not looked at. Nothing, and `problem`, if there is no pattern of modest size. `assertive`: it must
+  /// not be put together with others. `limits`: to be compiled with these.
   struct Language {
     std::string pattern;
     bool assertive = false;
@@ -48,6 +51,7 @@ class Strings {
   };
   Known& known(std::string_view text, bool format);
 
+  bool plain_;
   std::map<std::pair<std::string, bool>, Known> known_;
 };
 

@@ -1,4 +1,4 @@
-// counted.hpp - the texts of a regular expression in JSON's spelling with a number of characters between two bounds.
+// counted.hpp - the texts of a regular expression with a number of characters between two bounds.
 //
 // Written out, a pattern with a length is the product of both, which is large. Here they go side by side: the place in
 // the regex, and the characters so far. A state lives if from there an end can be reached with a number that is allowed.
@@ -19,9 +19,9 @@ class Counted {
   /// 0 is dead, 1 the first.
   using State = std::uint32_t;
 
-  /// The texts of any length. An escape, such as \n or \u001f, is one character. Nothing if the regex has too many
-  /// states for it.
-  static std::optional<Counted> make(regex::Regex regex);
+  /// The texts of any length. With `escapes` they are in JSON's spelling, and an escape, such as \n or \u001f, is one
+  /// character. Nothing if the regex has too many states for it.
+  static std::optional<Counted> make(regex::Regex regex, bool escapes);
   /// Those with at least and at most so many characters. Nothing if that cannot be told from how far the nearest end
   /// is: of (..)* the lengths from there are not all, with a bound below; or if the bounds are too large.
   std::optional<Counted> between(std::uint32_t least, std::uint32_t most) const;
@@ -57,9 +57,10 @@ class Counted {
     std::vector<Way> ways;
   };
   struct Shape {
-    explicit Shape(regex::Regex it) : regex(std::move(it)) {}
+    Shape(regex::Regex it, bool with_escapes) : regex(std::move(it)), escapes(with_escapes) {}
 
     regex::Regex regex;
+    bool escapes;
     std::vector<Place> places;
     std::vector<PlaceId> next;  ///< 256 for each place
     std::uint32_t farthest = 0;

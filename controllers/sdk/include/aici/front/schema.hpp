@@ -11,6 +11,8 @@ namespace aici::front {
 
 /// The texts of a schema, in the spelling that docs/json_schema.md describes. However the grammar
 /// is read, they are exactly these. Fails, in the name of the place `at`, if the schema is refused.
-cfg::Expr read_schema(const Source& source, std::size_t at, std::string_view schema, cfg::Grammar& grammar);
+/// `plain`: of a schema of strings, these as they are, without quotes and escapes.
+cfg::Expr read_schema(const Source& source, std::size_t at, std::string_view schema, cfg::Grammar& grammar,
+                      bool plain = false);
 
 }  // namespace aici::front

@@ -14,7 +14,6 @@
 
 #include "aici/cfg/grammar.hpp"
 #include "aici/json_schema/document.hpp"
-#include "aici/json_schema/document.hpp"
 #include "aici/json_schema/limits.hpp"
 
 namespace aici::json_schema {
@@ -29,6 +28,8 @@ struct Options {
   Whitespace whitespace = Whitespace::kFlexible;
   /// What cannot be enforced is left out, not refused. Texts that the schema forbids may come then.
   bool warn = false;
+  /// All values are strings, and stand there as they are: without quotes and escapes.
+  bool plain = false;
   Limits limits;
 };
 
