@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pyaici.runtime import Runtime
 
 
+#: for those who gave no argument: they may not know that there is one
+HINT = "--arg TEXT or --arg @FILE gives one"
+
+
 def try_argument(
     runtime: Runtime, module: str, arg: str | bytes | None, folder: Path, capabilities: Capabilities = ALL
 ) -> None:
@@ -31,6 +35,4 @@ def try_argument(
     except ArgumentError as error:
         if arg is not None:
             raise
-        # they may not know that there is one
-        hint = f"{error.message}; --arg TEXT or --arg @FILE gives one"
-        raise ArgumentError(hint, **error.detail) from None
+        raise ArgumentError(f"{error.message}; {HINT}", **error.detail) from None

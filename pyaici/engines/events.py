@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,15 @@ class TokensAppended(Event):
     tokens: list[int]
     text: str
     origin: Origin
+    #: natural log-probabilities before masking, one for each token, if the request asked for them and they
+    #: are known
+    logprobs: list[float] | None = None
+    #: for each token (token, log-probability) of the most likely ones in its place, if the request has
+    #: `top_logprobs` and they are known
+    top: list[list[tuple[int, float]]] | None = None
+    #: how many tokens the controller's row allowed in the place of a sampled token, if the request has
+    #: `count_allowed` and the engine sees the rows
+    allowed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +75,26 @@ class Log(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class VariablesChanged(Event):
+    """Controllers of the request have written these variables, which all its forks share; `seq` is one of
+    them. Values are the last ones; names are as `variable_name` tells them."""
+
+    values: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Finished(Event):
     """The sequence has ended."""
 
     reason: FinishReason
     error: AiciError | None
+
+
+def variable_name(name: bytes) -> str:
+    """A variable's name as a text: UTF-8, and bytes that are none as \\xNN."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def by_name(values: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """Variables as events have them."""
+    return {variable_name(name): value for name, value in values.items()}

@@ -81,13 +81,14 @@ class Lines(Generic[Key]):
         *,
         seed: int | None = None,
         wait: bool = True,
+        owner: str | None = None,
     ) -> None:
         """A controller for a row that any of `ends` ends; the first is used where the controller ends it.
 
         Raises what `Runtime.instantiate` raises.
         """
         control = self._runtime.instantiate(
-            module, arg, prompt, capabilities=CAPABILITIES, seed=seed, wait=wait
+            module, arg, prompt, capabilities=CAPABILITIES, seed=seed, wait=wait, owner=owner
         )
         self._lines[key] = _Line(control, ends, StepInput(control))
         self._keys[control] = key

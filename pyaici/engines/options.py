@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from pyaici.engines.request import Request, Sampling
@@ -41,7 +40,6 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         "--socket",
         type=Path,
         metavar="PATH",
-        default=os.environ.get("AICI_SOCKET") or None,
         help="of a running aicirt (default: $AICI_SOCKET; without it one is started)",
     )
 

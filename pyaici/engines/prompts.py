@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -48,11 +48,16 @@ def first_tokens(
     raises, and ValueError where no room is left for an answer.
     """
     tokens = encode_prompt(tokenizer, prompt, num_tokens) or [begin_token(vocabulary)]
+    check_room(tokens, max_context)
+    return tokens
+
+
+def check_room(tokens: Sequence[int], max_context: int) -> None:
+    """Raises ValueError if a prompt leaves no room for an answer."""
     if len(tokens) >= max_context:
         raise ValueError(
             f"the prompt has {len(tokens)} tokens; the model takes {max_context}, the answer included"
         )
-    return tokens
 
 
 def begin_token(vocabulary: Vocabulary) -> int:

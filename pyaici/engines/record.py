@@ -39,6 +39,8 @@ class Record:
     backtracked: int = 0
     suspended: bool = False
     log: list[str] = field(default_factory=list)
+    #: of its request: one dictionary for all forks, until it ends
+    variables: dict[str, bytes] = field(default_factory=dict)
     reason: FinishReason | None = None
     error: AiciError | None = None
     started: float = field(default_factory=time.perf_counter)
@@ -89,6 +91,7 @@ class Record:
         """Has a new sequence begin as a fork of this one."""
         child.parent = self.id
         child.trail = self.trail.copy()
+        child.variables = self.variables
         child.tokens, child.origins, child.logprobs = self.tokens[:], self.origins[:], self.logprobs[:]
         for name in _INHERITED:
             setattr(child, name, getattr(self, name))
@@ -96,6 +99,7 @@ class Record:
     def end(self) -> None:
         """Nothing more will happen to it."""
         self.ended = time.perf_counter()
+        self.variables = dict(self.variables)
 
     def result(self) -> GenerationResult:
         """What the user gets. The sequence must have ended."""
@@ -112,6 +116,7 @@ class Record:
             reason=self.reason,
             error=self.error,
             log="".join(self.log),
+            variables=self.variables,
             score=self.final_score if self.request.beams > 1 else None,
             sampled=self.sampled,
             forced=self.forced,

@@ -12,6 +12,12 @@ from pyaici.capabilities import ALL, Capabilities
 if TYPE_CHECKING:
     from aicirt.errors import AiciError
 
+#: as many as the APIs that clients know have; each is a line of an answer
+MAX_TOP_LOGPROBS = 20
+
+#: more tokens than any vocabulary has
+MAX_TOP_K = 1 << 24
+
 #: token ids, a text, or the messages of a chat (each with "role" and "content")
 Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
@@ -63,7 +69,7 @@ class Sampling:
             raise ValueError(f"temperature is {self.temperature}; it must be 0 or a positive number")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
-        if self.top_k < 0:
+        if not 0 <= self.top_k <= MAX_TOP_K:
             raise ValueError(f"top_k is {self.top_k}; it must be 0 (all) or a number of tokens")
 
 
@@ -87,11 +93,20 @@ class Request:
     max_tokens: int = 128
     #: find the log-probability of every sampled token; for controllers with post_process it is found anyway
     logprobs: bool = False
+    #: with `logprobs`: list so many most likely tokens for each that is sampled
+    top_logprobs: int = 0
+    #: count the tokens that the controller's row allows, for every token that is sampled; it takes
+    #: microseconds of each step, and engines that do not see the rows tell nothing
+    count_allowed: bool = False
+    #: whose request it is, where one engine works for several users; None = the runtime's own owner
+    owner: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("n", "beams", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.top_logprobs <= MAX_TOP_LOGPROBS:
+            raise ValueError(f"top_logprobs is {self.top_logprobs}; it must be 0 to {MAX_TOP_LOGPROBS}")
         if self.beams > 1 and self.n > self.beams:
             raise ValueError(f"n is {self.n}; a search of {self.beams} beams has no more results than beams")
 
@@ -127,6 +142,8 @@ class GenerationResult:
     error: AiciError | None
     #: what the controller printed
     log: str
+    #: the variables that its request's controllers had written by its end; names as in `VariablesChanged`
+    variables: dict[str, bytes]
     #: beam search: sum of log-probabilities divided by length ** length_penalty
     score: float | None
     sampled: int

@@ -60,6 +60,7 @@ class Transcript:
 
     def take_back(self, text: str) -> None:
         """Marks the last `text` that is still there as taken back, piece by piece."""
+        self.suspended = False
         left = len(text)
         for at in range(len(self.pieces) - 1, -1, -1):
             if left == 0:

@@ -19,14 +19,17 @@ if TYPE_CHECKING:
         Started,
         Suspended,
         TokensAppended,
+        VariablesChanged,
     )
     from pyaici.engines.hf.engine import HfEngine
+    from pyaici.engines.hf.engine_model import EngineModel
     from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
     from pyaici.engines.hf.stats import Phase, StepStats
     from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request, Sampling
 
 _MODULES = {
     "engine": ["HfEngine"],
+    "engine_model": ["EngineModel"],
     "logits_processor": ["AiciLogitsProcessor"],
     "stats": ["Phase", "StepStats"],
 }
@@ -41,6 +44,7 @@ _SHARED = {
         "Started",
         "Suspended",
         "TokensAppended",
+        "VariablesChanged",
     ],
     "request": ["FinishReason", "GenerationResult", "Origin", "Request", "Sampling"],
 }
@@ -50,6 +54,7 @@ _HOMES |= {name: f"pyaici.engines.{module}" for module, names in _SHARED.items()
 __all__ = [
     "AiciLogitsProcessor",
     "BackTracked",
+    "EngineModel",
     "Event",
     "FinishReason",
     "Finished",
@@ -65,6 +70,7 @@ __all__ = [
     "StepStats",
     "Suspended",
     "TokensAppended",
+    "VariablesChanged",
 ]
 
 

@@ -143,12 +143,17 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         if last is not slot:
             self._swap(slot, last)
         self.slots.pop()
+        slot.length = 0
+        self.trim(slot)
+        slot.index = -1
+
+    def trim(self, slot: Slot) -> None:
+        """Erases what lies beyond the slot's tokens."""
         for layer in self._ready_layers():
             # a sequence that overflowed must not leave infinities to the next one
-            layer.keys[slot.index, :, : slot.used] = 0
-            layer.values[slot.index, :, : slot.used] = 0
-        slot.index = -1
-        slot.length = slot.used = 0
+            layer.keys[slot.index, :, slot.length : slot.used] = 0
+            layer.values[slot.index, :, slot.length : slot.used] = 0
+        slot.used = slot.length
 
     def fork(self, slot: Slot) -> Slot:
         """A new slot with the same contents."""
@@ -156,10 +161,13 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         self.copy(slot, copy)
         return copy
 
-    def copy(self, source: Slot, target: Slot) -> None:
-        """Makes `target`, which holds the beginning of `source`, equal to it; copies what is missing."""
-        self._reserve(0, source.length)
-        start, end = target.length, source.length
+    def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
+        """Makes `target`, which holds the beginning of `source`, equal to it; copies what is missing.
+
+        With a `length`, equal to the first so many tokens of it.
+        """
+        start, end = target.length, source.length if length is None else length
+        self._reserve(0, end)
         if end > start:
             for layer in self._ready_layers():
                 for store in (layer.keys, layer.values):

@@ -17,7 +17,9 @@ from aicirt.errors import AiciError
 from pyaici.engines.engine import Engine
 from pyaici.engines.events import Event
 from pyaici.engines.hf.beam import BeamSearch
+from pyaici.engines.hf.histories import Histories
 from pyaici.engines.hf.pool import SequencePool
+from pyaici.engines.hf.prefixes import PrefixCache
 from pyaici.engines.hf.probe import check_model
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
 from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
@@ -26,10 +28,13 @@ from pyaici.engines.hf.stats import Phase, StepStats
 from pyaici.engines.hf.steering import Turn
 from pyaici.engines.prompts import first_tokens
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
+from pyaici.masks import count_allowed
 from pyaici.step import Row
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as Seq
+
     from pyaici.runtime import Runtime
     from pyaici.tokens import Vocabulary
 
@@ -51,11 +56,14 @@ class HfEngine(Engine):
         runtime: Runtime | None = None,
         *,
         vocabulary: Vocabulary | None = None,
+        keep: int = 0,
     ) -> None:
         """`model`: a causal language model of Transformers, on any device. `tokenizer`: its tokenizer.
 
         `vocabulary` goes before the one that is read from the tokenizer; with it and prompts of
-        token ids, no tokenizer is needed. Raises ValueError for a model that cannot be run
+        token ids, no tokenizer is needed. `keep`: how many ended sequences stay in the cache, the least
+        recently used going first; with one or more, a prompt that begins as one of them, or as a live
+        sequence, is fed from where they part. Raises ValueError for a model that cannot be run
         (see `ModelRunner`), VocabularyError for a tokenizer whose bytes are unknown.
         """
         self._runner = ModelRunner(model)
@@ -72,7 +80,14 @@ class HfEngine(Engine):
         # ids without bytes or a name stand for nothing
         known = [len(self.vocabulary.tokens), *(token + 1 for token in self.vocabulary.special_names)]
         self._vocab_size = max(known)
-        self._pool = SequencePool(self._runner.cache, self.vocabulary, runtime, self._runner.max_tokens)
+        self._prefixes = PrefixCache(self._runner.cache, keep)
+        self._pool = SequencePool(
+            self._runner.cache, self._prefixes, self.vocabulary, runtime, self._runner.max_tokens
+        )
+        self._histories = Histories(self._runner, self._prefixes)
+        #: ids that prompts may have, and the most tokens of a prompt and its answer together
+        self.num_tokens = self._runner.num_tokens
+        self.max_context = self._runner.max_tokens
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
         #: first sequences of requests with n > 1, to be copied when their turn comes
@@ -107,6 +122,7 @@ class HfEngine(Engine):
                 seed=seed,
                 # copies of the controller can be made only when it has read the prompt
                 wait=request.n > 1 or request.beams > 1,
+                owner=request.owner,
             )
         request_id = next(self._request_ids)
         seq = self._pool.start(request_id, request, tokens, seed, control)
@@ -147,19 +163,38 @@ class HfEngine(Engine):
         return self._pool.drain()
 
     def close(self) -> None:
-        """Ends all sequences and their controllers."""
+        """Ends all sequences and their controllers; nothing is kept for later ones."""
         for seq in list(self._pool.live.values()):
             self._pool.finish(seq, FinishReason.CANCELLED)
+        self._prefixes.clear()
         self._pool.complete(self._pool.closing)
         self._pool.closing = []
+
+    def next_logits(self, sequences: Seq[Seq[int]]) -> torch.Tensor:
+        """The logits after each of these token sequences, beside whatever requests there are: float32 [B, N].
+
+        To be called between steps. Ids that stand for nothing have -inf. With `keep`, a sequence that
+        extends one that was evaluated before, or a request's, costs only the tokens that are new.
+        Raises ValueError for an empty sequence, one longer than the model takes, or ids that it does not
+        have. What the model raises comes out here; all sequences of requests have ended then.
+        """
+        histories = self._histories.check(sequences)
+        try:
+            logits = self._histories.logits(histories, self._pool.cached())
+        except BaseException as error:  # also an interrupt: the pass may be half done
+            self._end_all(error)
+            raise
+        self._pool.stats.reused += self._histories.reused
+        logits[:, self._vocab_size :] = float("-inf")
+        return logits
 
     # -- the step -------------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
         """Brings every sequence one token, or one splice, further. Returns what happened, oldest first.
 
-        What the model raises (e.g. when memory is short), and an interrupt while it runs, comes out here; all
-        sequences have ended then.
+        What the model or the sampling raises (e.g. when memory is short), and an interrupt while the model
+        runs, comes out here; all sequences have ended then.
         """
         stats = self._pool.stats
         stats.begin_step()
@@ -177,10 +212,14 @@ class HfEngine(Engine):
             raise
         with stats.phase(Phase.MID):
             answers = turn.hear()
-        with stats.phase(Phase.MASK):
-            sampling = turn.act(active, answers)
-        self._search(active, sampling)
-        self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
+        try:
+            with stats.phase(Phase.MASK):
+                sampling = turn.act(active, answers)
+            self._search(active, sampling)
+            self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
+        except Exception as error:
+            self._end_all(error)
+            raise
         return self._pool.drain()
 
     def _schedule(self) -> tuple[list[Sequence], list[Feed]]:
@@ -228,6 +267,7 @@ class HfEngine(Engine):
             reason, error = FinishReason.ERROR, AiciError(f"the model failed: {cause!r}")
         for seq in list(self._pool.live.values()):
             self._pool.finish(seq, reason, error)
+        self._prefixes.clear()
 
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:
         for request_id in {seq.request_id for seq in active if seq.request.beams > 1}:
@@ -248,7 +288,7 @@ class HfEngine(Engine):
             plain = mask(logits, choices, self._vocab_size)
         with stats.phase(Phase.SAMPLE):
             chosen = choose(logits, plain, choices)
-            for (seq, _), pick in zip(sampling, chosen, strict=True):
+            for (seq, row), pick in zip(sampling, chosen, strict=True):
                 if pick.token < 0:
                     self._pool.finish(seq, FinishReason.ERROR, empty_mask_error())
                     continue
@@ -257,9 +297,15 @@ class HfEngine(Engine):
                     sampled=True,
                     logprob=pick.logprob,
                     allowed_mass=pick.allowed_mass,
-                    top=pick.top,
+                    # the controller is told what it asked for; the request may ask for more
+                    top=pick.top[: row.top_k]
+                    if pick.top is not None and row is not None and row.top_k
+                    else None,
                 )
-                self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob)
+                allowed = None
+                if seq.request.count_allowed and row is not None:
+                    allowed = count_allowed(row, self._vocab_size)
+                self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
 
 
 _NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)

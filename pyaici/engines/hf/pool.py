@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError
-from pyaici.engines.events import BackTracked, Event, Finished, Forked, Log, Started, TokensAppended
+from pyaici.engines.events import (
+    BackTracked,
+    Event,
+    Finished,
+    Forked,
+    Log,
+    Started,
+    TokensAppended,
+    VariablesChanged,
+    by_name,
+)
+from pyaici.engines.hf.prefixes import Cached
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import StepStats
 from pyaici.engines.prompts import begin_token
@@ -17,6 +29,7 @@ from pyaici.engines.text import TextTrail
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.cache import SlotCache
+    from pyaici.engines.hf.prefixes import PrefixCache
     from pyaici.runtime import Runtime
     from pyaici.tokens import Vocabulary
 
@@ -37,9 +50,15 @@ class SequencePool:
     """Owns the sequences, their cache slots and their controllers."""
 
     def __init__(
-        self, cache: SlotCache, vocabulary: Vocabulary, runtime: Runtime | None, max_context: int
+        self,
+        cache: SlotCache,
+        prefixes: PrefixCache,
+        vocabulary: Vocabulary,
+        runtime: Runtime | None,
+        max_context: int,
     ) -> None:
         self._cache = cache
+        self._prefixes = prefixes
         self._vocabulary = vocabulary
         self._runtime = runtime
         self._max_context = max_context
@@ -63,13 +82,15 @@ class SequencePool:
     def start(
         self, request_id: int, request: Request, tokens: list[int], seed: int, control: int | None
     ) -> Sequence:
-        """The first sequence of a request."""
+        """The first sequence of a request; it need not feed what the cache holds of its beginning."""
+        slot = self._prefixes.start(tokens, self.cached())
+        self.stats.reused += slot.length
         seq = Sequence(
             id=next(self._numbers),
             request_id=request_id,
             request=request,
             seed=seed,
-            slot=self._cache.new_slot(),
+            slot=slot,
             trail=TextTrail(self._vocabulary.token_bytes),
             control=control,
             measured=request.logprobs
@@ -115,10 +136,25 @@ class SequencePool:
         self.live[seq.id] = seq
         self._families[seq.request_id].unfinished += 1
 
+    def cached(self) -> list[Cached]:
+        """What the cache holds of live sequences."""
+        return [Cached(seq.tokens, seq.slot) for seq in self.live.values()]
+
     # -- growing ----------------------------------------------------------------------------------
 
-    def append(self, seq: Sequence, tokens: list[int], origin: Origin, logprob: float = NAN) -> None:
-        """Appends tokens and tells of it; ends the sequence if that was its end."""
+    def append(
+        self,
+        seq: Sequence,
+        tokens: list[int],
+        origin: Origin,
+        logprob: float = NAN,
+        top: list[tuple[int, float]] | None = None,
+        allowed: int | None = None,
+    ) -> None:
+        """Appends tokens and tells of it; ends the sequence if that was its end.
+
+        `logprob`, `top` and `allowed` are of a single token: see `TokensAppended`.
+        """
         text = seq.append(tokens, origin, logprob)
         seq.suspended = False
         if origin is Origin.SAMPLED:
@@ -126,7 +162,12 @@ class SequencePool:
         else:
             self.stats.forced += len(tokens)
         if tokens:
-            self._events.append(TokensAppended(seq.request_id, seq.id, tokens, text, origin))
+            known = [logprob] if seq.request.logprobs and logprob == logprob else None
+            count = seq.request.top_logprobs
+            best = [top[:count]] if known and count and top is not None else None
+            self._events.append(
+                TokensAppended(seq.request_id, seq.id, tokens, text, origin, known, best, allowed)
+            )
         if tokens and tokens[-1] in self._eos:
             self.finish(seq, FinishReason.EOS)
         elif (reason := seq.limit(self._max_context)) is not None:
@@ -160,6 +201,12 @@ class SequencePool:
         seq.log.append(text)
         self._events.append(Log(seq.request_id, seq.id, text))
 
+    def write(self, seq: Sequence, values: Mapping[bytes, bytes]) -> None:
+        """Controllers of the sequence's request have written variables."""
+        written = by_name(values)
+        seq.variables.update(written)
+        self._events.append(VariablesChanged(seq.request_id, seq.id, written))
+
     def tell(self, event: Event) -> None:
         """Adds an event."""
         self._events.append(event)
@@ -167,7 +214,7 @@ class SequencePool:
     # -- ending -----------------------------------------------------------------------------------
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
-        """The sequence ends: its slot is free at once, its controller when it knows the last tokens."""
+        """The sequence ends: its slot is given back at once, its controller when it knows the last tokens."""
         self.retire(seq, reason, error)
         if seq.control is not None and reason in _TOLD:
             self.closing.append(seq)
@@ -179,7 +226,10 @@ class SequencePool:
         seq.reason, seq.error = reason, error
         seq.logits = None
         del self.live[seq.id]
-        self._cache.free(seq.slot)
+        if reason is FinishReason.CUT:
+            self._cache.free(seq.slot)  # a search cuts many, and nobody continues them
+        else:
+            self._prefixes.end(seq.tokens, seq.slot)
 
     def complete(self, seqs: list[Sequence]) -> None:
         """Ended sequences have nothing more to say."""

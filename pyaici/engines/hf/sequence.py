@@ -133,7 +133,7 @@ class Sequence(Record):
             generator=self.generator if temperature > 0 else None,
             row=row,
             measure=self.measured,
-            list_top=0 if row is None else row.top_k,
+            list_top=max(self.request.top_logprobs, 0 if row is None else row.top_k),
         )
 
     def limit(self, max_context: int) -> FinishReason | None:

@@ -41,6 +41,8 @@ RECENT_STEPS = 1024
 class StepStats(Counts):
     """Counts and times of the steps of an engine."""
 
+    #: tokens of prompts, and of sequences whose logits were asked for, that the cache had: they were not fed
+    reused: int = 0
     #: sums over all steps
     seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
     #: one entry for each of the last steps, the present one included

@@ -95,6 +95,9 @@ class Turn:
                 for control, text in result.logs.items():
                     if text and (seq := self._by_control.get(control)) is not None:
                         self._pool.log(seq, text)
+                for control, values in result.variables.items():
+                    if (seq := self._by_control.get(control)) is not None:
+                        self._pool.write(seq, values)
         self._close()
         return answers
 

@@ -16,7 +16,7 @@ OVERLAPPED = "overlapped"
 LOGITS = "logits"
 PATHS = (OVERLAPPED, LOGITS)
 _FLAGS = ("hold", "fork", "events")
-_KEYS = ("aici_controller", "aici_arg", "aici_path", *(f"aici_{name}" for name in _FLAGS))
+_KEYS = ("aici_controller", "aici_arg", "aici_path", *(f"aici_{name}" for name in _FLAGS), "aici_owner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class ControllerCall:
     fork: bool = False
     #: outputs say what happened to each sequence; the controller may take tokens back (see `events`)
     events: bool = False
+    #: whose request it is, for whom limits count; None = the one that the engine's runtime works for
+    owner: str | None = None
 
     @property
     def backtrack(self) -> bool:
@@ -73,7 +75,10 @@ class ControllerCall:
                 raise ValueError(f"aici_{name} needs aici_path {OVERLAPPED}: a logits processor only masks")
         if flags["hold"] and flags["events"]:
             raise ValueError("aici_hold and aici_events exclude each other: events tell what is taken back")
-        return cls(controller, _text(extra_args.get("aici_arg", "")), path, **flags)
+        owner = extra_args.get("aici_owner")
+        if owner is not None and (not isinstance(owner, str) or not owner):
+            raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
+        return cls(controller, _text(extra_args.get("aici_arg", "")), path, **flags, owner=owner)
 
 
 def _flag(key: str, value: Any) -> bool:

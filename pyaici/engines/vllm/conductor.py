@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, RuntimeFailure
+from aicirt.errors import AiciError, RuntimeFailure, UnknownModuleError
 from pyaici.capabilities import Capabilities
 from pyaici.engines.vllm.controlled import Controlled, Outcome
 from pyaici.engines.vllm.drafts import Drafts
@@ -77,8 +77,11 @@ class Conductor:
                 capabilities=prepared.capabilities,
                 seed=seed,
                 wait=False,
+                owner=controlled.call.owner,
             )
         except AiciError as error:
+            if isinstance(error, UnknownModuleError):  # it has been removed since it was prepared
+                prepared.session.ready.clear()
             controlled.fail(error)
             return
         controlled.control = control
@@ -130,6 +133,9 @@ class Conductor:
             for control, text in result.logs.items():
                 if (controlled := self._by_control.get(control)) is not None:
                     controlled.print(text)
+            for control, values in result.variables.items():
+                if (controlled := self._by_control.get(control)) is not None:
+                    controlled.write(values)
 
     def guess(self, drafts: Mapping[str, Sequence[int]]) -> None:
         """After `hear`: finds what controllers would say behind drafts of these requests."""
@@ -189,7 +195,9 @@ class Conductor:
                 if controlled.events is None:
                     step.abandon()
                 else:
-                    controlled.print(step.wait().logs.get(control, ""))
+                    result = step.wait()
+                    controlled.print(result.logs.get(control, ""))
+                    controlled.write(result.variables.get(control, {}))
             runtime.free([control])
         except AiciError as error:
             self._fail(session, error)

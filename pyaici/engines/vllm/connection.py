@@ -152,9 +152,9 @@ class Connection:
         runtime, name = session.runtime, call.controller
         module = session.uploaded.get(name, name)
         try:
-            runtime.prepare(module, call.arg, capabilities=capabilities)
+            runtime.prepare(module, call.arg, capabilities=capabilities, owner=call.owner)
             return module
         except UnknownModuleError:
             session.uploaded[name] = module = upload_bundled(runtime, name)
-        runtime.prepare(module, call.arg, capabilities=capabilities)
+        runtime.prepare(module, call.arg, capabilities=capabilities, owner=call.owner)
         return module

@@ -149,11 +149,11 @@ class Constraints:
         call, ends, seed = request.call, request.ends, request.seed
         module = self._modules.get(call.controller, call.controller)
         try:
-            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False)
+            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
         except UnknownModuleError:
             assert self._runtime is not None
             module = self._modules[call.controller] = upload_bundled(self._runtime, call.controller)
-            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False)
+            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
 
     def _connect(self) -> Lines[Controlled]:
         """Raises AiciError where there is no runtime to be had."""

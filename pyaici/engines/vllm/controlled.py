@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from aicirt.errors import AiciError, EmptyMaskError, ResultError
 from pyaici.engines.vllm.drafts import Guess, allows, is_mask
-from pyaici.engines.vllm.events import Events
+from pyaici.engines.vllm.events import Events, variables_to_wire
 from pyaici.step import MidResult, RowKind, StepInput, Verb
 
 if TYPE_CHECKING:
@@ -259,6 +259,11 @@ class Controlled:
             if self.events is not None:
                 self.events.add("log", text)
             log.info("request %s: %s", self.request_id, text.rstrip("\n"))
+
+    def write(self, values: Mapping[bytes, bytes]) -> None:
+        """Controllers of its request have written variables."""
+        if self.events is not None and values:
+            self.events.add("variables", variables_to_wire(values))
 
     @property
     def failure(self) -> BaseException | None:

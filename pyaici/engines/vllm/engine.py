@@ -41,8 +41,9 @@ class VllmEngine(Engine):
         self._engine = getattr(llm, "llm_engine", llm)
         config = self._engine.vllm_config
         self._tokenizer = None if config.model_config.skip_tokenizer_init else self._engine.get_tokenizer()
-        self._num_tokens = config.model_config.get_vocab_size()
-        self._max_context = config.model_config.max_model_len
+        #: ids that prompts may have, and the most tokens of a prompt and its answer together
+        self.num_tokens = config.model_config.get_vocab_size()
+        self.max_context = config.model_config.max_model_len
         self._path = path
         self._max_sequences = max_sequences
         self.vocabulary = engine_vocabulary(config)
@@ -66,13 +67,15 @@ class VllmEngine(Engine):
             self._tokenizer,
             request.prompt,
             self.vocabulary,
-            num_tokens=self._num_tokens,
-            max_context=self._max_context,
+            num_tokens=self.num_tokens,
+            max_context=self.max_context,
         )
         extra: dict[str, Any] | None = None
         if request.module is not None:
             arg = request.arg.decode() if isinstance(request.arg, bytes) else request.arg
             extra = {"aici_controller": request.module, "aici_arg": arg, "aici_path": self._path}
+            if request.owner is not None:
+                extra["aici_owner"] = request.owner
         number = next(self._numbers)
         sampling, choices = request.sampling, 1
         if forks := extra is not None and self._path == OVERLAPPED:
@@ -90,7 +93,7 @@ class VllmEngine(Engine):
                 # vLLM adds the index of the choice
                 seed=None if sampling.seed is None else sampling.seed + copy * self._max_sequences,
                 max_tokens=request.max_tokens,
-                logprobs=0 if request.logprobs else None,
+                logprobs=request.top_logprobs if request.logprobs else None,
                 extra_args=extra,
                 detokenize=False,
                 output_kind=RequestOutputKind.DELTA,

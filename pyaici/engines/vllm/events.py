@@ -12,16 +12,20 @@ the last output of the same sequence, oldest first, each a list of a word and wh
                                 with the tokens that this one has made, of which no event tells
 ``["suspended"]``               it sits out steps; the next event ends that
 ``["log", text]``               the controller printed something
+``["variables", values]``       controllers of the request have written these variables, which all sequences
+                                of it share: base64 texts by name; names as in `VariablesChanged`
 ``["error", error]``            why it failed: code, message and details, as `AiciError.to_wire` writes them
 ==============================  ===========================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aicirt.errors import AiciError
+from pyaici.engines.events import by_name
 
 #: the key
 KEY = "aici"
@@ -56,6 +60,16 @@ class Events:
         """All that has not been told."""
         told, self._list = self._list, []
         return told
+
+
+def variables_to_wire(values: Mapping[bytes, bytes]) -> dict[str, str]:
+    """What the event says of variables: a client over HTTP gets it in JSON, which has no bytes."""
+    return {name: base64.b64encode(value).decode() for name, value in by_name(values).items()}
+
+
+def variables_of(wire: Mapping[str, str]) -> dict[str, bytes]:
+    """The variables that an event tells of."""
+    return {name: base64.b64decode(value) for name, value in wire.items()}
 
 
 def to_wire(error: BaseException) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,12 @@ from pyaici.engines.events import (
     Started,
     Suspended,
     TokensAppended,
+    VariablesChanged,
 )
 from pyaici.engines.record import NAN, Record
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.text import TextTrail
-from pyaici.engines.vllm.events import events_of
+from pyaici.engines.vllm.events import events_of, variables_of
 
 if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
@@ -38,8 +40,9 @@ class Family:
     #: outputs have events that tell what tokens are; else all have been sampled
     events: bool
     sequences: dict[int, Record] = field(default_factory=dict)
-    #: log-probabilities of tokens of which no event has told yet, by index
-    logprobs: dict[int, deque[float]] = field(default_factory=dict)
+    #: log-probabilities of tokens of which no event has told yet, each with the most likely tokens in its
+    #: place, by index
+    logprobs: dict[int, deque[tuple[float, list[tuple[int, float]]]]] = field(default_factory=dict)
     #: how many tokens outputs repeat that children have from their parents, by index
     repeated: dict[int, int] = field(default_factory=dict)
     #: events of children whose parents' events have not told of them yet, by index
@@ -115,7 +118,10 @@ class Families:
         if choice.logprobs:
             values = family.logprobs.setdefault(choice.index, deque())
             pairs = zip(choice.token_ids, choice.logprobs, strict=True)
-            values.extend(listed[token].logprob for token, listed in pairs)
+            values.extend(
+                (listed[token].logprob, _most_likely(listed, family.request.top_logprobs))
+                for token, listed in pairs
+            )
             while family.repeated.get(choice.index, 0) and values:
                 values.popleft()
                 family.repeated[choice.index] -= 1
@@ -157,9 +163,15 @@ class Families:
         elif word == "log":
             record.log.append(what[0])
             self._events.append(Log(number, seq, what[0]))
+        elif word == "variables":
+            values = variables_of(what[0])
+            record.variables.update(values)
+            self._events.append(VariablesChanged(number, seq, values))
 
     def _append(self, family: Family, index: int, record: Record, tokens: list[int], origin: Origin) -> None:
         values = family.logprobs.get(index, deque())
+        logprobs: list[float] | None = None
+        top: list[list[tuple[int, float]]] = []
         if origin is Origin.FORCED:
             self.counts.forced += len(tokens)
             text = record.append(tokens, origin)
@@ -167,10 +179,26 @@ class Families:
                 values and values.popleft()
         else:
             self.counts.sampled += len(tokens)
-            text = "".join(
-                record.append([token], origin, values.popleft() if values else NAN) for token in tokens
+            text = ""
+            known: list[float] = []
+            for token in tokens:
+                logprob, best = values.popleft() if values else (NAN, [])
+                text += record.append([token], origin, logprob)
+                known.append(logprob)
+                top.append(best)
+            if family.request.logprobs:
+                logprobs = known
+        self._events.append(
+            TokensAppended(
+                family.number,
+                record.id,
+                tokens,
+                text,
+                origin,
+                logprobs,
+                top if logprobs and family.request.top_logprobs else None,
             )
-        self._events.append(TokensAppended(family.number, record.id, tokens, text, origin))
+        )
 
     def _end(self, family: Family, record: Record, choice: Any, error: AiciError | None) -> None:
         reason = FinishReason.EOS
@@ -198,3 +226,9 @@ class Families:
             request=family.request,
             trail=TextTrail(self._vocabulary.token_bytes),
         )
+
+
+def _most_likely(listed: Mapping[int, Any], count: int) -> list[tuple[int, float]]:
+    """(token, log-probability) of the first `count`; vLLM lists the sampled token besides."""
+    ranked = sorted(listed.items(), key=lambda item: item[1].logprob, reverse=True)
+    return [(token, entry.logprob) for token, entry in ranked[:count]]

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if wasm is not None:
             check_plugin()
-            socket = arguments.socket or _own_daemon(stack)
+            socket = Path(arguments.socket or os.environ.get("AICI_SOCKET") or _own_daemon(stack))
             folder = folder or default_model_path()
             given = None if arguments.arg is None else request.arg
             request = replace(request, module=_upload(wasm, socket, given, folder))
@@ -113,17 +113,25 @@ def _upload(wasm: Path, socket: Path, arg: str | bytes | None, folder: Path) -> 
 
 
 def _generate(folder: Path, request: Request, path: str, chat: bool | None) -> int:
+    llm = load_llm(folder)
+    from pyaici.engines.vllm.engine import VllmEngine
+
+    request = replace(request, prompt=as_prompt(str(request.prompt), chat, llm.get_tokenizer()))
+    return generate(VllmEngine(llm, path=path), request)
+
+
+def load_llm(folder: Path) -> Any:
+    """A vllm.LLM of a folder's model, in this process. Takes seconds, and says how many."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     warnings.simplefilter("ignore")  # of libraries about each other
     logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # that there is no Triton
     start = time.perf_counter()
     from vllm import LLM
 
-    from pyaici.engines.vllm.engine import VllmEngine
-
     llm = LLM(str(folder), dtype=_dtype(folder), enforce_eager=True, use_tqdm_on_load=False)
     print(f"vLLM started in {time.perf_counter() - start:.1f} s", file=sys.stderr, flush=True)
-    request = replace(request, prompt=as_prompt(str(request.prompt), chat, llm.get_tokenizer()))
-    return generate(VllmEngine(llm, path=path), request)
+    return llm
 
 
 def _dtype(folder: Path) -> Any:

@@ -86,7 +86,7 @@ def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
     if summary:
         seconds = {phase: 0.001 * number for number, phase in enumerate(Phase, start=1)}
         recent = deque([seconds, {phase: 0.5 * value for phase, value in seconds.items()}])
-        stats = StepStats(2, 5, 7, 3, 1, seconds, recent)
+        stats = StepStats(2, 5, 7, 3, 1, seconds=seconds, recent=recent)
         screen.summary(stats, 2.0, stats.table())
     return out.getvalue()
 

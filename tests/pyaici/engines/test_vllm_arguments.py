@@ -31,6 +31,15 @@ def test_held_back(value: Any, hold: bool) -> None:
     assert call == ControllerCall("yesno", hold=hold)
 
 
+def test_whose_it_is() -> None:
+    call = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_owner": "ann"})
+    assert call == ControllerCall("yesno", owner="ann")
+    assert call != ControllerCall.from_extra_args({"aici_controller": "yesno"})
+    for owner in ("", 7, ["ann"]):
+        with pytest.raises(ValueError, match=r"aici_owner is .* must be the name of an owner"):
+            ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_owner": owner})
+
+
 def test_forks_and_events() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_fork": 1, "aici_events": "true"})
     assert call == ControllerCall("yesno", fork=True, events=True) and call.backtrack
@@ -49,8 +58,8 @@ def test_values_that_are_no_text_go_as_json() -> None:
         ({"aici_controller": 3}, "it is 3"),
         ({"aici_controler": "regex"}, "did you mean aici_controller"),
         (
-            {"aici_controller": "regex", "aici_wxyz": 1},
-            "known are aici_controller, aici_arg, aici_path, aici_hold, aici_fork, aici_events",
+            {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
+            "known are aici_controller, aici_arg, aici_path, aici_hold, aici_fork, aici_events, aici_owner",
         ),
         ({"aici_controller": "regex", "aici_path": "fast"}, "overlapped or logits"),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pyaici.engines.events import Finished, Forked, Log, Started, TokensAppended
+from pyaici.engines.events import Finished, Forked, Log, Started, TokensAppended, VariablesChanged
 from pyaici.engines.request import FinishReason, Origin, Request
-from pyaici.engines.vllm.events import Events, events_of, keep_all
+from pyaici.engines.vllm.events import Events, events_of, keep_all, variables_to_wire
 from pyaici.engines.vllm.families import Families
 from pyaici.tokens import Vocabulary
 
@@ -73,6 +74,19 @@ def test_what_a_child_says_may_come_before_the_fork(families: Families) -> None:
     forked, log = families.drain()[1:]
     assert isinstance(forked, Forked) and isinstance(log, Log)
     assert forked.children == [log.seq] and log.text == "here"
+
+
+def test_forks_share_variables_until_they_end(families: Families) -> None:
+    wire = json.loads(json.dumps(variables_to_wire({b"\xff": b"\0\xfe", b"a": b"1"})))
+    families.take(output(0, "", ["forked", [1]], ["variables", wire]))
+    families.take(output(0, finish="stop", stop_reason="controller"))
+    families.take(output(1, "", ["variables", variables_to_wire({b"a": b"2"})], finish="stop", finished=True))
+    assert [result.variables for result in families.results(7)] == [
+        {"\\xff": b"\0\xfe", "a": b"1"},
+        {"\\xff": b"\0\xfe", "a": b"2"},
+    ]
+    changes = [event for event in families.drain() if isinstance(event, VariablesChanged)]
+    assert [change.values for change in changes] == [{"\\xff": b"\0\xfe", "a": b"1"}, {"a": b"2"}]
 
 
 def test_spares_that_no_fork_needed_are_nothing(families: Families) -> None:

@@ -104,6 +104,7 @@ class ScriptedRuntime:
         capabilities: Capabilities,
         seed: int | None = None,
         wait: bool = True,
+        owner: str | None = None,
     ) -> int:
         self.capabilities.append(capabilities)
         return self._enter(

@@ -52,6 +52,22 @@ class SlotMachine(RuleBasedStateMachine):
         del held[keep:]
         slot.length = keep
 
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def trim(self, data: st.DataObject) -> None:
+        slot, held = data.draw(st.sampled_from(self.model))
+        self.cache.trim(slot)
+        assert slot.used == len(held)
+
+    @precondition(lambda self: self.model and len(self.model) < 8)
+    @rule(data=st.data())
+    def copy_a_beginning(self, data: st.DataObject) -> None:
+        slot, held = data.draw(st.sampled_from(self.model))
+        length = data.draw(st.integers(0, len(held)))
+        copy = self.cache.new_slot()
+        self.cache.copy(slot, copy, length)
+        self.model.append((copy, held[:length]))
+
     @precondition(lambda self: len(self.model) > 1)
     @rule(data=st.data())
     def catch_up(self, data: st.DataObject) -> None:

@@ -150,6 +150,19 @@ def test_logprobs_are_found_for_those_who_look_at_them(play: Any) -> None:
     assert known(post=False, logprobs=True) == [True] * 4
 
 
+def test_allowed_tokens_are_counted_for_those_who_ask(play: Any) -> None:
+    def counts(**asked: Any) -> list[tuple[Origin, int | None]]:
+        events: list[Event] = []
+        script = [allow(1, 2, 3), anything(), splice(b"xy"), allow(7), STOP]
+        play(lambda: Script(*script), events=events, **asked)
+        own = [event for event in events if isinstance(event, TokensAppended) and event.request == 0]
+        return [(event.origin, event.allowed) for event in own]
+
+    expected = [(Origin.SAMPLED, 3), (Origin.SAMPLED, 258), (Origin.FORCED, None), (Origin.SAMPLED, 1)]
+    assert counts(count_allowed=True) == expected
+    assert [allowed for _, allowed in counts()] == [None] * 4
+
+
 def test_logprobs_without_control(model: Any, vocabulary: Vocabulary) -> None:
     engine = HfEngine(model, vocabulary=vocabulary)
     known, unknown = engine.run([Request(PROMPT, max_tokens=3, logprobs=k) for k in (True, False)])

@@ -10,8 +10,16 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import AiciError, EmptyMaskError, ResultError, TrapError, WorkerDiedError
+from aicirt.errors import (
+    AiciError,
+    EmptyMaskError,
+    ProtocolError,
+    ResultError,
+    TrapError,
+    WorkerDiedError,
+)
 from pyaici.build import build_controller
+from pyaici.engines.events import Event, VariablesChanged
 from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Origin, Request, Sampling
 from pyaici.runtime import Runtime
 from pyaici.tokens import Vocabulary
@@ -73,6 +81,51 @@ def test_rows_of_every_kind(play: Any, generate: Generate) -> None:
     assert all(250 < t <= EOS for t in dense.new_tokens[1:]), (
         "the bias of token t is t; ids above are no tokens"
     )
+
+
+def test_variables_are_told(model: Any, vocabulary: Vocabulary, runtime: Runtime, tmp_path: Path) -> None:
+    wasm = build_controller(GUEST.with_name("writer.c"), tmp_path / "writer.wasm").path
+    module = runtime.upload(wasm).id
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    events: list[Event] = []
+    requests = [
+        Request(PROMPT, module, "!omfbs"),
+        Request(PROMPT, module, "aom", max_tokens=3),
+        Request(PROMPT, module, "at"),
+        Request(PROMPT, module, "as", n=2),
+        Request(PROMPT, module, "a", max_tokens=2),
+        Request(PROMPT, max_tokens=2),
+    ]
+    results = engine.run(requests, events.append)
+    everything = {
+        "prompt": b"read",
+        "post": b"done",
+        "mid": b"last",
+        "first": b"here",
+        "second": b"here",
+        "\\xff_\u00e9": b"odd",
+    }
+    assert [result.variables for result in results] == [
+        everything,
+        everything,
+        {"post": b"done"},
+        {"mid": b"last"},
+        {"mid": b"last"},
+        {"mid": b"last"},
+        {},
+        {},
+    ], "the last token is told to post_process, if there is one"
+    told: dict[int, dict[str, bytes]] = {}
+    for event in events:
+        if isinstance(event, VariablesChanged):
+            told.setdefault(event.request, {}).update(event.values)
+    assert told == {result.request: result.variables for result in results if result.variables}
+
+
+def test_the_owner_is_the_requests(model: Any, vocabulary: Vocabulary, runtime: Runtime) -> None:
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    with pytest.raises(ProtocolError, match="an owner is named by"):
+        engine.add(Request(PROMPT, "guest", "ok", owner="x" * 65))
 
 
 def test_splices(play: Any) -> None:

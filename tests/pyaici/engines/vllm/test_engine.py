@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ArgumentError, ResultError, UnknownModuleError
+from aicirt.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
 from pyaici.build import build_controller
+from pyaici.bundled import find_controller
 from pyaici.engines.events import (
     BackTracked,
     Event,
@@ -19,6 +20,7 @@ from pyaici.engines.events import (
     Started,
     Suspended,
     TokensAppended,
+    VariablesChanged,
 )
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request, Sampling
 from pyaici.engines.vllm import VllmEngine
@@ -30,13 +32,15 @@ from tests.pyaici.engines.vllm.requests import FRANCE, counter
 pytestmark = pytest.mark.slow
 
 ACROBAT = Path(__file__).resolve().parents[3] / "guests" / "acrobat.cpp"
+WRITER = ACROBAT.with_name("writer.c")
 PROMPTS = ["Once upon a time", FRANCE, "def f(x):", "Dear Sir,"]
 REQUESTS = [Request(PROMPTS[i % 4], module="acrobat", arg=str(i), max_tokens=50) for i in range(20)]
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    acrobat = build_controller(ACROBAT, tmp_path_factory.mktemp("acrobat") / "acrobat.wasm").path
+    folder = tmp_path_factory.mktemp("guests")
+    guests = [build_controller(source, folder / f"{source.stem}.wasm").path for source in (ACROBAT, WRITER)]
     with (
         # a virtual machine charges a guest for time that its host takes away
         Daemon(
@@ -44,7 +48,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         ) as daemon,
         Runtime(daemon.socket_path) as runtime,
     ):
-        runtime.tag(runtime.upload(acrobat).id, "acrobat")
+        for guest in guests:
+            runtime.tag(runtime.upload(guest).id, guest.stem)
         yield daemon
 
 
@@ -134,6 +139,48 @@ def test_requests_without_a_controller(engines: Engines, daemon: Daemon, referen
     assert result.reason is FinishReason.LENGTH and result.origins[-12:] == [Origin.SAMPLED] * 12
     assert all(-20 < value <= 0 for value in result.logprobs[-12:])
     assert result.text and result.first_token_seconds <= result.seconds
+
+
+def test_variables_are_told(engines: Engines, daemon: Daemon) -> None:
+    engine = steered(engines, daemon)
+    events: list[Event] = []
+    requests = [
+        Request(FRANCE, "writer", "!omfbs"),
+        Request(FRANCE, "writer", "aom", max_tokens=3),
+        Request(FRANCE, "writer", "at", owner="ann"),
+        Request(FRANCE, max_tokens=2),
+        Request(FRANCE, "writer", "a", owner="x" * 65),
+    ]
+    *results, refused = engine.run(requests, events.append)
+    everything = {
+        "prompt": b"read",
+        "post": b"done",
+        "mid": b"last",
+        "first": b"here",
+        "second": b"here",
+        "\\xff_\u00e9": b"odd",
+    }
+    expected = [everything, everything, {"post": b"done"}, {"mid": b"last"}, {}]
+    assert [result.variables for result in results] == expected
+    told: dict[int, dict[str, bytes]] = {}
+    for event in events:
+        if isinstance(event, VariablesChanged):
+            told.setdefault(event.request, {}).update(event.values)
+    assert told == {result.request: result.variables for result in results if result.variables}
+    assert isinstance(refused.error, ProtocolError) and "an owner is named by" in str(refused.error)
+
+
+def test_a_bundled_controller_that_was_removed_comes_back(engines: Engines, daemon: Daemon) -> None:
+    """One request meets that it has gone, which it was ready for; the next one has it uploaded again."""
+    engine = steered(engines, daemon)
+    request = Request(FRANCE, "choice", '["a", "b"]', max_tokens=5)
+    (before,) = engine.run([request])
+    with Runtime(daemon.socket_path) as admin:
+        assert admin.remove(admin.upload(find_controller("choice")).id, force=True)
+    (lost,) = engine.run([request])
+    assert isinstance(lost.error, UnknownModuleError)
+    (after,) = engine.run([request])
+    assert after.error is None and after.text == before.text in ("a", "b")
 
 
 def test_several_of_each(engines: Engines, daemon: Daemon) -> None:
