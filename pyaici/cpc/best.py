@@ -1,0 +1,68 @@
+"""The most likely cover: what conditioning comes to when the temperature goes to 0.
+
+At temperature T a cover has the probability of the product of its tempered tokens. As T goes to 0 the
+conditional distribution gathers where the sum of ln p(token) - ln p(most likely token) is largest, and
+that is found by a best-first search, since every token can only lessen it. Where covers tie, one of
+them is taken. Masking and taking the best token at each step is something else: it may have to go on
+from an unlikely history.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pyaici.cpc import pcas
+from pyaici.cpc.cover import Certificate, Cover, dead
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pyaici.cpc.tree import CoverTree, Node
+
+
+def most_likely(
+    tree: CoverTree, rng: np.random.Generator, budget: int | None = None
+) -> tuple[Cover, Certificate]:
+    """The cover with the largest sum of weights; no evaluation that could not hold it.
+
+    `budget`: evaluations after which masks, and the best token at each step, lead to one instead. Raises
+    DeadPrefixError if there is none.
+    """
+    if not tree.prefix:
+        return tree.cover(()), Certificate(0, log_z_lower=0.0, tv_bound=0.0, approximate=False)
+    before = tree.session.evaluations
+    order = itertools.count()
+    #: what a covering token (place -1), or a partial one, has come to with all before it
+    heap: list[tuple[float, int, Node, int]] = []
+
+    def push(node: Node, weight: float) -> None:
+        if len(node.covering):
+            _add(weight + float(node.log_covering.max()), node, -1)
+        for place, partial in enumerate(node.log_partial.tolist()):
+            _add(weight + partial, node, place)
+
+    def _add(weight: float, node: Node, place: int) -> None:
+        if weight > -math.inf:
+            heapq.heappush(heap, (-weight, next(order), node, place))
+
+    push(tree.root, 0.0)
+    while heap:
+        minus_weight, _, node, place = heapq.heappop(heap)
+        if place < 0:
+            cover = tree.cover((*node.history, int(node.covering[node.log_covering.argmax()])))
+            evaluations = tree.session.evaluations - before
+            return cover, Certificate(evaluations, tv_bound=0.0, approximate=False, calls_prefix=evaluations)
+        if node.children[place] is None:
+            if budget is not None and tree.session.evaluations - before >= budget:
+                cover, walked = pcas.sample(tree, rng)
+                evaluations = tree.session.evaluations - before
+                return cover, replace(walked, model_evals=evaluations, calls_prefix=evaluations)
+            tree.expand([(node, place)])
+        child = node.children[place]
+        assert child is not None
+        push(child, -minus_weight)
+    raise dead(tree.prefix, 0)

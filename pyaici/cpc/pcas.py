@@ -1,0 +1,86 @@
+"""Prefix-constrained autoregressive sampling: masks at every step; biased, for comparison.
+
+Each token is drawn from those that go with what is left of the prefix. The mass that a mask takes
+away is forgotten, so a cover comes out with probability p(cover) divided by the product of the masses
+along it: whoever strays into a history from which the prefix is unlikely is forced on, not sent back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyaici.cpc.cover import Certificate, Cover, dead
+from pyaici.cpc.tree import draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyaici.cpc.tree import CoverTree
+
+#: Temperatures below count as this one.
+MIN_TEMPERATURE = 1e-6
+
+
+def sample(
+    tree: CoverTree, rng: np.random.Generator, top_k: int = 0, top_p: float = 1.0
+) -> tuple[Cover, Certificate]:
+    """One walk. A step with a single compatible token asks the model nothing.
+
+    `top_k` (0: no limit) and then `top_p` cut what the mask leaves. Raises DeadPrefixError where the
+    walk cannot go on, which with tokens for all bytes never happens.
+    """
+    trie = tree.session.trie
+    before = tree.session.evaluations
+    history: tuple[int, ...] = ()
+    position = sampled = 0
+    debug: list[str] = []
+    while position < len(tree.prefix):
+        compatible = tree.compatible(position)
+        covering = np.arange(compatible.covering.start, compatible.covering.stop)
+        places = np.concatenate([compatible.partial, covering])
+        if not len(places):
+            raise dead(tree.prefix, position)
+        if len(places) == 1:
+            token = int(trie.order[places[0]])
+            debug.append(f"[forced] {_shown(trie.vocabulary.tokens[token])}")
+        else:
+            (row,) = tree.session.logprobs([tree.context + history])
+            weights = truncated(row[places] / max(MIN_TEMPERATURE, tree.temperature), top_k, top_p)
+            if weights.max() == -np.inf:
+                raise dead(tree.prefix, position)
+            token = int(trie.order[places[draw(weights, rng)]])
+            sampled += 1
+            debug.append(f"[branch] |A|={len(places)}")
+            debug.append(f"  sampled {_shown(trie.vocabulary.tokens[token])}")
+        history += (token,)
+        position += len(trie.vocabulary.tokens[token])
+    # where every cover is one token, masking is conditioning
+    exact = top_k == 0 and top_p == 1 and not (tree.prefix and len(tree.compatible(0).partial))
+    return tree.cover(history), Certificate(
+        model_evals=tree.session.evaluations - before,
+        tv_bound=0.0 if exact else None,
+        approximate=not exact,
+        calls_prefix=sampled,
+        debug=tuple(debug),
+    )
+
+
+def truncated(weights: NDArray[np.float64], top_k: int, top_p: float) -> NDArray[np.float64]:
+    """The `top_k` largest weights (logarithms, [N]), and of those the first whose share passes `top_p`.
+
+    The others are -inf; the one that passes the share is kept.
+    """
+    order = np.argsort(-weights, kind="stable")
+    kept = order[:top_k] if top_k else order
+    if top_p < 1:
+        shares = np.exp(weights[kept] - weights[order[0]]).cumsum()
+        kept = kept[: int(np.searchsorted(shares, top_p * shares[-1], side="right")) + 1]
+    result = np.full_like(weights, -np.inf)
+    result[kept] = weights[kept]
+    return result
+
+
+def _shown(token: bytes) -> str:
+    return repr(token.decode("utf-8", "replace"))
