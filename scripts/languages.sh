@@ -7,6 +7,7 @@
 # Ends with status 1 if one cannot be had; says which, and why. They are kept in ~/.cache/aici/languages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/debian.sh
 
 home=${XDG_CACHE_HOME:-$HOME/.cache}/aici/languages
 wasm=wasm32-unknown-unknown
@@ -27,29 +28,17 @@ has_rust() {
     compgen -G "$libraries/libstd-*.rlib" >/dev/null
 }
 
-# apt's own words, with lists and archives in a folder of ours
-apt_here() {
-    local folder=$temporary/apt
-    mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
-    "$1" -qq -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Debug::NoLocking=1 \
-        -o "APT::Sandbox::User=$(id -un)" "${@:2}"
-}
-
 # Debian has a new Rust, with the source of its library, beside its old one: the packages are unpacked, not installed.
 fetch_rust() {
-    local root=$home/rust packages linker
+    local root=$home/rust linker
     [ -d "$root" ] && return
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && command -v cc >/dev/null || return 1
     say "fetching Rust from Debian's packages (150 MB) and compiling its library for Wasm: a minute, once"
-    mkdir "$temporary/rust" "$temporary/packages"
+    mkdir "$temporary/rust"
     apt_here apt-get update >/dev/null 2>&1 || return 1
     linker=$(apt_here apt-cache depends rust-web-llvm 2>/dev/null | sed -n 's/.*Depends: llvm-\([0-9]*\)$/lld-\1/p')
     [ -n "$linker" ] || return 1
-    # the packages, and what they need that this machine does not have
-    packages=$(apt_here apt-get install --simulate --no-install-recommends rustc-web cargo-web rust-web-src "$linker" |
-        sed -n 's/^Inst \([^ ]*\).*/\1/p') || return 1
-    # shellcheck disable=SC2086 # a list of names
-    (cd "$temporary/packages" && apt_here apt-get download $packages >/dev/null 2>&1) || return 1
+    fetch_packages "$temporary/packages" rustc-web cargo-web rust-web-src "$linker" || return 1
     for package in "$temporary"/packages/*.deb; do
         dpkg-deb --fsys-tarfile "$package" | tar -x -C "$temporary/rust" --exclude=./usr/share \
             --no-wildcards-match-slash --exclude='./usr/src/*/compiler' --exclude='./usr/src/*/src' || return 1

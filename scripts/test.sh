@@ -71,11 +71,15 @@ if [ "$in_main" ]; then
     if more=$(scripts/languages.sh); then
         export AICI_LANGUAGES=all
     fi
-    export PATH="$more$PWD/.venv/bin:$path"
+    # and a browser, which is treated in the same way
+    if browser=$(scripts/browser.sh); then
+        export AICI_BROWSER=yes
+    fi
+    export PATH="$more$browser$PWD/.venv/bin:$path"
     run_tests --maxprocesses=4 --dist=loadscope "${for_main[@]}"
 fi
 if [ "$in_vllm" ]; then
-    source scripts/setup.sh hf,sdk,vllm,test
+    source scripts/setup.sh hf,sdk,server,vllm,test
     export PATH="$PWD/.venv-vllm/bin:$path"
     # an engine of one test serves the next one of its file
     run_tests --maxprocesses=2 --dist=loadfile "${for_vllm[@]}"

@@ -108,6 +108,7 @@ def test_metadata(distributions: tuple[Path, Path, Path]) -> None:
         "hf",
         "vllm",
         "server",
+        "client",
         "sdk",
         "test",
         "dev",

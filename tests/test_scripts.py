@@ -473,6 +473,63 @@ def test_fetched_compilers_are_kept(languages: Path, tools: Path, tmp_path: Path
     assert re.search(r"install .*--prefix \S+/assemblyscript assemblyscript@\d+\.\d+\.\d+$", command)
 
 
+@pytest.fixture
+def browser(checkout: Path, tools: Path) -> Path:
+    """`scripts/browser.sh`, where nothing can be fetched."""
+    for name in ("mktemp", "mkdir", "rm"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    return checkout / "scripts" / "browser.sh"
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
+def test_a_browser_that_is_there_is_not_fetched(
+    browser: Path, tools: Path, tmp_path: Path, name: str
+) -> None:
+    program(tools / name, "exit 9")
+    found = run(browser, path=tools, HOME=str(tmp_path))
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_a_browser_that_cannot_be_had_is_named(browser: Path, tools: Path, tmp_path: Path) -> None:
+    done = run(browser, path=tools, HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no Chromium could be had" in done.stderr
+    assert [path.name for path in (tmp_path / ".cache" / "aici").iterdir()] == ["browser.lock"]
+
+
+def test_a_browser_that_does_not_work_is_not_kept(browser: Path, tools: Path, tmp_path: Path) -> None:
+    """Some distributions have a package of the name that is none."""
+    for name in ("id", "readlink", "timeout", "grep", "chmod", "mv"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    program(
+        tools / "apt-get",
+        'case "$*" in *--simulate*) echo "Inst chromium (1)" ;; *download*) >chromium.deb ;; esac',
+    )
+    program(tools / "dpkg-deb", "mkdir -p $3/usr/lib/chromium; echo 'exit 1' >$3/usr/lib/chromium/chromium")
+    done = run(browser, path=tools, HOME=str(tmp_path))
+    assert done.returncode == 1 and "no Chromium could be had" in done.stderr
+    works = "echo '#!/bin/sh' >{0}; echo \"echo '<html></html>'\" >>{0}; chmod +x {0}"
+    made = "$3/usr/lib/chromium/chromium"
+    program(tools / "dpkg-deb", f"mkdir -p ${{3}}/usr/lib/chromium; {works.format(made)}")
+    done = run(browser, path=tools, HOME=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/.cache/aici/browser/bin:"), done.stderr
+    (tools / "apt-get").unlink()
+    assert run(browser, path=tools, HOME=str(tmp_path)).stdout == done.stdout, "it is kept"
+
+
+@pytest.mark.parametrize(("status", "says"), [(0, "yes"), (1, "")])
+def test_tests_may_not_skip_the_browser_that_was_fetched(
+    checkout: Path, tools: Path, recorded: Path, status: int, says: str
+) -> None:
+    program(checkout / "scripts" / "languages.sh", "exit 1")
+    program(checkout / "scripts" / "browser.sh", f"printf /fetched/browser:; exit {status}")
+    python = checkout / ".venv" / "bin" / "python"
+    program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_BROWSER $PATH" >>"{recorded}"')
+    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
+    assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
+    assert re.match(f"{says} /fetched/browser:.*/.venv/bin:", asked(recorded)[-1])
+
+
 @pytest.mark.parametrize(("status", "says"), [(0, "all"), (1, "")])
 def test_tests_may_not_skip_a_language_whose_compiler_was_fetched(
     checkout: Path, tools: Path, recorded: Path, status: int, says: str

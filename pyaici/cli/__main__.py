@@ -11,7 +11,24 @@ from typing import Any, NoReturn
 from aicirt.command import leave, run_command
 from aicirt.errors import AiciError
 from pyaici.build import BuildError
-from pyaici.cli import build, check, doctor, grammar, listing, new, run, runtime, tag, upload, watch
+from pyaici.cli import (
+    build,
+    check,
+    doctor,
+    grammar,
+    listing,
+    new,
+    remove,
+    run,
+    runtime,
+    serve,
+    tag,
+    tags,
+    untag,
+    upload,
+    users,
+    watch,
+)
 from pyaici.cli.command import refuse_rest
 
 _DESCRIPTION = (
@@ -38,7 +55,8 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=f"aici {_version()}")
     commands: Any = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (new, build, check, run, grammar, listing, upload, tag, runtime, watch, doctor):
+    uploaded = (listing, upload, tags, tag, untag, remove)
+    for module in (new, build, check, run, serve, users, grammar, *uploaded, runtime, watch, doctor):
         module.add(commands)
     return whole
 

@@ -27,6 +27,8 @@ _EXAMPLES = """\
 """
 #: package -> (what needs it, how to get it)
 _PACKAGES = {
+    "fastapi": ("the HTTP server", "pip install 'aici[server]'"),
+    "httpx2": ("whatever speaks to a server (--server)", "pip install 'aici[client]'"),
     "ziglang": ("aici build", "pip install 'aici[sdk]'"),
     "torch": ("the Transformers engine", "pip install 'aici[hf]'"),
     "transformers": ("the Transformers engine", "pip install 'aici[hf]'"),

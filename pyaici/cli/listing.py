@@ -6,10 +6,8 @@ import argparse
 import shlex
 from typing import Any
 
-from aicirt.errors import AiciError
-from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.cli.command import add_command
-from pyaici.cli.place import add_place, open_place
+from pyaici.cli.place import add_place, open_place, require_store
 from pyaici.grammars import bundled_grammars
 
 _MORE = """
@@ -20,6 +18,7 @@ _EXAMPLES = """\
   aici list                               bundled controllers, and what has a tag on this machine
   aici list --all                         ... and whatever else has been uploaded
   aici list --socket /run/aici.sock       ... at this daemon
+  aici list --server http://gpu-3:8000    ... at this server: yours, and what has a tag
 """
 
 
@@ -33,16 +32,14 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints one line per controller."""
-    if arguments.store is not None and not arguments.store.is_dir():
-        raise AiciError(f"there is no folder {arguments.store}")
+    require_store(arguments)
     with open_place(arguments) as place:
-        modules = place.list()
+        modules, bundled = place.list(), place.bundled()
     print("bundled:")
-    for name, path in bundled_controllers().items():
-        summary, example = DESCRIPTIONS.get(name, ("", None))
-        print(_line(name, path.stat().st_size, summary))
-        if example:
-            print(f"{'':<33}  aici run {name} --arg {shlex.quote(example)} --prompt ...")
+    for known in bundled:
+        print(_line(known.name, known.size, known.summary))
+        if known.example:
+            print(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
     print(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
     shown = [module for module in modules if arguments.all or module.tags]
     print("uploaded:" if modules else "uploaded: nothing")
@@ -53,5 +50,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _line(name: str, size: int, more: str) -> str:
-    return f"  {name:<20} {size / 1000:>8.1f} kB  {more}".rstrip()
+def _line(name: str, size: int | None, more: str) -> str:
+    kilobytes = "" if size is None else f"{size / 1000:.1f} kB"
+    return f"  {name:<20} {kilobytes:>11}  {more}".rstrip()

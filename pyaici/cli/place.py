@@ -1,15 +1,20 @@
-"""Where uploaded modules are: a running daemon, or the store that daemons of this user start with."""
+"""Where uploaded modules are: at a server, at a daemon, or in the store that daemons of a user start with."""
 
 from __future__ import annotations
 
 import argparse
+import builtins
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from aicirt.errors import AiciError, UnknownModuleError
 from aicirt.modules.info import ModuleInfo
+from aicirt.supervisor.owners import DEFAULT_OWNER
+from pyaici.bundled import BundledController, describe_bundled
+from pyaici.cli.remote import add_server, open_server, server_of
 
 
 class Place(Protocol):
@@ -19,36 +24,69 @@ class Place(Protocol):
 
     def tag(self, module: str, tag: str) -> None: ...
 
+    def untag(self, tag: str, force: bool) -> None: ...
+
+    def remove(self, module: str, force: bool) -> bool:
+        """Whether the module has gone: not if others have uploaded or tagged it."""
+        ...
+
     def list(self) -> list[ModuleInfo]: ...
+
+    def bundled(self) -> builtins.list[BundledController]:
+        """Controllers that need no upload there."""
+        ...
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Adds the options that `open_place` reads."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--socket",
-        type=Path,
-        default=os.environ.get("AICI_SOCKET") or None,
-        help="of a running aicirt (default: $AICI_SOCKET)",
-    )
+    where.add_argument("--socket", type=Path, help="of a running aicirt (default: $AICI_SOCKET)")
     where.add_argument(
         "--store",
         type=Path,
         help="folder of uploaded modules (default: $AICI_STORE, or the user's cache)",
     )
+    add_server(where, parser, "; options go before variables, of these $AICI_SERVER first, then $AICI_SOCKET")
 
 
 @contextlib.contextmanager
 def open_place(arguments: argparse.Namespace) -> Iterator[Place]:
-    """The daemon at --socket or $AICI_SOCKET, unless there is none or a --store is named."""
-    if arguments.socket is not None and arguments.store is None:
-        daemon = _Daemon(Path(arguments.socket))
+    """The place of --server, --socket or --store, of which one is given at most; else of $AICI_SERVER or of
+    $AICI_SOCKET, whichever is set first; else the user's store."""
+    url = server_of(arguments, elsewhere=arguments.socket is not None or arguments.store is not None)
+    socket = arguments.socket or os.environ.get("AICI_SOCKET")
+    if url is not None:
+        with open_server(url, arguments) as client:
+            from pyaici.cli.server_place import ServerPlace
+
+            yield ServerPlace(client)
+    elif socket and arguments.store is None:
+        daemon = _Daemon(Path(socket))
         try:
             yield daemon
         finally:
             daemon.control.close()
     else:
         yield _Store(arguments.store)
+
+
+def require_store(arguments: argparse.Namespace) -> None:
+    """For commands that only look. Raises AiciError if there is no folder at --store."""
+    if arguments.store is not None and not arguments.store.is_dir():
+        raise AiciError(f"there is no folder {arguments.store}")
+
+
+def find_module(place: Place, name: str) -> str:
+    """The id that a user means. Raises UnknownModuleError."""
+    modules = place.list()
+    found = [module.id for module in modules if name in module.tags or name == module.id]
+    if not found and name:
+        found = [module.id for module in modules if module.id.startswith(name)]
+    if not found:
+        raise UnknownModuleError(f"no uploaded module is called {name!r}; aici list --all shows all")
+    if len(found) > 1:
+        raise UnknownModuleError(f"{len(found)} ids begin with {name}: {', '.join(id[:16] for id in found)}")
+    return found[0]
 
 
 class _Daemon:
@@ -63,24 +101,42 @@ class _Daemon:
     def tag(self, module: str, tag: str) -> None:
         self.control.call("tag", module=module, tag=tag)
 
+    def untag(self, tag: str, force: bool) -> None:
+        self.control.call("untag", tag=tag, force=force)
+
+    def remove(self, module: str, force: bool) -> bool:
+        gone: bool = self.control.call("remove", module=module, force=force)
+        return gone
+
     def list(self) -> list[ModuleInfo]:
         return [ModuleInfo.from_wire(wire) for wire in self.control.call("list")]
 
+    def bundled(self) -> builtins.list[BundledController]:
+        return describe_bundled()
+
 
 class _Store:
+    """Does as a daemon would for a client that names no owner."""
+
     def __init__(self, folder: Path | None) -> None:
         from aicirt.modules import ModuleStore  # wasmtime takes time to import
 
         self._store = ModuleStore(folder)
 
     def upload(self, wasm: bytes) -> ModuleInfo:
-        return self._store.add(wasm)
+        return self._store.add(wasm, DEFAULT_OWNER)
 
     def tag(self, module: str, tag: str) -> None:
-        from aicirt.supervisor.session import DEFAULT_OWNER
+        self._store.tags.set(tag, self._store.tags.resolve(module), DEFAULT_OWNER)
 
-        # as if a daemon had done it for the same user
-        self._store.tags.set(tag, self._store.tags.resolve(module), owner=DEFAULT_OWNER)
+    def untag(self, tag: str, force: bool) -> None:
+        self._store.tags.remove(tag, DEFAULT_OWNER, force=force)
+
+    def remove(self, module: str, force: bool) -> bool:
+        return self._store.remove(module, DEFAULT_OWNER, force=force)
 
     def list(self) -> list[ModuleInfo]:
         return list(self._store.list())
+
+    def bundled(self) -> builtins.list[BundledController]:
+        return describe_bundled()

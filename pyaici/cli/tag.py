@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from aicirt.errors import UnknownModuleError
 from pyaici.cli.command import add_command
-from pyaici.cli.place import Place, add_place, open_place
+from pyaici.cli.place import add_place, find_module, open_place
 
 _MORE = """
 Requests that begin from then on get this module by the name; those under way keep theirs.
@@ -15,6 +14,7 @@ Requests that begin from then on get this module by the name; those under way ke
 _EXAMPLES = """\
   aici tag 41d0f2c9 json_latest              the beginning of an id, as aici list --all shows it
   aici tag json_latest json_stable           what has this tag gets another one
+  aici tag json_latest json_stable --server http://gpu-3:8000
 """
 
 
@@ -31,21 +31,8 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the id of the module, and its tags."""
     with open_place(arguments) as place:
-        module = _find(place, arguments.module)
+        module = find_module(place, arguments.module)
         place.tag(module, arguments.name)
         (tags,) = [found.tags for found in place.list() if found.id == module]
     print(f"{module}  {', '.join(sorted(tags))}")
     return 0
-
-
-def _find(place: Place, name: str) -> str:
-    """The id that a user means. Raises UnknownModuleError."""
-    modules = place.list()
-    found = [module.id for module in modules if name in module.tags or name == module.id]
-    if not found and name:
-        found = [module.id for module in modules if module.id.startswith(name)]
-    if not found:
-        raise UnknownModuleError(f"no uploaded module is called {name!r}; aici list --all shows all")
-    if len(found) > 1:
-        raise UnknownModuleError(f"{len(found)} ids begin with {name}: {', '.join(id[:16] for id in found)}")
-    return found[0]

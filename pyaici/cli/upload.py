@@ -1,4 +1,4 @@
-"""`aici upload`: gives a controller to the daemon that an engine uses."""
+"""`aici upload`: gives a controller to a server, or to the daemon that an engine uses."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _MORE = """
 An engine that uses the same daemon, such as a vLLM server, then starts the controller by its id or by a tag.
 Prints both. Uploading a file again changes nothing; a tag that another module has moves, which counts for
 requests that begin from then on. Without a daemon it goes to the store that daemons of this user start with.
+At a server (aici serve) it is yours, and needs a token of the role upload.
 """
 _EXAMPLES = """\
   aici upload my_ctrl.wasm --tag my_ctrl --socket /run/aici.sock
+  aici upload my_ctrl.wasm --tag my_ctrl --server http://gpu-3:8000
   aici upload regex                                        a bundled controller; prints its id
 """
 

@@ -122,6 +122,32 @@ def test_overhead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+def test_cpc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The suite enumerates what it samples."""
+    found = figures("cpc", tmp_path, capsys)
+    each = ("histories", "evals", "trials", "trials_untold", "tv_pcas", "tv_heal", "chi2_p")
+    names = {f"{name}.{what}" for name in ("bridge", "paris", "munich") for what in each}
+    names |= {"chi2_p", "tv_pcas", "tv_pcas_max", "tv_heal", "evals", "evals_ratio", "evals_per_key"}
+    names |= {"cold_ms", "warm_ms", "warm_mean_ms", "http_cold_ms", "http_warm_ms"}
+    names |= {"adherence_exact", "adherence_asked"}
+    assert set(found) == {f"cpc.{name}" for name in names}
+    assert found["cpc.chi2_p"] > 1e-4 and 0 < found["cpc.tv_pcas"] <= found["cpc.tv_pcas_max"] <= 1
+    assert 0 < found["cpc.evals_ratio"] < 1
+    assert found["cpc.adherence_exact"] == 1 > found["cpc.adherence_asked"]
+
+
+@pytest.mark.slow
+def test_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("server", tmp_path, capsys)
+    each = ("tokens_per_s", "bare_tokens_per_s", "rate_ratio", "first_token_ms", "first_token_p99_ms")
+    each += ("bare_first_token_ms", "first_token_added_ms")
+    assert set(found) == {
+        f"server.b{n}.{kind}.{what}" for n in (1, 8) for kind in ("free", "regex") for what in each
+    }
+    assert all(found[name] > 0 for name in found if "added" not in name)
+
+
+@pytest.mark.slow
 def test_fairness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("fairness", tmp_path, capsys)
     victims = [name for name in found if name.endswith("_p99_ms") and "victim" not in name]

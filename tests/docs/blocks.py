@@ -6,7 +6,11 @@ The words after a block's language say what it is:
     ```python file=test_it.py     a file of that name, for later commands
     ```python run                 a program; the blocks of a document run in order and share their variables
     ```console run                commands after "$ ", each with its output; "..." stands for any lines
+    ```sh server                  commands for a running server; so are `console server` and `python server`
+    ```json answer                what the commands right before print; "..." stands for any text
     ```cpp fragment               not complete, not run
+
+What needs a server is run by test_server_pages.py, all else by test_examples.py.
 
 The blocks of one document run in order in one folder, in which its built controllers lie from the start.
 """
@@ -51,6 +55,11 @@ class Block:
     def file(self) -> str | None:
         """The name, if the block is a file."""
         return self._value("file")
+
+    @property
+    def asks(self) -> bool:
+        """Is there something to run that needs a server?"""
+        return "server" in self.words
 
     @property
     def runs(self) -> bool:
@@ -102,24 +111,28 @@ def _build(block: Block, folder: Path) -> None:
 
 
 def _run_console(block: Block, folder: Path) -> None:
-    # the commands of this tree and this environment, whether or not they are installed
-    aici = f'aici() {{ python -m pyaici.cli "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     for session in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         command, _, expected = session.partition("\n")
-        done = subprocess.run(
-            ["bash", "-c", aici + command],
-            cwd=folder,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = run_shell(command, folder)
         assert matches(expected, done.stdout), f"{block.where}: `{command}` printed\n{done.stdout}"
         assert done.returncode == 0 or expected, (
             f"{block.where}: `{command}` ended with status {done.returncode}"
         )
+
+
+def run_shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs commands in `folder`; what they print to either stream is in `stdout`."""
+    # the commands of this tree and this environment, whether or not they are installed
+    aici = f'aici() {{ python -m pyaici.cli "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
+    return subprocess.run(
+        ["bash", "-c", aici + commands],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
 
 
 def matches(expected: str, printed: str) -> bool:

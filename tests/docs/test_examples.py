@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-#: with vLLM's environment: tests/pyaici/engines/vllm/test_document.py
-ELSEWHERE = {"vllm.md"}
+#: with vLLM's environment: tests/pyaici/engines/vllm/test_document.py; with a server: test_server_pages.py
+ELSEWHERE = {"vllm.md", "server.md"}
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,13 @@ def test_examples(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_no_example_is_left_out_by_mistake(document: Path) -> None:
     """Whole programs run; what is not whole says so. Marks that nothing understands are errors."""
     for block in blocks(document):
-        if block.language in {*SUFFIXES, "python", "console"}:
-            assert block.runs != ("fragment" in block.words), (
+        if block.language in {*SUFFIXES, "python", "console", "sh"}:
+            assert (block.runs or block.asks) != ("fragment" in block.words), (
                 f"{block.where}: mark it as run or as a fragment"
             )
-        unknown = [w for w in block.words if not re.fullmatch(r"run|fragment|(controller|file)=.+", w)]
+        unknown = [
+            w for w in block.words if not re.fullmatch(r"run|server|answer|fragment|(controller|file)=.+", w)
+        ]
         assert not unknown, f"{block.where}: unknown marks {unknown}"
 
 

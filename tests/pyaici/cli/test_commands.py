@@ -200,7 +200,24 @@ def test_help_teaches_by_examples() -> None:
     assert "aici new my_ctrl" in top.stdout
     commands = re.findall(r"^    (\w+) ", top.stdout, re.MULTILINE)
     assert commands == [
-        *("new", "build", "check", "run", "grammar", "list", "upload", "tag", "runtime", "top", "doctor")
+        *(
+            "new",
+            "build",
+            "check",
+            "run",
+            "serve",
+            "users",
+            "grammar",
+            "list",
+            "upload",
+            "tags",
+            "tag",
+            "untag",
+            "remove",
+            "runtime",
+            "top",
+            "doctor",
+        )
     ]
     for command in commands:
         assert f"examples:\n  aici {command}" in aici(command, "--help").stdout, command
@@ -232,7 +249,7 @@ def test_help_and_errors_of_run_need_no_engine() -> None:
 def test_wrong_command_lines() -> None:
     assert "invalid choice: 'bild'" in aici("bild").stderr
     for arguments, line in [
-        (("list", "--every"), "aici list: error: unrecognized arguments: --every"),
+        (("list", "--quick"), "aici list: error: unrecognized arguments: --quick"),
         (
             ("run", "yesno", "--promt", "Is it?"),
             "aici run: error: unrecognized arguments: --promt Is it?; did you mean --prompt?",

@@ -1,8 +1,10 @@
-"""`aici upload` and `aici tag`, at a daemon and in a store."""
+"""`aici upload`, `tag`, `untag`, `remove` and `tags`, at a daemon and in a store."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import main
+from pyaici.cli.tags import age
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.tokens import Vocabulary
@@ -21,6 +24,7 @@ GUESTS = Path(__file__).resolve().parents[2] / "guests"
 @pytest.fixture(autouse=True)
 def no_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AICI_SOCKET", raising=False)
+    monkeypatch.delenv("AICI_SERVER", raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +82,73 @@ def test_a_tag_moves(guest: Path, place: list[str], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out == f"{identity(guest)}  moving\n"
     assert main(["tag", identity(regex), "moving", *place]) == 0
     assert capsys.readouterr().out == f"{identity(regex)}  moving, other\n"
+
+
+def test_tags_of_a_place(guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["upload", str(guest), "--tag", "zz", "--tag", "a-long-name", *place]) == 0
+    capsys.readouterr()
+    assert main(["tags", *place]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == sorted(lines), "by name"
+    own = [line.split() for line in lines if identity(guest)[:16] in line]
+    assert own == [[tag, identity(guest)[:16], "local", "just", "now"] for tag in ("a-long-name", "zz")]
+    assert main(["tags", "--json", *place]) == 0
+    rows = {row["tag"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["zz"]["module"] == identity(guest) and rows["zz"]["owners"] == ["local"]
+    assert 0 <= time.time() - rows["zz"]["created"] < 3600
+    for tag in ("zz", "a-long-name"):
+        assert main(["untag", tag, *place]) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [(0, "just now"), (59, "59 s"), (119, "119 s"), (7200, "2 h"), (40 * 86400, "40 days")],
+)
+def test_ages(seconds: float, says: str) -> None:
+    assert age(seconds) == says
+
+
+def test_tags_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tags", "--store", str(tmp_path / "nowhere")]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+    assert main(["tags", "--store", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_what_was_uploaded_is_removed(
+    guest: Path, place: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["upload", str(guest), "--tag", "passing", *place]) == 0
+    assert main(["remove", "passing", *place]) == 1
+    assert "still has the tags passing: remove them first" in capsys.readouterr().err
+    assert main(["untag", "passing", *place]) == 0
+    assert main(["untag", "passing", *place]) == 1
+    assert "no tag 'passing'" in capsys.readouterr().err
+    assert main(["remove", identity(guest)[:16], *place]) == 0
+    assert capsys.readouterr().out == f"{identity(guest)}  removed\n"
+    assert main(["remove", identity(guest), *place]) == 1
+    assert "no uploaded module is called" in capsys.readouterr().err
+
+
+def test_what_others_have_is_removed_by_force(
+    guest: Path, daemon: Daemon, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--socket", str(daemon.socket_path)]
+    with Runtime(daemon.socket_path, owner="ann") as runtime:
+        module = runtime.upload(guest).id
+        runtime.tag(module, "anns")
+        assert main(["remove", module, *where]) == 1
+        assert "owner 'local' has not uploaded module" in capsys.readouterr().err
+        assert main(["untag", "anns", *where]) == 1
+        assert "belongs to 'ann'" in capsys.readouterr().err
+        assert main(["upload", str(guest), *where]) == main(["remove", module, *where]) == 0
+        assert "stays: others have uploaded or tagged it" in capsys.readouterr().out
+        assert runtime.describe("anns").owners == ["ann"]
+        assert main(["untag", "anns", "--force", *where]) == 0
+        runtime.tag(module, "again")
+        assert main(["remove", module, "--force", *where]) == 0
+        assert module not in [known.id for known in runtime.list()]
 
 
 def test_an_engine_starts_it_by_its_tag(guest: Path, daemon: Daemon) -> None:

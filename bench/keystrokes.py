@@ -1,0 +1,57 @@
+"""Character-prefix completion as editors see it, key by key over HTTP, and beside a model that is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from bench.ollama import ollama
+from bench.server_process import serving
+
+#: as an editor's plug-in asks
+_REQUEST = {"temperature": 0.5, "top_p": 0.92, "top_k": 50, "max_new_tokens": 12}
+
+
+@dataclass
+class Keystrokes:
+    """Milliseconds to the first piece of a suggestion, of the first key behind a context and of later ones;
+    whether suggestions began with the prefix, with `exact`, and of a model that was asked for it."""
+
+    cold: list[float] = field(default_factory=list)
+    warm: list[float] = field(default_factory=list)
+    exact: list[bool] = field(default_factory=list)
+    asked: list[bool] = field(default_factory=list)
+
+
+def measure(pairs: Mapping[str, tuple[str, str]], seeds: int) -> Keystrokes:
+    """Types each prefix behind its context, and draws suggestions in both ways."""
+    found = Keystrokes()
+    with ollama() as other, serving(f"--ollama-url={other.url}") as url, httpx2.Client(timeout=600) as http:
+        other.backend = url
+        _first_piece(http, url, {"context": "a", "prefix": "b"})  # imports, and the first pass of the model
+        for context, prefix in pairs.values():
+            for end in range(1, len(prefix) + 1):
+                milliseconds = _first_piece(http, url, {"context": context, "prefix": prefix[:end]})
+                (found.cold if end == 1 else found.warm).append(milliseconds)
+            for seed in range(seeds):
+                body = {**_REQUEST, "context": context, "prefix": prefix, "seed": seed}
+                said = http.post(f"{url}/cpc", json=body).raise_for_status().json()
+                found.exact.append(said["suggestion"].startswith(prefix))
+                said = http.post(f"{url}/cpc?backend=ollama", json=body).raise_for_status().json()
+                found.asked.append(said["adhered"])
+    return found
+
+
+def _first_piece(http: httpx2.Client, url: str, body: dict[str, Any]) -> float:
+    start = time.perf_counter()
+    taken = 0.0
+    with http.stream("POST", f"{url}/cpc_stream", json={**_REQUEST, **body}) as answer:
+        answer.raise_for_status()
+        for line in answer.iter_lines():
+            if line == "event: chunk" and not taken:
+                taken = 1000 * (time.perf_counter() - start)
+    return taken

@@ -1,0 +1,111 @@
+"""The stream of `POST /v1/run` as events of an engine, so that a run at a server is shown like one here."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+from aicirt.errors import error_from_wire
+from pyaici.engines.counts import Counts
+from pyaici.engines.events import (
+    BackTracked,
+    Event,
+    Finished,
+    Forked,
+    Log,
+    Started,
+    Suspended,
+    TokensAppended,
+    VariablesChanged,
+)
+from pyaici.engines.request import FinishReason, Origin
+
+#: a stream tells one request
+_REQUEST = 0
+
+
+class RestEvents:
+    """Give it what `RestClient.run` yields, in order. Sequences have the numbers that forks have there.
+
+    What a sequence does comes in the order in which it did so; what several do in one step comes one after
+    the other, a fork's parent first. What a controller prints in a step comes at once.
+    """
+
+    def __init__(self) -> None:
+        #: by now
+        self.counts = Counts()
+        #: the last object of the stream, when it has come: how all forks ended, and times
+        self.end: dict[str, Any] | None = None
+
+    def take(self, told: dict[str, Any]) -> list[Event]:
+        """What happened, oldest first; nothing at the beginning and the end of the stream."""
+        if told["object"] == "run.end":
+            self.end = told
+        if told["object"] != "run":
+            return []
+        self._count(told)
+        children: dict[int, list[dict[str, Any]]] = {}
+        for fork in told["forks"]:
+            if "parent" in fork:
+                children.setdefault(fork["parent"], []).append(fork)
+        events: list[Event] = []
+        for fork in told["forks"]:
+            if "parent" not in fork:
+                self._follow(fork, children, events)
+        if "variables" in told:
+            values = {name: _bytes(value) for name, value in told["variables"].items()}
+            events.append(VariablesChanged(_REQUEST, told["forks"][0]["index"], values))
+        return events
+
+    def _count(self, step: dict[str, Any]) -> None:
+        usage = step["usage"]
+        self.counts.steps += 1
+        self.counts.sampled = usage["sampled_tokens"]
+        self.counts.forced = usage["forced_tokens"]
+        self.counts.backtracked = usage["backtracked_tokens"]
+        self.counts.forks += sum("parent" in fork for fork in step["forks"])
+
+    def _follow(
+        self, fork: dict[str, Any], children: dict[int, list[dict[str, Any]]], events: list[Event]
+    ) -> None:
+        """What one fork did in a step, and then what those did that it made."""
+        seq, pieces = fork["index"], fork["pieces"]
+        own = children.get(seq, [])
+        if "prompt" in fork:
+            events.append(Started(_REQUEST, seq, fork["prompt_ids"], fork["prompt"]))
+        for at in range(len(pieces) + 1):
+            if born := [child["index"] for child in own if child["after"] == at]:
+                events.append(Forked(_REQUEST, seq, born, by_engine=False))
+            if at < len(pieces):
+                events.append(_piece(seq, pieces[at]))
+        if "logs" in fork:
+            events.append(Log(_REQUEST, seq, fork["logs"]))
+        if "suspended" in fork:
+            events.append(Suspended(_REQUEST, seq))
+        if "finish_reason" in fork:
+            error = fork.get("error")
+            cause = error and error_from_wire([error["code"], error["message"], {}])
+            events.append(Finished(_REQUEST, seq, FinishReason(fork["finish_reason"]), cause))
+        for child in own:
+            self._follow(child, children, events)
+
+
+def _piece(seq: int, piece: dict[str, Any]) -> Event:
+    if "backtrack" in piece:
+        return BackTracked(_REQUEST, seq, piece["backtrack"], piece["removed"])
+    logprobs = top = None
+    if "logprobs" in piece:
+        logprobs = [_number(value) for value in piece["logprobs"]]
+    if "top" in piece:
+        top = [[(entry["token"], _number(entry["logprob"])) for entry in listed] for listed in piece["top"]]
+    tokens, origin, allowed = piece["tokens"], Origin(piece["origin"]), piece.get("allowed")
+    return TokensAppended(_REQUEST, seq, tokens, piece["text"], origin, logprobs, top, allowed)
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,162 @@
+"""A client of `aici serve`: controllers and runs over HTTP, for programs and for the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx2
+
+from aicirt.errors import AiciError
+
+#: a run may wait for its turn, and for its controller to be compiled
+_TIMEOUT = httpx2.Timeout(600, connect=10)
+
+
+class ServerError(AiciError):
+    """The server has refused something, or cannot be reached.
+
+    `status` is that of HTTP, 0 where there was no answer; `reason` is the server's own word for what was
+    wrong, e.g. "unknown_module" or "argument", empty where it has none.
+    """
+
+    code = "server"
+
+    def __init__(self, message: str, status: int = 0, reason: str = "", **detail: Any) -> None:
+        super().__init__(message, **detail)
+        self.status = status
+        self.reason = reason
+
+
+class RestClient:
+    """Talks to one server. Use as a context manager; every method raises ServerError.
+
+    ::
+
+        with RestClient("http://127.0.0.1:8000") as client:
+            for event in client.run(controller="regex", controller_arg="[0-9]+", prompt="My age is "):
+                ...
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        """`url`: where the server is, without a path. `token`: the user's, which `aici users add` prints."""
+        if not url.startswith(("http://", "https://")):
+            raise ServerError(f"{url!r} is no address of a server: it begins with http:// or https://")
+        if token and not re.fullmatch("[!-~]+", token):
+            # the words of the library for this would show the token
+            raise ServerError("the token has a character that no token has: a space, a line end, an accent")
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            self._http = httpx2.Client(base_url=url, headers=headers, timeout=_TIMEOUT)
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise ServerError(f"{url!r} is no address of a server: {error}") from None
+        self._url = url
+
+    # -- controllers ----------------------------------------------------------------------------
+
+    def upload(self, wasm: bytes) -> dict[str, Any]:
+        """Uploads a module; its description, as `GET /v1/controllers/{id}` has it."""
+        return self._call("POST", "/v1/controllers", content=wasm)
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """A module by id or tag."""
+        return self._call("GET", f"/v1/controllers/{_quote(name)}")
+
+    def list(self) -> dict[str, Any]:
+        """Modules and bundled controllers."""
+        return self._call("GET", "/v1/controllers")
+
+    def remove(self, name: str) -> None:
+        """Takes back the upload of a module (id or tag)."""
+        self._call("DELETE", f"/v1/controllers/{_quote(name)}")
+
+    def tag(self, module: str, tag: str) -> dict[str, Any]:
+        """Names a module; its description."""
+        return self._call("PUT", f"/v1/tags/{_quote(tag)}", json={"controller": module})
+
+    def untag(self, tag: str) -> None:
+        """Takes a name away."""
+        self._call("DELETE", f"/v1/tags/{_quote(tag)}")
+
+    # -- runs -------------------------------------------------------------------------------------
+
+    def run(self, **request: Any) -> Generator[dict[str, Any], None, None]:
+        """The events of a run as they come; the arguments are the fields of `POST /v1/run`.
+
+        Closing the generator cancels the run.
+        """
+        try:
+            with self._http.stream("POST", "/v1/run", json={**request, "stream": True}) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _refusal(answer)
+                for line in _lines(answer.iter_bytes()):
+                    if line == b"data: [DONE]":
+                        return
+                    if line.startswith(b"data: "):
+                        yield json.loads(line.removeprefix(b"data: "))
+        except httpx2.HTTPError as error:
+            raise self._broken(error) from None
+        raise ServerError(f"the server at {self._url} has ended the run before its end: has it been stopped?")
+
+    # -- the rest ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends its connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx2.HTTPError as error:
+            raise self._broken(error) from None
+        if not answer.is_success:
+            raise _refusal(answer)
+        try:
+            return dict(answer.json())
+        except ValueError:
+            raise ServerError(
+                f"{self._url} is no aici server: its answer is not JSON", answer.status_code
+            ) from None
+
+    def _broken(self, error: Exception) -> ServerError:
+        return ServerError(f"no answer from the server at {self._url}: {error or type(error).__name__}")
+
+
+def _quote(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines of server-sent events, which end with line feeds.
+
+    The library's own lines end at U+2028 and its like too, which stand as they are in JSON.
+    """
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+
+
+def _refusal(answer: httpx2.Response) -> ServerError:
+    """What an answer with an error says."""
+    try:
+        error = answer.json()["error"]
+        log = {"log": error["log"]} if error.get("log") else {}
+        return ServerError(str(error["message"]), answer.status_code, str(error.get("code") or ""), **log)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ServerError(
+            f"the server answers {answer.status_code} {answer.reason_phrase}", answer.status_code
+        )

@@ -1,0 +1,79 @@
+"""The web application: all routes, and what surrounds them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+
+from pyaici.server import controllers, operations, run
+from pyaici.server.access import Gate
+from pyaici.server.cpc import routes as cpc
+from pyaici.server.cpc.covers import Covers
+from pyaici.server.handlers import add_handlers
+from pyaici.server.messages import routes as messages
+from pyaici.server.metrics import Metrics
+from pyaici.server.middleware import BodyLimit, RequestIds
+from pyaici.server.openai import catalog, chat, completions
+from pyaici.server.origins import Origins
+from pyaici.server.playground import routes as playground
+from pyaici.server.service import Service
+
+if TYPE_CHECKING:
+    from pyaici.server.desk import ControllerDesk
+    from pyaici.server.models import ServedModel
+    from pyaici.server.settings import ServerSettings
+
+_DESCRIPTION = """\
+Language models whose output is steered, token by token, by small WebAssembly programs: controllers.
+"""
+
+
+def create_app(settings: ServerSettings, model: ServedModel, desk: ControllerDesk) -> FastAPI:
+    """The application; model and desk stay the caller's to close, after it has ended.
+
+    Raises AiciError for a file of users that makes no sense.
+    """
+    metrics = Metrics()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service = app.state.service = Service(settings, model, desk, metrics)
+        app.state.watcher = operations.watch(service)
+        covers = app.state.covers = Covers(service)
+        try:
+            yield
+        finally:
+            covers.close()
+            await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="AICI",
+        summary="controllers as a service",
+        description=_DESCRIPTION,
+        version=importlib.metadata.version("aici"),
+        lifespan=lifespan,
+        responses={"4XX": {"description": "the request's fault"}, "5XX": {"description": "not now"}},
+    )
+    app.state.gate = Gate(settings)
+    app.state.settings = settings
+    add_handlers(app)
+    for part in (operations, controllers, run, completions, chat, catalog, messages, cpc, playground):
+        app.include_router(part.router)
+    app.add_middleware(BodyLimit, settings=settings, uploads=frozenset({controllers.UPLOAD_PATH}))
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST", "DELETE", "PUT"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id"],
+        )
+    app.add_middleware(Origins, settings=settings)
+    app.add_middleware(RequestIds, metrics=metrics)
+    return app

@@ -1,0 +1,170 @@
+"""Routes for controllers: upload, list, describe, tag, delete."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from aicirt.errors import AiciError
+from pyaici.bundled import DESCRIPTIONS, bundled_controllers
+from pyaici.server.access import Runner, Uploader
+from pyaici.server.errors import bad_request, from_aici
+
+if TYPE_CHECKING:
+    from aicirt.modules.info import ModuleInfo
+    from pyaici.server.desk import ControllerDesk
+
+UPLOAD_PATH = "/v1/controllers"
+router = APIRouter(tags=["controllers"])
+
+Name = Annotated[str, Path(min_length=1, max_length=128, description="an id, or a tag")]
+Tag = Annotated[str, Path(min_length=1, max_length=64, description="the tag")]
+
+
+class Controller(BaseModel):
+    """An uploaded module."""
+
+    object: str = "controller"
+    id: str = Field(description="SHA-256 of the file")
+    tags: list[str]
+    owners: list[str] = Field(description="who has uploaded it")
+    created: float = Field(description="when it was first uploaded, seconds since 1970; 0 = not known")
+    size: int = Field(description="bytes")
+    abi_version: int
+    callbacks: list[str] = Field(description="what the controller takes part in")
+
+
+class Bundled(BaseModel):
+    """A controller that comes with the server."""
+
+    object: str = "bundled_controller"
+    name: str
+    description: str
+    example_arg: str | None
+
+
+class ControllerList(BaseModel):
+    """All controllers that the user may find."""
+
+    object: str = "list"
+    data: list[Controller]
+    bundled: list[Bundled]
+
+
+class TagRequest(BaseModel):
+    """A name for a module."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    controller: str = Field(min_length=1, max_length=128, description="id or tag of the module")
+
+
+class Deleted(BaseModel):
+    """It is not there any more."""
+
+    object: str = "deleted"
+    id: str
+
+
+@router.post(
+    UPLOAD_PATH,
+    status_code=201,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/wasm": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def upload(request: Request, user: Uploader) -> Controller:
+    """Uploads a controller: the body is the .wasm file. Uploading it again changes nothing."""
+    wasm = await request.body()
+    if not wasm:
+        raise bad_request("the body is empty: send the .wasm file, e.g. curl --data-binary @my_ctrl.wasm")
+    try:
+        return describe_module(await _desk(request).upload(wasm, user))
+    except AiciError as error:
+        raise from_aici(error) from None
+
+
+@router.get("/v1/controllers")
+async def list_controllers(request: Request, user: Runner) -> ControllerList:
+    """What the user has uploaded, what has a tag, and what comes with the server."""
+    try:
+        modules = await _desk(request).list(user)
+    except AiciError as error:
+        raise from_aici(error) from None
+    bundled = [
+        Bundled(name=name, description=text, example_arg=example)
+        for name in bundled_controllers()
+        for text, example in [DESCRIPTIONS.get(name, ("", None))]
+    ]
+    return ControllerList(data=[describe_module(info) for info in modules], bundled=bundled)
+
+
+@router.get("/v1/controllers/{name}")
+async def describe(request: Request, name: Name, user: Runner) -> Controller:
+    """One module."""
+    try:
+        return describe_module(await _desk(request).describe(name))
+    except AiciError as error:
+        raise from_aici(error, "name") from None
+
+
+@router.delete("/v1/controllers/{name}")
+async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
+    """Deletes a module that the user has uploaded; it stays for others who have uploaded it too."""
+    desk = _desk(request)
+    try:
+        info = await desk.describe(name)
+        await desk.remove(info.id, user)
+    except AiciError as error:
+        raise from_aici(error, "name") from None
+    return Deleted(id=info.id)
+
+
+@router.put("/v1/tags/{tag}")
+async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) -> Controller:
+    """Names a module; a tag of the user's own moves there if another module has it."""
+    desk = _desk(request)
+    try:
+        await desk.tag(body.controller, tag, user)
+        return describe_module(await desk.describe(tag))
+    except AiciError as error:
+        raise from_aici(error, "tag") from None
+
+
+@router.delete("/v1/tags/{tag}")
+async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
+    """Takes a name away; the module stays."""
+    try:
+        await _desk(request).untag(tag, user)
+    except AiciError as error:
+        raise from_aici(error, "tag") from None
+    return Deleted(id=tag)
+
+
+def describe_module(info: ModuleInfo) -> Controller:
+    """As clients see it."""
+    has = {
+        "init": info.has_init,
+        "init_prompt": info.has_init_prompt,
+        "pre": info.has_pre,
+        "post": info.has_post,
+    }
+    return Controller(
+        id=info.id,
+        tags=info.tags,
+        owners=info.owners,
+        created=info.created,
+        size=info.size,
+        abi_version=info.abi_version,
+        callbacks=[*(name for name, there in has.items() if there), "mid"],
+    )
+
+
+def _desk(request: Request) -> ControllerDesk:
+    desk: ControllerDesk = request.app.state.service.desk
+    return desk

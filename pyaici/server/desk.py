@@ -1,0 +1,106 @@
+"""Controllers as the server's users see them: found by name, uploaded, tagged, described, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aicirt.errors import ModuleError, UnknownModuleError
+from pyaici.bundled import bundled_controllers, upload_bundled
+from pyaici.server.users import Role
+
+if TYPE_CHECKING:
+    from aicirt.modules.info import ModuleInfo
+    from pyaici.runtime import Runtime
+    from pyaici.server.users import User
+
+Result = TypeVar("Result")
+#: calls to aicirt that wait at the same time: it compiles two at a time, and reads arguments one by one
+_THREADS = 16
+_ID = re.compile("[0-9a-f]{64}")
+
+
+class ControllerDesk:
+    """Asks aicirt on behalf of users. Calls may take seconds and do not hold up the event loop."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """`runtime`: of the server alone; the model's vocabulary must be registered there."""
+        self._runtime = runtime
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="controllers")
+        #: ids of bundled controllers that aicirt has
+        self._bundled: dict[str, str] = {}
+
+    async def find(self, name: str) -> str:
+        """The id of a controller: an id, a tag, or the name of a bundled one. Raises UnknownModuleError."""
+        if name in self._bundled:
+            return self._bundled[name]
+        if name in bundled_controllers():
+            self._bundled[name] = await self._ask(partial(upload_bundled, self._runtime, name))
+            return self._bundled[name]
+        try:
+            return (await self.describe(name)).id
+        except UnknownModuleError:
+            # it is not bundled either, and these words say what could have been meant
+            return await self._ask(partial(upload_bundled, self._runtime, name))
+
+    async def prepare(self, module: str, arg: str, user: User) -> None:
+        """Has the controller read its argument. Raises ArgumentError, and every other ControllerError."""
+        await self._ask(partial(self._runtime.prepare, module, arg, owner=user.name))
+
+    async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
+        """Stores and compiles a module. Raises ModuleError with all reasons."""
+        return await self._ask(partial(self._runtime.upload, wasm, owner=user.name))
+
+    async def list(self, user: User) -> list[ModuleInfo]:
+        """What the user has uploaded or could find by a tag; everything for an administrator, but for bundled
+        controllers that nobody has named."""
+        found = await self._ask(self._runtime.list)
+        bundled = set(self._bundled.values())
+        return [
+            info
+            for info in found
+            if info.tags or user.name in info.owners or (user.role == Role.ADMIN and info.id not in bundled)
+        ]
+
+    async def describe(self, name: str) -> ModuleInfo:
+        """A module by id or tag. Raises UnknownModuleError."""
+        return await self._ask(partial(self._runtime.describe, name))
+
+    async def tag(self, module: str, tag: str, user: User) -> None:
+        """Gives a module a name. Raises ModuleError if it is somebody else's, or that of a bundled one."""
+        if tag in bundled_controllers():
+            raise ModuleError(f"{tag!r} is the name of a bundled controller: choose another tag")
+        if not _ID.fullmatch(module):
+            module = await self.find(module)
+        await self._ask(partial(self._runtime.tag, module, tag, owner=user.name))
+
+    async def untag(self, tag: str, user: User) -> None:
+        """Takes a name back. Raises UnknownModuleError, or ModuleError if it is somebody else's."""
+        force = user.role == Role.ADMIN
+        await self._ask(partial(self._runtime.untag, tag, owner=user.name, force=force))
+
+    async def remove(self, module: str, user: User) -> None:
+        """The module is not this user's any more, and gone when it is nobody's; raises ModuleError or
+        UnknownModuleError. An administrator's word counts for all."""
+        force = user.role == Role.ADMIN
+        await self._ask(partial(self._runtime.remove, module, owner=user.name, force=force))
+
+    async def health(self) -> dict[str, Any]:
+        """What aicirt tells of itself."""
+        return await self._ask(self._runtime.health)
+
+    @property
+    def connected(self) -> bool:
+        """Whether aicirt is there."""
+        return self._runtime.is_connected()
+
+    async def _ask(self, call: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    def close(self) -> None:
+        """No more calls."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,34 @@
+"""Looks for marks in a text that comes in pieces, and says what is surely not part of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+class Marks:
+    """A set of texts to look for."""
+
+    def __init__(self, marks: Iterable[str]) -> None:
+        #: the longest first: of those that end at one place the longest is meant
+        self._marks = sorted(marks, key=len, reverse=True)
+        beginnings = {mark[:length] for mark in self._marks for length in range(1, len(mark))}
+        self._beginnings = frozenset(beginnings)
+        self._longest = max((len(mark) for mark in self._marks), default=1) - 1
+        # a look-behind at each place finds the first end, whichever mark began first
+        self._end = re.compile("|".join(f"(?<={re.escape(mark)})" for mark in self._marks) or "(?!)")
+
+    def find(self, text: str) -> tuple[int, str] | None:
+        """Where the mark begins that ends first, and which one it is."""
+        found = self._end.search(text)
+        if not found:
+            return None
+        mark = next(mark for mark in self._marks if text.endswith(mark, 0, found.end()))
+        return found.end() - len(mark), mark
+
+    def held(self, text: str) -> int:
+        """How many characters at the end of a text without marks may be the beginning of one."""
+        for length in range(min(self._longest, len(text)), 0, -1):
+            if text[-length:] in self._beginnings:
+                return length
+        return 0

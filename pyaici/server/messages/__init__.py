@@ -1,0 +1,21 @@
+"""The messages API of ai00: what a request asks for, the grammar of its answer, and the answer itself."""
+
+from __future__ import annotations
+
+from pyaici.server.messages.errors import MessagesError
+from pyaici.server.messages.plan import Plan, PromptFormat, plan
+from pyaici.server.messages.requests import MessagesRequest, parse_request
+from pyaici.server.messages.responses import Answer, Usage, fold, sse
+
+__all__ = [
+    "Answer",
+    "MessagesError",
+    "MessagesRequest",
+    "Plan",
+    "PromptFormat",
+    "Usage",
+    "fold",
+    "parse_request",
+    "plan",
+    "sse",
+]

@@ -1,0 +1,140 @@
+"""`POST /api/v1/messages`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sse_starlette import ServerSentEvent
+
+from pyaici.engines.request import FinishReason, Sampling
+from pyaici.server.access import Runner
+from pyaici.server.errors import ApiError, bad_request
+from pyaici.server.handlers import not_said_to_be_json, says_json
+from pyaici.server.messages.errors import MessagesError
+from pyaici.server.messages.plan import Plan, PromptFormat, plan
+from pyaici.server.messages.requests import MessagesRequest, parse_request
+from pyaici.server.messages.responses import Answer, ServerEvent, Usage
+from pyaici.server.service import ControllerCall, Job, Service
+from pyaici.server.speech import speak
+from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.users import User
+
+PATH = "/api/v1/messages"
+router = APIRouter(tags=["messages"])
+#: of its parts in the description of the API: names that the models of another API may have as well
+_PLACE = "#/paths/~1api~1v1~1messages/post/requestBody/content/application~1json/schema/$defs/{model}"
+
+
+@router.post(
+    PATH,
+    response_model=None,
+    responses=STREAM_OR_JSON,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": MessagesRequest.model_json_schema(ref_template=_PLACE)}
+            },
+        }
+    },
+)
+async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
+    """Answers a conversation, as in the APIs of ai00 and Anthropic; docs/messages.md describes it."""
+    service: Service = request.app.state.service
+    if not says_json(request):
+        raise not_said_to_be_json(request)
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not JSON: {error}") from None
+    with _as_api_errors():
+        asked = parse_request(body)
+        service.model.check_name(asked.model)
+        planned = plan(asked, prompt_format=_prompt_format(service))
+    turn = _Turn(service, planned, user)
+    if asked.stream:
+        return await stream_events(request, turn.events(), service.settings)
+    return await while_connected(request, turn.whole())
+
+
+def _prompt_format(service: Service) -> PromptFormat:
+    """Models are asked in the chat template that comes with them, if the settings do not say otherwise."""
+    chosen = service.settings.messages_prompt
+    if chosen != "auto":
+        return chosen
+    return "template" if service.model.chat_template else "ai00"
+
+
+@contextlib.contextmanager
+def _as_api_errors() -> Iterator[None]:
+    """Around what raises MessagesError."""
+    try:
+        yield
+    except MessagesError as error:
+        raise ApiError(error.status, error.message, kind=error.kind, param=error.param) from None
+
+
+class _Turn:
+    """One request: the next turn of its conversation."""
+
+    def __init__(self, service: Service, planned: Plan, user: User) -> None:
+        self._service, self._plan = service, planned
+        asked: MessagesRequest = planned.request
+        prompt = planned.prompt()
+        model = service.model
+        tokens = model.encode(prompt) if isinstance(prompt, str) else model.encode_chat(prompt)
+        call = None
+        if planned.argument is not None:
+            call = ControllerCall("kbnf", planned.argument, "bnf_schema", "bnf_schema")
+        sampling = Sampling(asked.temperature, asked.top_p or 1e-6, asked.top_k)
+        self._job = Job(user, tokens, call, sampling, asked.max_tokens)
+        self._answer = Answer(planned, model=asked.model)
+
+    async def _happens(self) -> AsyncIterator[list[ServerEvent]]:
+        """The events of the answer, as they come. Raises ApiError before the first of them."""
+        answer, prompt_tokens, tokens = self._answer, len(self._job.prompt), 0
+        begun = False
+        try:
+            async with contextlib.aclosing(speak(self._service, self._job)) as all_said:
+                async for said in all_said:
+                    if not begun:
+                        begun = True
+                        yield answer.start(prompt_tokens)
+                    tokens += len(said.tokens)
+                    yield answer.feed(said.text)
+                    if answer.over or said.finish is not None:
+                        reason = FinishReason.LENGTH if said.finish == "length" else FinishReason.EOS
+                        if answer.over or said.complete:
+                            reason = FinishReason.STOP
+                        yield answer.finish(reason, Usage(prompt_tokens, tokens))
+                        return
+        except ApiError as error:
+            problem = self._problem(error)
+            if not begun:
+                raise problem from None
+            yield answer.fail(MessagesError("api_error", problem.message))
+
+    def _problem(self, error: ApiError) -> ApiError:
+        """In the words of the request: the grammar that is refused may be one that we have made of it."""
+        if error.code == "argument" and error.param == "bnf_schema":
+            refused = self._plan.refused(error.message)
+            return ApiError(refused.status, refused.message, kind=refused.kind, param=refused.param)
+        return error
+
+    async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
+        """For who reads along."""
+        async for happened in self._happens():
+            for data in happened:
+                yield event(data, str(data["type"]))
+
+    async def whole(self) -> dict[str, Any]:
+        """The message when it is complete. Raises ApiError."""
+        async for _ in self._happens():
+            pass
+        with _as_api_errors():
+            message = self._answer.message()
+        return message

@@ -1,0 +1,125 @@
+"""Around every request: its id, the log's line of it, its share of the metrics, and the size of its body."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+
+from aicirt.logs import fields
+from pyaici.server.errors import ApiError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pyaici.server.metrics import Metrics
+    from pyaici.server.settings import ServerSettings
+
+_log = logging.getLogger("aicirt.server.access")
+#: what else is called a method is for clients to make up
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+
+
+class RequestIds:
+    """Gives each request an id, the client's own if it has sent one, and says in the log how it ended."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = dict(scope["headers"]).get(b"x-request-id", b"")
+        request_id = sent.decode() if _ID.fullmatch(sent) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        status, start = 0, time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            seconds = time.perf_counter() - start
+            route = getattr(scope.get("route"), "path", "")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(seconds)
+            known = fields(
+                request=request_id,
+                method=method,
+                route=route,
+                status=status,
+                ms=round(1000 * seconds, 1),
+            )
+            # the route, not the path: what users write into paths is not for the log
+            _log.info(
+                "%s %s %s %d in %.0f ms",
+                request_id,
+                method,
+                route or "-",
+                status,
+                1000 * seconds,
+                extra=known,
+            )
+
+
+class BodyLimit:
+    """Refuses bodies that are too large, before they are in memory."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, uploads: frozenset[str]) -> None:
+        """`uploads`: paths where controllers are sent."""
+        self._app = app
+        self._settings = settings
+        self._uploads = uploads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = self._settings.max_body_bytes
+        if scope["path"] in self._uploads:
+            limit = self._settings.max_upload_bytes
+        announced = dict(scope["headers"]).get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > limit:
+            await refuse(send, ApiError(413, _too_large(limit), code="too_large"))
+            return
+        received = 0
+
+        async def receive_counted() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > limit:
+                    raise HTTPException(413, _too_large(limit))  # the one error that every reader lets pass
+            return message
+
+        await self._app(scope, receive_counted, send)
+
+
+def _too_large(limit: int) -> str:
+    return f"the body is larger than {limit} bytes, which this server allows"
+
+
+async def refuse(send: Send, error: ApiError) -> None:
+    """Answers with an error before anything has been read; the connection cannot go on then."""
+    data = json.dumps(error.body()).encode()
+    length = (b"content-length", str(len(data)).encode())
+    head = [(b"content-type", b"application/json"), length, (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": error.status, "headers": head})
+    await send({"type": "http.response.body", "body": data})

@@ -1,0 +1,215 @@
+"""The model that is served: its engine, and what requests need to know of it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyaici.engines.prompts import check_room, encode_prompt
+from pyaici.server.errors import bad_request, not_found
+from pyaici.server.fields import check_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pyaici.engines.engine import Engine
+    from pyaici.engines.hf.engine import HfEngine
+    from pyaici.engines.vllm.engine import VllmEngine
+    from pyaici.runtime import Runtime
+    from pyaici.server.settings import ServerSettings
+    from pyaici.tokens import Vocabulary
+
+
+#: how models are called on the Hub, and which of their files are needed
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+#: names of variables that a client may give a template, and how long their values may be
+_VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_MAX_VARIABLE = 1000
+_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model in an engine. `tokenizer`: of the Transformers library."""
+
+    name: str
+    engine: Engine
+    tokenizer: Any
+    vocabulary: Vocabulary
+    #: ids that prompts may have
+    num_tokens: int
+    #: tokens of a prompt and its answer together
+    max_context: int
+    #: tells the log-probabilities of all tokens after token sequences, as `pyaici.cpc.Model` does; to be
+    #: called in the engine's thread. None: the engine does not tell them
+    logprobs: Callable[[Sequence[tuple[int, ...]]], NDArray[np.float64]] | None = None
+    #: what else clients may call it
+    aliases: frozenset[str] = frozenset()
+    created: float = field(default_factory=time.time)
+
+    @property
+    def chat_template(self) -> str:
+        """The tokenizer's template for chats, empty if it has none."""
+        template = getattr(self.tokenizer, "chat_template", None)
+        return template if isinstance(template, str) else ""
+
+    def check_name(self, name: str | None) -> None:
+        """Raises ApiError if a request is for another model; who names none gets the one that is here."""
+        if name not in (None, "", "default", self.name) and name not in self.aliases:
+            raise not_found(f"there is no model {name!r} here; it is {self.name!r}", "model")
+
+    def token_text(self, token: int) -> str:
+        """For people: the name of a special token, else its bytes as UTF-8, U+FFFD where they are none."""
+        name = self.vocabulary.special_names.get(token)
+        return name if name is not None else self.vocabulary.token_bytes(token).decode("utf-8", "replace")
+
+    def encode(self, prompt: str | Sequence[int], param: str = "prompt") -> list[int]:
+        """The tokens of a text, or token ids that have been checked. Raises ApiError."""
+        if isinstance(prompt, str):
+            check_text(prompt, param)
+        try:
+            tokens = encode_prompt(self.tokenizer, prompt, self.num_tokens)
+        except ValueError as error:
+            raise bad_request(str(error), param) from None
+        return self._fitting(tokens, param)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        template_arguments: Mapping[str, Any] | None = None,
+        param: str = "messages",
+    ) -> list[int]:
+        """The tokens of a chat in the model's own template, up to where its answer begins.
+
+        Raises ApiError for one that the template refuses.
+        """
+        import jinja2
+
+        for number, message in enumerate(messages):
+            check_text(str(message.get("content") or ""), f"{param}.{number}.content")
+        if not self.chat_template:
+            raise bad_request(
+                f"the model {self.name} has no template for chats: send a prompt instead (/v1/completions)",
+                param,
+                "no_chat_template",
+            )
+        self._check_template_arguments(template_arguments or {})
+        try:
+            tokens = self.tokenizer.apply_chat_template(
+                list(messages),
+                tools=list(tools) if tools else None,
+                add_generation_prompt=True,
+                return_dict=False,
+                **(template_arguments or {}),
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
+            raise bad_request(f"the model's template refuses this chat: {error}", param) from None
+        return self._fitting(list(tokens), param)
+
+    def _check_template_arguments(self, given: Mapping[str, Any]) -> None:
+        """They are variables of the template; what the library does with it is not for clients to say."""
+        own = {"self", "messages", *inspect.signature(self.tokenizer.apply_chat_template).parameters}
+        for name, value in given.items():
+            param = f"chat_template_kwargs.{name}"
+            if name in own or not _VARIABLE.fullmatch(name):
+                raise bad_request(f"{name!r} is no variable of the model's template for chats", param)
+            if not isinstance(value, str | int | float | bool | None) or len(str(value)) > _MAX_VARIABLE:
+                raise bad_request(f"{name} must be true, false, a number or a short text", param)
+
+    def _fitting(self, tokens: list[int], param: str) -> list[int]:
+        try:
+            check_room(tokens, self.max_context)
+        except ValueError as error:
+            raise bad_request(str(error), param, "context_length_exceeded") from None
+        return tokens
+
+
+def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedModel:
+    """Loads the model into the engine that the settings name; takes seconds to minutes.
+
+    `runtime`: for the engine alone, at the aicirt of `socket`. Raises AiciError, OSError or ValueError.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # with other work on the cores OpenMP's threads spin
+    folder, name = _folder(settings)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # from here on nothing shall be fetched
+    engine: HfEngine | VllmEngine
+    logprobs = None
+    if settings.engine == "hf":
+        engine, tokenizer = _load_hf(settings, runtime, folder)
+        from pyaici.engines.hf.engine_model import EngineModel
+
+        logprobs = EngineModel(engine).logprobs
+    else:
+        engine, tokenizer = _load_vllm(socket, folder)
+    return ServedModel(
+        name,
+        engine,
+        tokenizer,
+        engine.vocabulary,
+        engine.num_tokens,
+        engine.max_context,
+        logprobs,
+        frozenset(settings.model_aliases),
+    )
+
+
+def _folder(settings: ServerSettings) -> tuple[Path, str]:
+    """Where the model is, and what it is called."""
+    from pyaici.engines.options import check_folder
+    from pyaici.models import default_model_path
+    from pyaici.models.default import NAME
+
+    if settings.model is None:
+        return default_model_path(), settings.model_name or NAME
+    folder = settings.model
+    if not folder.is_dir() and _HUB_NAME.fullmatch(str(folder)):
+        return _from_hub(str(folder)), settings.model_name or folder.name
+    return check_folder(folder), settings.model_name or folder.resolve().name
+
+
+def _from_hub(name: str) -> Path:
+    """The folder of a model of the Hugging Face Hub, which is fetched if it is not in the user's cache.
+
+    Raises ValueError if it cannot be had.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"{name} is no folder, and not to be had from the Hugging Face Hub: {reason}; download a model "
+            "and give its folder: --model FOLDER"
+        ) from None
+
+
+def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> tuple[HfEngine, Any]:
+    from pyaici.engines.hf.load import check_packages, load_model
+
+    check_packages()
+    model, tokenizer = load_model(folder, settings.device)
+    from pyaici.engines.hf.engine import HfEngine
+
+    return HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts), tokenizer
+
+
+def _load_vllm(socket: Path, folder: Path) -> tuple[VllmEngine, Any]:
+    from pyaici.engines.vllm.program import check_plugin, load_llm
+
+    check_plugin()
+    os.environ["AICI_SOCKET"] = str(socket)  # where vLLM's part of us finds the controllers
+    llm = load_llm(folder)
+    from pyaici.engines.vllm.engine import VllmEngine
+
+    return VllmEngine(llm), llm.get_tokenizer()

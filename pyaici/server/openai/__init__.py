@@ -1,0 +1,1 @@
+"""The API of OpenAI: completions and chats, with controllers besides."""

@@ -1,0 +1,148 @@
+"""What a chat becomes: its prompt, the controller of its answer, and how that answer is to be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyaici.server.errors import bad_request
+from pyaici.server.fields import sampling
+from pyaici.server.openai.constraints import constraint
+from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
+from pyaici.server.openai.requests import ToolChoice
+from pyaici.server.openai.tool_format import ToolFormat, find_format, knows_tools
+from pyaici.server.service import ControllerCall, Job
+
+if TYPE_CHECKING:
+    from pyaici.server.models import ServedModel
+    from pyaici.server.openai.requests import ChatRequest, Function, Message
+    from pyaici.server.users import User
+
+#: tokens at the end of a prompt that are looked at for the beginning of reasoning
+_TAIL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """One chat. `form` is None where no tools may be called."""
+
+    job: Job
+    start: Start
+    form: ToolFormat | None
+
+
+def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
+    """Raises ApiError for a request that cannot be had."""
+    functions = _functions(request)
+    form = find_format(model.chat_template) if functions else None
+    prompt = _prompt(model, request, functions, form)
+    start = _start(model, prompt)
+    call = constraint(request, request.response_format)
+    if form is not None:
+        if call is not None:
+            raise bad_request("an answer can call tools or be constrained, not both", call.param)
+        required = request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
+        parallel = request.parallel_tool_calls is not False
+        grammar = tool_grammar(functions, form, start, required=required, parallel=parallel)
+        call = ControllerCall("lark", grammar, "tools", "tools")
+    elif call is not None and start.reasoning is not None and call.controller == "json_schema":
+        # the model may think before it answers
+        call = ControllerCall("lark", schema_grammar(_schema(call), start), call.param, call.arg_param)
+    job = Job(
+        user,
+        prompt,
+        call,
+        sampling(request.temperature, request.top_p, request.top_k, request.seed),
+        request.max_completion_tokens or request.max_tokens,
+        logprobs=bool(request.logprobs),
+        top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
+    )
+    return ChatPlan(job, start, form)
+
+
+def _functions(request: ChatRequest) -> list[Function]:
+    """Those that may be called. Raises ApiError."""
+    functions = [tool.function for tool in request.tools or ()]
+    choice = request.tool_choice
+    if not functions:
+        if choice not in (None, "none", "auto"):
+            raise bad_request("tool_choice asks for a tool, but there are no tools", "tool_choice")
+        return []
+    if isinstance(choice, ToolChoice):
+        functions = [function for function in functions if function.name == choice.function.name]
+        if not functions:
+            raise bad_request(f"there is no tool {choice.function.name!r}", "tool_choice.function.name")
+    return [] if choice == "none" else functions
+
+
+def _prompt(
+    model: ServedModel, request: ChatRequest, functions: Sequence[Function], form: ToolFormat | None
+) -> list[int]:
+    native = knows_tools(model.chat_template)
+    messages = [
+        _message(message, form or find_format(model.chat_template), native) for message in request.messages
+    ]
+    tools = None
+    if functions and native:
+        tools = [
+            {"type": "function", "function": function.model_dump(exclude_none=True)} for function in functions
+        ]
+    elif functions and form is not None:
+        _add_to_system(messages, form.describe(functions))
+    return model.encode_chat(messages, tools=tools, template_arguments=request.chat_template_kwargs)
+
+
+def _message(message: Message, form: ToolFormat, native: bool) -> dict[str, Any]:
+    """As templates take it. Those that know no tools get calls and their results as texts."""
+    role = "system" if message.role == "developer" else message.role
+    wire: dict[str, Any] = {"role": role, "content": message.text}
+    if message.name is not None and native:
+        wire["name"] = message.name
+    calls = [
+        (call.id, call.function.name, _arguments(call.function.arguments))
+        for call in message.tool_calls or ()
+    ]
+    if native:
+        if calls:
+            wire["tool_calls"] = [
+                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+                for call_id, name, arguments in calls
+            ]
+        if message.tool_call_id is not None:
+            wire["tool_call_id"] = message.tool_call_id
+        return wire
+    if calls:
+        written = form.write([(name, arguments) for _, name, arguments in calls])
+        wire["content"] = "\n".join(filter(None, (message.text, written)))
+    if role == "tool":
+        wire = {"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"}
+    return wire
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        raise bad_request(f"the arguments of a call are not JSON: {text[:100]!r}", "messages") from None
+
+
+def _add_to_system(messages: list[dict[str, Any]], text: str) -> None:
+    if messages and messages[0]["role"] == "system":
+        messages[0]["content"] = f"{messages[0]['content']}\n\n{text}"
+    else:
+        messages.insert(0, {"role": "system", "content": text})
+
+
+def _start(model: ServedModel, prompt: list[int]) -> Start:
+    """A model reasons if its template knows the mark for that; templates may write it into the prompt."""
+    reasoning = Reasoning()
+    if reasoning.begin not in model.chat_template:
+        return Start()
+    tail = "".join(model.token_text(token) for token in prompt[-_TAIL:])
+    return Start(reasoning, open=tail.rstrip().endswith(reasoning.begin))
+
+
+def _schema(call: ControllerCall) -> Any:
+    return json.loads(call.arg)

@@ -1,0 +1,139 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sse_starlette import ServerSentEvent
+
+from pyaici.server.access import Runner
+from pyaici.server.errors import bad_request
+from pyaici.server.fields import sampling
+from pyaici.server.models import ServedModel
+from pyaici.server.openai.choices import copies, side_by_side
+from pyaici.server.openai.constraints import constraint
+from pyaici.server.openai.logprobs import completion_logprobs
+from pyaici.server.openai.requests import CompletionRequest
+from pyaici.server.openai.stream_end import ended
+from pyaici.server.openai.usage import Usage
+from pyaici.server.service import Job, Service
+from pyaici.server.speech import Said, SaidToken, speak
+from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.users import User
+
+router = APIRouter(tags=["openai"])
+#: of who asks for no number, as in OpenAI's API
+_MAX_TOKENS = 16
+
+
+@router.post("/v1/completions", response_model=None, responses=STREAM_OR_JSON)
+async def complete(request: Request, body: CompletionRequest, user: Runner) -> Response | dict[str, Any]:
+    """Continues a text, as in OpenAI's API; docs/openai.md has the fields that constrain it."""
+    service: Service = request.app.state.service
+    service.model.check_name(body.model)
+    answer = _Completion(service, body, user)
+    if body.stream:
+        return await stream_events(request, answer.events(), service.settings)
+    return await while_connected(request, answer.whole())
+
+
+class _Completion:
+    """One request: `n` answers to each of its prompts."""
+
+    def __init__(self, service: Service, body: CompletionRequest, user: User) -> None:
+        self._model: ServedModel = service.model
+        self._service, self._body = service, body
+        prompts = [service.model.encode(prompt) for prompt in body.prompts]
+        count = body.n or 1
+        if len(prompts) * count > service.settings.max_streams:
+            raise bad_request(
+                f"{len(prompts)} prompts with {count} answers each are {len(prompts) * count} sequences; "
+                f"this server generates {service.settings.max_streams} at a time",
+                "n",
+            )
+        first = Job(
+            user,
+            prompts[0],
+            constraint(body),
+            sampling(body.temperature, body.top_p, body.top_k, body.seed),
+            body.max_tokens or min(_MAX_TOKENS, service.settings.max_tokens),
+            logprobs=body.logprobs is not None,
+            top_logprobs=body.logprobs or 0,
+        )
+        self._jobs = [job for prompt in prompts for job in copies(replace(first, prompt=prompt), count)]
+        self._echoed = (
+            [text for text in map(self._text, prompts) for _ in range(count)] if body.echo else None
+        )
+        self._usage = Usage(sum(map(len, prompts)))
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": self._model.name,
+        }
+
+    def _text(self, prompt: list[int]) -> str:
+        return self._model.vocabulary.decode(prompt).decode("utf-8", "replace")
+
+    def _answers(self) -> AsyncIterator[tuple[int, Said]]:
+        stop = self._body.stop_strings
+        return side_by_side([speak(self._service, job, stop) for job in self._jobs])
+
+    def events(self) -> AsyncGenerator[ServerSentEvent, None]:
+        """The answers in pieces."""
+        return ended(self._chunks(), self._usage, self._body.stream_options, self._head)
+
+    async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
+        async for index, said in self._answers():
+            self._usage.count(said)
+            echoed = self._echoed[index] if self._echoed and not said.tokens and not said.finish else ""
+            if said.text or said.retracted or said.finish or said.tokens or echoed:
+                yield event({**self._head, "choices": [self._choice(index, said, echoed)]})
+            else:
+                yield ServerSentEvent(comment="accepted", sep="\n")
+
+    def _choice(self, index: int, said: Said, echoed: str) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": echoed + said.text,
+            "logprobs": self._logprobs(said.tokens),
+            "finish_reason": said.finish,
+        }
+        return {**choice, "retracted": said.retracted} if said.retracted else choice
+
+    async def whole(self) -> dict[str, Any]:
+        """The answers when they are complete."""
+        texts = self._echoed or [""] * len(self._jobs)
+        said_texts = [""] * len(self._jobs)
+        tokens: list[list[SaidToken]] = [[] for _ in self._jobs]
+        finish: list[str | None] = [None] * len(self._jobs)
+        async for index, said in self._answers():
+            kept = said_texts[index][: len(said_texts[index]) - said.retracted]
+            said_texts[index] = kept + said.text
+            tokens[index] = [
+                token for token in tokens[index] if not said.retracted or token.start < len(kept)
+            ]
+            tokens[index] += said.tokens
+            finish[index] = said.finish
+            self._usage.count(said)
+        return {
+            **self._head,
+            "choices": [
+                {
+                    "index": index,
+                    "text": texts[index] + said_texts[index],
+                    "logprobs": self._logprobs(tokens[index]),
+                    "finish_reason": finish[index],
+                }
+                for index in range(len(self._jobs))
+            ],
+            "usage": self._usage.wire(),
+        }
+
+    def _logprobs(self, tokens: list[SaidToken]) -> dict[str, Any] | None:
+        return None if self._body.logprobs is None else completion_logprobs(self._model, tokens)

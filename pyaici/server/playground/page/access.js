@@ -1,0 +1,61 @@
+// The access token: typed by the user, kept for this browser tab alone, sent with every request.
+
+import { byId } from "./dom.js";
+
+const KEY = "aici-token";
+
+export class Access {
+  /** Called when there is another token. */
+  onchange = () => {};
+
+  constructor() {
+    this._box = byId("access");
+    this._field = byId("token");
+    this._field.value = this.token;
+    byId("access-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this._set(this._field.value.trim());
+    });
+    byId("token-forget").addEventListener("click", () => this._set(""));
+    this._box.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && this._box.open) {
+        event.stopPropagation();
+        this._close();
+      }
+    });
+    this._mark();
+  }
+
+  get token() {
+    return sessionStorage.getItem(KEY) ?? "";
+  }
+
+  /** What a request says of its sender. */
+  get headers() {
+    return this.token ? { Authorization: `Bearer ${this.token}` } : {};
+  }
+
+  /** The server wants another token: this is where it goes. */
+  ask() {
+    this._box.open = true;
+    this._field.focus();
+  }
+
+  _set(token) {
+    if (token) sessionStorage.setItem(KEY, token);
+    else sessionStorage.removeItem(KEY);
+    this._field.value = token;
+    this._mark();
+    this._close();
+    this.onchange();
+  }
+
+  _close() {
+    this._box.open = false;
+    this._box.querySelector("summary").focus();
+  }
+
+  _mark() {
+    this._box.classList.toggle("has-token", this.token !== "");
+  }
+}

@@ -1,0 +1,100 @@
+// The server's API: requests with the user's token, errors in its words, streams of events.
+
+/** What the server has refused, or a connection that failed: `status` is 0 then. */
+export class ApiError extends Error {
+  constructor(status, message, { param = null, log = "" } = {}) {
+    super(message);
+    this.status = status;
+    this.param = param;
+    this.log = log;
+  }
+}
+
+export class Api {
+  constructor(access) {
+    this._access = access;
+  }
+
+  async get(path) {
+    return (await this._fetch(path, {})).json();
+  }
+
+  /** Sends JSON, or with a type of its own anything that `fetch` takes. */
+  async send(method, path, body, type = "application/json") {
+    const content = type === "application/json" ? JSON.stringify(body) : body;
+    const answer = await this._fetch(path, { method, body: content, headers: { "Content-Type": type } });
+    return answer.json();
+  }
+
+  /** The events {name, data} of a POST, as they come. Ends with an AbortError when `signal` says so. */
+  async *events(path, body, signal) {
+    const headers = { "Content-Type": "application/json" };
+    const answer = await this._fetch(path, { method: "POST", body: JSON.stringify(body), headers, signal });
+    yield* readEvents(answer.body);
+  }
+
+  async _fetch(path, options) {
+    const headers = { ...options.headers, ...this._access.headers };
+    let answer;
+    try {
+      answer = await fetch(path, { ...options, headers });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new ApiError(0, "The server does not answer: is it still running?");
+    }
+    if (answer.ok) return answer;
+    const error = await readError(answer);
+    if (answer.status === 401) this._access.ask();
+    throw error;
+  }
+}
+
+async function readError(answer) {
+  let error = {};
+  try {
+    error = (await answer.json()).error ?? {};
+  } catch {
+    // not our server's words, e.g. those of a proxy
+  }
+  return new ApiError(answer.status, error.message ?? `The server answered with status ${answer.status}.`, error);
+}
+
+async function* readEvents(stream) {
+  const reader = stream.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await read(reader);
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const event = readEvent(block);
+        if (event) yield event;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // of a stream that has failed already
+  }
+}
+
+async function read(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The connection broke off.");
+  }
+}
+
+/** null for comments, and for the mark of the end. */
+function readEvent(block) {
+  let name = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event: ")) name = line.slice(7);
+    else if (line.startsWith("data: ")) data.push(line.slice(6));
+  }
+  const text = data.join("\n");
+  return text && text !== "[DONE]" ? { name, data: JSON.parse(text) } : null;
+}

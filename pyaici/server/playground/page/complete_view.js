@@ -1,0 +1,125 @@
+// The tab "Complete": an editor in which the model's continuation appears in grey as one types.
+
+import { Completion, splitAtCursor } from "./completion.js";
+import { byId, describe, fieldValues, say } from "./dom.js";
+import { Editor } from "./editor.js";
+
+/** A pause in typing after which it is worth to ask. */
+const PAUSE_MS = 60;
+const EXAMPLE = `def is_prime(number: int) -> bool:
+    """Whether a number has no divisor but 1 and itself."""
+    if number < 2:
+        return False
+    for divisor in ra`;
+
+export class CompleteView {
+  constructor(api) {
+    this._api = api;
+    this._editor = new Editor(byId("code"), {
+      id: "code-field", labelledBy: "code-title", describedBy: "complete-state", rows: 18,
+    });
+    this._editor.value = EXAMPLE;
+    this._editor.oninput = () => this._later();
+    this._editor.field.addEventListener("keydown", (event) => this._key(event));
+    this._editor.field.addEventListener("blur", () => this._dismiss());
+    document.addEventListener("selectionchange", () => this._moved());
+    byId("completion-parameters").addEventListener("change", () => this._dismiss());
+    this._timer = 0;
+    this._current = null;
+    /** where the cursor was when it was asked */
+    this._at = -1;
+    /** Escape was the last key: Tab shall move on */
+    this._leaving = false;
+    this._figures({});
+  }
+
+  shown() {
+    const { field } = this._editor;
+    field.focus();
+    field.setSelectionRange(field.value.length, field.value.length);
+    this._later();
+  }
+
+  hidden() {
+    this._dismiss();
+  }
+
+  _key(event) {
+    if (event.key === "Tab" && !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey) {
+      if (this._leaving) return;
+      event.preventDefault();
+      if (this._editor.ghosted) this._accept();
+      else this._editor.insert("    ");
+    } else if (event.key === "Escape") {
+      event.preventDefault();
+      this._dismiss();
+      this._leaving = true;
+      return;
+    }
+    if (event.key !== "Shift") this._leaving = false;
+  }
+
+  _accept() {
+    const text = this._editor.ghosted;
+    this._dismiss();
+    this._editor.insert(text);
+  }
+
+  _dismiss() {
+    clearTimeout(this._timer);
+    this._current?.abort();
+    this._current = null;
+    this._at = -1;
+    this._editor.ghost("");
+  }
+
+  /** The cursor has gone elsewhere: what was asked for is not for that place. */
+  _moved() {
+    if (this._at >= 0 && document.activeElement === this._editor.field && this._editor.cursor !== this._at) {
+      this._dismiss();
+    }
+  }
+
+  _later() {
+    this._dismiss();
+    this._timer = setTimeout(() => this._ask(), PAUSE_MS);
+  }
+
+  async _ask() {
+    const at = this._editor.cursor;
+    const restOfLine = this._editor.value.slice(at).split("\n", 1)[0];
+    const before = this._editor.value.slice(0, at);
+    if (at < 0 || restOfLine.trim() !== "" || before.trim() === "") return;
+    const completion = new Completion(this._api, splitAtCursor(before), fieldValues(byId("completion-parameters")));
+    this._current = completion;
+    this._at = at;
+    say(byId("complete-error"), "");
+    try {
+      for await (const { addition, facts } of completion.follow()) {
+        if (completion !== this._current) return;
+        this._editor.ghost(addition);
+        this._figures(facts);
+      }
+      this._state(completion.addition ? "Tab accepts the grey text." : "The model has nothing to add here.");
+      say(byId("complete-error"), completion.problem);
+    } catch (error) {
+      if (error.name === "AbortError" || completion !== this._current) return;
+      this._editor.ghost("");
+      say(byId("complete-error"), error.message);
+    }
+  }
+
+  _state(text) {
+    byId("complete-state").textContent = text;
+  }
+
+  _figures({ sampler = "–", firstByte, evaluations = "–", tokens = "–", total }) {
+    describe(byId("completion-figures"), [
+      ["sampler", sampler],
+      ["first byte", firstByte === undefined ? "–" : `${Math.round(firstByte)} ms`],
+      ["evaluations", evaluations, "of the model, for the prefix alone"],
+      ["tokens", tokens],
+      ["in all", total === undefined ? "–" : `${Math.round(total)} ms`],
+    ]);
+  }
+}

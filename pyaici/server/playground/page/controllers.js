@@ -1,0 +1,87 @@
+// The choice of a controller: those that come with the server, those that were uploaded, and none.
+
+import { byId, make } from "./dom.js";
+
+const NONE = { value: "none", name: "none", description: "the model writes what it likes", example: null };
+
+export class Controllers {
+  /** Called with the controller {value, name, description, example} that is chosen now. */
+  onchange = () => {};
+
+  constructor(api) {
+    this._api = api;
+    this._list = byId("controllers");
+    this._news = byId("upload-news");
+    this._all = [NONE];
+    this._list.addEventListener("change", () => this.onchange(this.chosen));
+    byId("upload").addEventListener("change", (event) => this._upload(event.target));
+  }
+
+  get chosen() {
+    const value = this._list.querySelector("input:checked")?.value;
+    return this._all.find((controller) => controller.value === value) ?? NONE;
+  }
+
+  /** Asks the server what there is. Throws ApiError. */
+  async load(wanted = this.chosen.value) {
+    const { data, bundled } = await this._api.get("/v1/controllers");
+    const own = bundled.map(({ name, description, example_arg }) => ({
+      value: name, name, description, example: example_arg,
+    }));
+    const uploaded = data.flatMap(asChoices);
+    this._all = [NONE, ...own, ...uploaded];
+    this._list.replaceChildren(
+      ...group("Uploaded", uploaded), ...group("Bundled", own), ...group("No control", [NONE]),
+    );
+    const inputs = [...this._list.querySelectorAll("input")];
+    const first = inputs.find((input) => input.value === wanted && wanted !== "none");
+    const input = first ?? inputs.find((each) => each.value === "json_schema") ?? inputs[0];
+    input.checked = true;
+    // only within the list: the page stays where it is
+    this._list.scrollTop = input.parentElement.offsetTop - this._list.clientHeight / 3;
+    this.onchange(this.chosen);
+  }
+
+  async _upload(input) {
+    const [file] = input.files;
+    if (!file) return;
+    const tag = byId("upload-tag").value.trim();
+    this._tell(`Uploading ${file.name} …`);
+    try {
+      const { id } = await this._api.send("POST", "/v1/controllers", file, "application/wasm");
+      if (tag) await this._api.send("PUT", `/v1/tags/${encodeURIComponent(tag)}`, { controller: id });
+      this._tell(`${file.name} is there as ${tag || `${id.slice(0, 12)}…`}.`);
+      await this.load(tag || id);
+    } catch (error) {
+      this._tell(`${file.name} was not uploaded: ${error.message}`, true);
+    } finally {
+      input.value = ""; // so that the same file can be chosen again
+    }
+  }
+
+  _tell(text, failed = false) {
+    this._news.textContent = text;
+    this._news.classList.toggle("failed", failed);
+  }
+}
+
+/** A module has an entry for each tag, or one for its id. */
+function asChoices({ id, tags, owners, size, callbacks }) {
+  const description = `${Math.ceil(size / 1024)} KiB, of ${owners.join(", ") || "nobody"}; ${callbacks.join(", ")}`;
+  if (tags.length === 0) return [{ value: id, name: `${id.slice(0, 12)}…`, description, example: null }];
+  return tags.map((tag) => ({ value: tag, name: tag, description, example: null }));
+}
+
+function group(title, choices) {
+  if (choices.length === 0) return [];
+  const entries = choices.map(({ value, name, description }) =>
+    make(
+      "label",
+      { title: description },
+      make("input", { type: "radio", name: "controller", value }),
+      make("code", {}, name),
+      make("span", {}, description),
+    ),
+  );
+  return [make("p", { className: "group" }, title), ...entries];
+}

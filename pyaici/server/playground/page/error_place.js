@@ -1,0 +1,36 @@
+// Where in a text an error is, by the words of its message: lines and columns, bytes, or a path in JSON.
+
+import { findInJson } from "./json_path.js";
+
+/** The range [from, to) that a message means, as offsets into `text`; null if it names no place. */
+export function findPlace(message, text) {
+  const from = findOffset(message, text);
+  if (from === null) return null;
+  const word = /^(?:[\p{L}\p{N}_]+|"[^"\n]*")/u.exec(text.slice(from));
+  const length = word ? word[0].length : 1;
+  return { from, to: Math.min(text.length, from + length) };
+}
+
+function findOffset(message, text) {
+  const place = /\bline (\d+)(?:, column (\d+))?/.exec(message);
+  if (place) return offsetOf(text, Number(place[1]), Number(place[2] ?? 1));
+  const column = /\bcolumn (\d+)/.exec(message);
+  if (column) return offsetOf(text, 1, Number(column[1]));
+  const byte = /\bat byte (\d+)/.exec(message);
+  if (byte) return offsetOfByte(text, Number(byte[1]));
+  const path = /^#(\/\S*?):(?:\s|$)/m.exec(message);
+  return path ? findInJson(text, path[1]) : null;
+}
+
+/** Lines and columns count from 1, columns in characters, of which some are two units of a JavaScript string. */
+function offsetOf(text, line, column) {
+  const lines = text.split("\n");
+  const before = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
+  const inLine = [...(lines[line - 1] ?? "")].slice(0, column - 1).join("").length;
+  return Math.min(text.length, before + inLine);
+}
+
+function offsetOfByte(text, byte) {
+  const bytes = new TextEncoder().encode(text);
+  return new TextDecoder().decode(bytes.slice(0, byte)).length;
+}

@@ -1,0 +1,58 @@
+// The figures of a run: how soon, how quick, how many tokens of which origin, how wide the masks.
+
+import { describe } from "./dom.js";
+
+export class Figures {
+  constructor(list) {
+    this._list = list;
+    this._start = 0;
+    this._first = 0;
+  }
+
+  begin() {
+    this._start = performance.now();
+    this._first = 0;
+    describe(this._list, []);
+  }
+
+  update(transcript) {
+    const { usage } = transcript;
+    if (!usage) return;
+    const made = usage.sampled_tokens + usage.forced_tokens;
+    if (made > 0 && this._first === 0) this._first = performance.now();
+    const rows = [
+      ["first token", this._first ? milliseconds(this._first - this._start) : "–", "from the click to the first token"],
+      ["speed", this._speed(transcript, made), "tokens a second, of all forks together, after the first token"],
+      ["sampled", count(usage.sampled_tokens)],
+      ["forced", count(usage.forced_tokens), "appended by the controller"],
+      ["taken back", count(usage.backtracked_tokens)],
+      ["prompt", count(usage.prompt_tokens), "tokens of the prompt"],
+      ["forks", count(transcript.lanes.size)],
+      ["masks", masks(transcript), "tokens that were allowed: fewest, median, most", "wide"],
+    ];
+    describe(this._list, rows);
+  }
+
+  /** While it goes on by the clock of this page, at its end by that of the server. */
+  _speed({ timing, usage }, made) {
+    const served = timing?.seconds != null && timing.first_token_s != null;
+    const seconds = served ? timing.seconds - timing.first_token_s : (performance.now() - this._first) / 1000;
+    return usage && this._first && made > 1 && seconds > 0 ? `${((made - 1) / seconds).toFixed(1)} /s` : "–";
+  }
+}
+
+function masks({ lanes }) {
+  const sizes = [...lanes.values()].flatMap((lane) => lane.sampled.map((piece) => piece.allowed));
+  const known = sizes.filter((size) => size !== null).sort((one, other) => one - other);
+  if (known.length === 0) return "–";
+  const [least, median, most] = [known[0], known[known.length >> 1], known[known.length - 1]].map(count);
+  return least === most ? least : `${least} · ${median} · ${most}`;
+}
+
+function milliseconds(value) {
+  return value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(2)} s`;
+}
+
+function count(value) {
+  return value.toLocaleString("en");
+}

@@ -1,0 +1,35 @@
+// All forks of a run, as a tree: those that a fork made are below it.
+
+import { make } from "./dom.js";
+import { LaneView } from "./lane_view.js";
+import { TokenDetails } from "./token_details.js";
+
+export class ForkTree {
+  constructor(container, detailsPanel) {
+    this._container = container;
+    this._details = new TokenDetails(detailsPanel);
+    this.clear();
+  }
+
+  clear() {
+    this._views = new Map();
+    this._root = make("ul", { className: "tree", "aria-label": "Forks" });
+    this._container.replaceChildren();
+    this._details.clear();
+  }
+
+  /** Shows what is new in these lanes. */
+  update(lanes, vocabulary) {
+    if (lanes.length > 0 && !this._root.isConnected) this._container.append(this._root);
+    for (const lane of lanes) {
+      let view = this._views.get(lane.index);
+      if (!view) {
+        view = new LaneView(lane, vocabulary);
+        view.onpick = (piece) => this._details.show(piece, vocabulary);
+        this._views.set(lane.index, view);
+        (this._views.get(lane.parent)?.children ?? this._root).append(view.element);
+      }
+      view.update();
+    }
+  }
+}

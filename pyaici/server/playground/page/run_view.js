@@ -1,0 +1,138 @@
+// The tab "Run": asks the server to run a controller, and shows what happens while it happens.
+
+import { Argument } from "./argument.js";
+import { Controllers } from "./controllers.js";
+import { byId, describe, fieldValues, make, say } from "./dom.js";
+import { Figures } from "./figures.js";
+import { ForkTree } from "./fork_tree.js";
+import { Prompt } from "./prompt.js";
+import { Transcript } from "./transcript.js";
+
+export class RunView {
+  constructor(api) {
+    this._api = api;
+    this._argument = new Argument();
+    this._prompt = new Prompt();
+    this._controllers = new Controllers(api);
+    this._controllers.onchange = (controller) => this._argument.show(controller);
+    this._tree = new ForkTree(byId("forks"), byId("details"));
+    this._figures = new Figures(byId("figures"));
+    /** of the run that goes on */
+    this._abort = null;
+    this._form = byId("run-form");
+    this._form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this._run();
+    });
+    byId("stop").addEventListener("click", () => this._abort?.abort());
+    document.addEventListener("keydown", (event) => this._key(event));
+    document.querySelector(".story .choice").addEventListener("change", (event) => {
+      byId("forks").dataset.colour = event.target.value;
+    });
+    byId("forks").dataset.colour = "probability";
+  }
+
+  /** What there is to choose. */
+  async load() {
+    say(byId("run-error"), "");
+    try {
+      await this._controllers.load();
+    } catch (error) {
+      this._fail(error);
+    }
+  }
+
+  _key(event) {
+    if (byId("panel-run").hidden) return;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      this._form.requestSubmit();
+    } else if (event.key === "Escape") {
+      this._abort?.abort();
+    }
+  }
+
+  _request() {
+    const controller = this._controllers.chosen.value;
+    const argument = controller === "none" ? {} : { controller_arg: this._argument.value };
+    return {
+      controller,
+      ...argument,
+      ...this._prompt.wire,
+      ...fieldValues(byId("parameters")),
+      top_logprobs: 5,
+      details: true,
+    };
+  }
+
+  async _run() {
+    this._abort?.abort();
+    const abort = (this._abort = new AbortController());
+    const transcript = new Transcript();
+    this._begin();
+    try {
+      for await (const { data } of this._api.events("/v1/run", this._request(), abort.signal)) {
+        if (abort !== this._abort) return; // another run has begun
+        this._tell("Running …", "running");
+        this._tree.update(transcript.take(data), transcript.vocabulary);
+        this._figures.update(transcript);
+        showVariables(transcript.variables);
+      }
+      this._tell(ending(transcript), "done");
+    } catch (error) {
+      if (abort !== this._abort) return;
+      if (error.name === "AbortError") this._tell("Stopped.", "stopped");
+      else this._fail(error);
+    } finally {
+      if (abort === this._abort) {
+        this._abort = null;
+        byId("stop").disabled = true;
+      }
+    }
+  }
+
+  _begin() {
+    byId("stop").disabled = false;
+    this._tree.clear();
+    this._figures.begin();
+    this._argument.accept();
+    showVariables({});
+    say(byId("run-error"), "");
+    this._tell("Waiting for the server …", "running");
+  }
+
+  _fail(error) {
+    this._tell("Nothing has run.", "failed");
+    if (error.param === "controller_arg") {
+      this._argument.refuse(error.message);
+      this._tell("The controller refuses its argument.", "failed");
+    } else {
+      say(byId("run-error"), [error.message, error.log].filter(Boolean).join("\n"));
+    }
+  }
+
+  _tell(text, state) {
+    const status = byId("run-state");
+    if (status.textContent !== text) status.textContent = text;
+    status.dataset.state = state;
+  }
+}
+
+function ending({ lanes, timing }) {
+  const failed = [...lanes.values()].filter((lane) => lane.error).length;
+  const seconds = timing?.seconds == null ? "" : ` in ${timing.seconds.toFixed(2)} s`;
+  if (failed === 0) return `Finished${seconds}.`;
+  return lanes.size === 1 ? `Failed${seconds}.` : `Finished${seconds}; ${failed} of ${lanes.size} forks failed.`;
+}
+
+function showVariables(variables) {
+  const box = byId("variables");
+  const rows = Object.entries(variables).map(([name, value]) => [
+    name,
+    typeof value === "string" ? value : `${value.base64} (base64)`,
+  ]);
+  const list = make("dl", { className: "facts" });
+  describe(list, rows);
+  box.replaceChildren(make("h2", {}, "Variables"), list);
+  box.hidden = rows.length === 0;
+}

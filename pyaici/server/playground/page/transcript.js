@@ -1,0 +1,146 @@
+// What has happened in a run, as `POST /v1/run` tells it: for each fork its pieces, with what was taken back still there.
+
+/** One fork. A piece is {kind, text, tokens, taken} and, if sampled, {logprob, top, allowed}; what it begins with has no
+ *  tokens. */
+class Lane {
+  constructor(index, parent) {
+    this.index = index;
+    this.parent = parent;
+    this.pieces = [];
+    this.log = "";
+    this.suspended = false;
+    this.finish = "";
+    this.error = null;
+    /** how many tokens it has written itself, those that were taken back included */
+    this.made = 0;
+    /** something was taken back since it was last shown */
+    this.revised = false;
+    /** a piece was divided as well, so those who show them one by one must begin again */
+    this.reshaped = false;
+  }
+
+  get sampled() {
+    return this.pieces.filter((piece) => piece.kind === "sampled");
+  }
+
+  add(piece) {
+    this.suspended = false;
+    this.made += piece.tokens.length;
+    this.pieces.push({ taken: false, ...piece });
+  }
+
+  /** The last `count` tokens, with `removed` at the end of the text, are taken back. */
+  takeBack(count, removed) {
+    let letters = removed.length;
+    this.revised = true;
+    for (let at = this.pieces.length - 1; at >= 0 && (count > 0 || letters > 0); at--) {
+      const piece = this.pieces[at];
+      if (piece.taken) continue;
+      // of how many tokens the beginning is, nobody says: there, letters count
+      const whole = piece.tokens.length > 0 ? piece.tokens.length <= count : piece.text.length <= letters;
+      if (!whole) {
+        this._divide(at, Math.max(0, piece.text.length - letters), Math.max(0, piece.tokens.length - count));
+        return;
+      }
+      piece.taken = true;
+      count -= piece.tokens.length;
+      letters -= piece.text.length;
+    }
+  }
+
+  /** Only the end of a piece is taken back: what is behind so many letters and tokens of it. */
+  _divide(at, letters, tokens) {
+    const piece = this.pieces[at];
+    const kept = { ...piece, text: piece.text.slice(0, letters), tokens: piece.tokens.slice(0, tokens) };
+    const gone = { ...piece, text: piece.text.slice(letters), tokens: piece.tokens.slice(tokens), taken: true };
+    this.pieces.splice(at, 1, kept, gone);
+    this.reshaped = true;
+  }
+}
+
+export class Transcript {
+  constructor() {
+    this.lanes = new Map();
+    this.variables = {};
+    this.usage = null;
+    this.timing = null;
+    this.vocabulary = 0;
+  }
+
+  /** One event of the stream; the lanes that it concerns. */
+  take(event) {
+    if (event.object === "initial-run") {
+      this.vocabulary = event.vocab_size;
+      return [];
+    }
+    Object.assign(this.variables, event.variables);
+    this.usage = event.usage;
+    if (event.object === "run.end") {
+      this.timing = event.timing;
+      return event.forks.map((fork) => this._end(fork));
+    }
+    return event.forks.map((fork) => this._follow(fork));
+  }
+
+  _follow(fork) {
+    const lane = this._laneOf(fork);
+    if (fork.prompt !== undefined) lane.add({ kind: "prompt", text: fork.prompt, tokens: [] });
+    for (const piece of fork.pieces) {
+      if (piece.backtrack !== undefined) lane.takeBack(piece.backtrack, piece.removed);
+      else if (piece.origin === "forced") lane.add({ kind: "forced", text: piece.text, tokens: piece.tokens });
+      else for (const each of sampledPieces(piece)) lane.add(each);
+    }
+    lane.log += fork.logs ?? "";
+    lane.suspended ||= fork.suspended ?? false;
+    if (fork.finish_reason) this._finish(lane, fork);
+    return lane;
+  }
+
+  _laneOf({ index, parent, text, pieces }) {
+    let lane = this.lanes.get(index);
+    if (!lane) {
+      lane = new Lane(index, parent ?? null);
+      this.lanes.set(index, lane);
+      if (parent !== undefined) {
+        const from = this.lanes.get(parent);
+        for (const piece of from.pieces) if (piece.kind === "prompt" && !piece.taken) lane.add(piece);
+        const shared = withoutPieces(text, pieces);
+        if (shared) lane.add({ kind: "shared", text: shared, tokens: [] });
+      }
+    }
+    return lane;
+  }
+
+  _end(fork) {
+    const lane = this._laneOf(fork);
+    this._finish(lane, fork);
+    lane.log = fork.logs;
+    return lane;
+  }
+
+  _finish(lane, fork) {
+    lane.finish = fork.finish_reason;
+    lane.error = fork.error ?? null;
+    lane.suspended = false;
+  }
+}
+
+/** The text that a new fork began with: what it has by now, without what its own pieces did to it. */
+function withoutPieces(text, pieces) {
+  return pieces.reduceRight(
+    (left, piece) => (piece.removed === undefined ? left.slice(0, left.length - piece.text.length) : left + piece.removed),
+    text,
+  );
+}
+
+/** An engine may sample several tokens in a step; the text belongs to the last of them then. */
+function sampledPieces({ text, tokens, logprobs, top, allowed }) {
+  return tokens.map((token, at) => ({
+    kind: "sampled",
+    text: at === tokens.length - 1 ? text : "",
+    tokens: [token],
+    logprob: logprobs?.[at] ?? null,
+    top: top?.[at] ?? null,
+    allowed: allowed ?? null,
+  }));
+}

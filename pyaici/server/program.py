@@ -1,0 +1,138 @@
+"""Starts the server: settings, aicirt, the model, then HTTP until a signal ends it: `aici serve`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import time
+import typing
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal
+
+import prometheus_client
+import pydantic
+import uvicorn
+
+from aicirt import logs
+from aicirt.errors import AiciError
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from pyaici.server import models
+from pyaici.server.app import create_app
+from pyaici.server.desk import ControllerDesk
+from pyaici.server.settings import PREFIX, ServerSettings, read_settings
+
+_log = logging.getLogger("aicirt.server")
+_DESCRIPTION = """\
+Serves a model over HTTP: runs of controllers with everything that they do, and the APIs of OpenAI, of ai00,
+and of character-prefix completion. GET /docs describes all routes.
+"""
+_EPILOG = f"""\
+Every option may also be in a TOML file (--config), e.g. port = 9000, or in the environment: --max-streams is
+{PREFIX}MAX_STREAMS, and lists are JSON there. Options go before the environment, that before the file.
+
+examples:
+  aici serve                                           SmolLM2-135M-Instruct at http://127.0.0.1:8000
+  aici serve --model ~/models/my-model --port 9000
+  aici serve --engine vllm --model ~/models/my-model
+  aici users add ada --role upload --file users.json   prints ada's token, once
+  aici serve --users users.json --host 0.0.0.0
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All settings as options."""
+    whole = argparse.ArgumentParser(
+        prog="aici serve",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+    )
+    whole.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings")
+    for name, field in ServerSettings.model_fields.items():
+        option = f"--{name.replace('_', '-')}"
+        default = "" if field.default in (None, [], False) else f" (default: {field.default})"
+        text = f"{field.description}{default}".replace("%", "%%")
+        kind = _kind(field.annotation)
+        if kind is bool:
+            whole.add_argument(option, dest=name, action=argparse.BooleanOptionalAction, help=text)
+        elif typing.get_origin(kind) is Literal:
+            whole.add_argument(option, dest=name, choices=typing.get_args(kind), help=text)
+        elif typing.get_origin(kind) is list:
+            whole.add_argument(option, dest=name, nargs="+", metavar="TEXT", help=text)
+        else:
+            metavar = {int: "N", float: "SECONDS", Path: "PATH"}.get(kind, "TEXT")
+            whole.add_argument(option, dest=name, metavar=metavar, help=text)
+    return whole
+
+
+def _kind(annotation: Any) -> Any:
+    """The type of an option that may also be missing."""
+    if isinstance(annotation, UnionType) or typing.get_origin(annotation) is typing.Union:
+        (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
+    return annotation
+
+
+def main(argv: list[str]) -> int:
+    """The program; returns the exit status. Raises AiciError for what makes no sense."""
+    given = vars(parser().parse_args(argv))
+    config = given.pop("config", None)
+    try:
+        settings = read_settings(given, config)
+    except pydantic.ValidationError as error:
+        raise AiciError("\n".join(_problem(problem) for problem in error.errors())) from None
+    except (OSError, ValueError) as error:
+        raise AiciError(f"--config {config}: {error}") from None
+    try:
+        serve(settings)
+    except (OSError, ValueError) as error:
+        raise AiciError(str(error)) from error
+    return 0
+
+
+def _problem(problem: Any) -> str:
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}; aici serve --help lists all"
+    return f"--{name.replace('_', '-')}: {problem['msg']}"
+
+
+def serve(settings: ServerSettings) -> None:
+    """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot begin."""
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each counter, which nobody reads
+    logs.configure(settings.log_format, settings.log_level.upper())
+    start = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        socket = settings.socket
+        if socket is None:
+            options = ["--isolate-owners"] if settings.isolate_owners else []
+            daemon = Daemon(workers=settings.workers, store=settings.store, options=options)
+            stack.callback(daemon.close)
+            socket = daemon.socket_path
+        # the server asks for uploads and the like while the engine is in a step: each has its own connection
+        for_engine = stack.enter_context(Runtime(socket))
+        for_desk = stack.enter_context(Runtime(socket))
+        model = models.load(settings, for_engine, socket)
+        for_desk.register(model.vocabulary)
+        app = create_app(settings, model, ControllerDesk(for_desk))
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                host=settings.host,
+                port=settings.port_to_listen_on,
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=round(settings.drain_s),
+                server_header=False,
+            )
+        )
+        print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
+        server.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,148 @@
+"""What all APIs of the server share: the model, the controllers, and requests to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aicirt.errors import AiciError
+from pyaici.engines.request import Request, Sampling
+from pyaici.server.engine_thread import EngineStream, EngineThread
+from pyaici.server.errors import bad_request, busy, from_aici
+
+if TYPE_CHECKING:
+    from pyaici.server.desk import ControllerDesk
+    from pyaici.server.metrics import Metrics
+    from pyaici.server.models import ServedModel
+    from pyaici.server.settings import ServerSettings
+    from pyaici.server.users import User
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerCall:
+    """A controller and its argument. `param`: where the client has said so, for errors."""
+
+    controller: str
+    arg: str = ""
+    param: str = "controller"
+    arg_param: str = "controller_arg"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One sequence to be generated, and for whom."""
+
+    user: User
+    prompt: list[int]
+    controller: ControllerCall | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    #: None: as many as the server allows, or the context has room for
+    max_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    #: tell how many tokens each mask allows
+    count_allowed: bool = False
+
+
+class Service:
+    """Runs jobs, as many at a time as the settings say; others wait for their turn."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        model: ServedModel,
+        desk: ControllerDesk,
+        metrics: Metrics,
+    ) -> None:
+        """To be made in the event loop that serves."""
+        self.settings = settings
+        self.model = model
+        self.desk = desk
+        self.metrics = metrics
+        self.engine = EngineThread(model.engine, asyncio.get_running_loop())
+        self._turns = asyncio.Semaphore(settings.max_streams)
+        self._waiting = 0
+
+    @contextlib.asynccontextmanager
+    async def run(self, job: Job) -> AsyncIterator[EngineStream]:
+        """What the engine makes of a job; leaving the block cancels what is left. Raises ApiError."""
+        request = await self._prepare(job)
+        async with self._turn():
+            try:
+                stream = await self.engine.add(request)
+            except AiciError as error:
+                raise from_aici(error, job.controller.param if job.controller else None) from None
+            except ValueError as error:
+                raise bad_request(str(error)) from None
+            controlled = job.controller is not None
+            self.metrics.started(controlled)
+            try:
+                yield stream
+            finally:
+                stream.close()
+                self.metrics.ended(controlled, stream.results)
+
+    async def _prepare(self, job: Job) -> Request:
+        """The engine's request; its controller is there, and takes its argument."""
+        module = None
+        if (call := job.controller) is not None:
+            try:
+                module = await self.desk.find(call.controller)
+            except AiciError as error:
+                raise from_aici(error, call.param) from None
+            try:
+                with self.metrics.preparing():
+                    await self.desk.prepare(module, call.arg, job.user)
+            except AiciError as error:
+                raise from_aici(error, call.arg_param) from None
+        return Request(
+            job.prompt,
+            module=module,
+            arg="" if job.controller is None else job.controller.arg,
+            sampling=job.sampling,
+            max_tokens=self._room(job),
+            logprobs=job.logprobs,
+            top_logprobs=job.top_logprobs,
+            count_allowed=job.count_allowed,
+            owner=job.user.name,
+        )
+
+    def _room(self, job: Job) -> int:
+        room = self.model.max_context - max(1, len(job.prompt))
+        if job.max_tokens is None:
+            return max(1, min(self.settings.max_tokens, room))
+        if job.max_tokens > self.settings.max_tokens:
+            raise bad_request(
+                f"max_tokens is {job.max_tokens}; this server allows {self.settings.max_tokens}", "max_tokens"
+            )
+        return job.max_tokens
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        if not self.engine.alive:
+            raise busy("the engine has ended: the server must be started again", 60)
+        if self._turns.locked():
+            if self._waiting >= self.settings.max_waiting:
+                raise busy(
+                    f"{self.settings.max_streams} requests are under way and {self._waiting} wait already: "
+                    "try again later"
+                )
+            self._waiting += 1
+            try:
+                await self._turns.acquire()
+            finally:
+                self._waiting -= 1
+        else:
+            await self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def close(self) -> None:
+        """Ends the engine's thread and all that is left."""
+        self.engine.close()
+        self.desk.close()

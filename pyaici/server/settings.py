@@ -1,0 +1,156 @@
+"""What an operator may set: by flags, environment variables (AICI_SERVE_...) or a TOML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+PREFIX = "AICI_SERVE_"
+_PORT, _CPC_PORT = 8000, 6969
+
+
+class ServerSettings(BaseSettings):
+    """All settings of `aici serve`; flags go before the environment, that before the file."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+
+    # -- where it listens
+    host: str = Field("127.0.0.1", description="address to listen on; other machines reach 0.0.0.0")
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="port to listen on; 0 = any that is free (default: 8000; 6969 for --cpc)",
+    )
+    cpc: bool = Field(
+        False, description="be what editors look for: character-prefix completion, at port 6969"
+    )
+    cors_origins: list[str] = Field(
+        [], description="origins whose pages may call the API from a browser, e.g. http://localhost:3000"
+    )
+
+    allowed_hosts: list[str] = Field(
+        [],
+        description="names that clients may call it by besides localhost, if it listens on loopback",
+    )
+
+    # -- the model
+    engine: Literal["hf", "vllm"] = Field("hf", description="hf = Transformers, vllm = vLLM")
+    model: Path | None = Field(
+        None,
+        description="folder of a model, or its name on the Hugging Face Hub (default: SmolLM2-135M-Instruct)",
+        validation_alias=AliasChoices("model", f"{PREFIX}MODEL", "HF_MODEL"),
+    )
+    model_name: str | None = Field(None, description="what clients call it (default: the folder's name)")
+    model_aliases: list[str] = Field(["rwkv-world"], description="other names that requests may have for it")
+    messages_prompt: Literal["auto", "ai00", "template"] = Field(
+        "auto",
+        description="how /api/v1/messages asks the model: in the format of ai00, or by the model's own "
+        "template for chats, which is the default if it has one",
+    )
+    device: str | None = Field(
+        None, description="cpu, cuda, ... (default: cuda if there is one; not for vllm)"
+    )
+    keep_prompts: int = Field(
+        8, ge=0, le=256, description="ended sequences whose cache is kept, for prompts that begin alike (hf)"
+    )
+
+    # -- controllers
+    socket: Path | None = Field(None, description="of a running aicirt (default: one is started)")
+    store: Path | None = Field(None, description="folder of uploaded controllers, if aicirt is started")
+    workers: int | None = Field(
+        None, ge=1, description="processes that run controllers, if aicirt is started"
+    )
+    isolate_owners: bool = Field(False, description="a worker process for each user, if aicirt is started")
+
+    # -- who may do what
+    users: Path | None = Field(None, description="file of users and tokens, which `aici users` writes")
+    anonymous: Literal["none", "run", "upload", "admin"] | None = Field(
+        None, description="role of who has no token (default: run; none if there is a file of users)"
+    )
+    requests_per_minute: int = Field(
+        1200, ge=0, description="of each user, or address without a token, on average; 0 = any number"
+    )
+
+    # -- character-prefix completion, with the names that its variables have always had
+    cpc_backend: Literal["pcas", "ollama"] = Field(
+        "pcas",
+        description="who completes: the model here, or one of Ollama",
+        validation_alias=AliasChoices("cpc_backend", f"{PREFIX}CPC_BACKEND", "CPC_BACKEND"),
+    )
+    ollama_url: str = Field(
+        "http://localhost:11434",
+        description="of a server of Ollama",
+        validation_alias=AliasChoices("ollama_url", f"{PREFIX}OLLAMA_URL", "OLLAMA_URL"),
+    )
+    ollama_model: str = Field(
+        "gpt-oss:20b",
+        description="which of its models",
+        validation_alias=AliasChoices("ollama_model", f"{PREFIX}OLLAMA_MODEL", "OLLAMA_MODEL"),
+    )
+
+    # -- limits
+    max_streams: int = Field(64, ge=1, description="requests that generate at the same time")
+    max_waiting: int = Field(256, ge=0, description="requests that wait for their turn; more get status 503")
+    max_body_bytes: int = Field(4 << 20, ge=1024, description="of a request that is no upload")
+    max_upload_bytes: int = Field(16 << 20, ge=1024, description="of a controller")
+    max_tokens: int = Field(4096, ge=1, description="most tokens that a request may ask for")
+    send_timeout_s: float = Field(
+        30, gt=0, description="a stream whose reader takes nothing for so long ends"
+    )
+    drain_s: float = Field(30, ge=0, description="after SIGTERM requests under way have so long to end")
+
+    # -- what it says
+    log_format: Literal["text", "json"] = Field("text", description="a line for people, or JSON for programs")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags, environment, file."""
+        file = TomlConfigSettingsSource(settings_cls, _CONFIG_FILE.get("path"))
+        return init_settings, env_settings, file
+
+    @property
+    def port_to_listen_on(self) -> int:
+        """The one asked for, or the usual one."""
+        return self.port if self.port is not None else _CPC_PORT if self.cpc else _PORT
+
+    @property
+    def role_without_token(self) -> str:
+        """The role of requests without a token."""
+        return self.anonymous or ("none" if self.users else "run")
+
+
+#: pydantic-settings asks its sources without arguments
+_CONFIG_FILE: dict[str, Path] = {}
+
+
+def read_settings(flags: dict[str, Any], config: Path | None = None) -> ServerSettings:
+    """The settings from flags, environment and the file `config`.
+
+    Raises pydantic.ValidationError for what is wrong in any of them, OSError or ValueError for a file that
+    cannot be read.
+    """
+    _CONFIG_FILE.clear()
+    if config is not None:
+        config.open("rb").close()  # a missing file would count as an empty one
+        _CONFIG_FILE["path"] = config
+    try:
+        return ServerSettings(**flags)
+    finally:
+        _CONFIG_FILE.clear()

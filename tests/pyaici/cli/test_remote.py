@@ -1,0 +1,249 @@
+"""Commands with --server: which place they take, what they refuse, what they say where nobody answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.cli.__main__ import main
+from tests.pyaici.scripted_server import Answers, answering, refusal, stream
+
+ROOT = Path(__file__).resolve().parents[3]
+NOBODY = "http://127.0.0.1:9"
+MODULE: dict[str, Any] = {
+    "id": "ab" * 32,
+    "tags": ["named"],
+    "owners": ["ada", "bob"],
+    "created": 0.0,
+    "size": 5,
+    "abi_version": 1,
+    "callbacks": ["init", "mid"],
+}
+LISTED = json.dumps({"data": [MODULE], "bundled": []}).encode()
+HEADER = {"object": "initial-run", "prompt_tokens": 2}
+USAGE = {"prompt_tokens": 2, "sampled_tokens": 1, "forced_tokens": 0, "backtracked_tokens": 0}
+PIECE = {"text": "yes", "origin": "sampled", "tokens": [7]}
+FORK = {"index": 0, "text": "yes", "prompt": "Well?", "prompt_ids": [1, 2], "pieces": [PIECE]}
+STEP = {"object": "run", "forks": [{**FORK, "finish_reason": "eos"}], "usage": USAGE}
+ENDED = {"index": 0, "parent": None, "text": "yes", "finish_reason": "eos", "error": None, "logs": ""}
+END = {
+    "object": "run.end",
+    "forks": [ENDED],
+    "usage": USAGE,
+    "variables": {},
+    "timing": {"first_token_s": 0.5, "seconds": 1.5},
+}
+RUN = stream(HEADER, STEP, END, "[DONE]")
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AICI_SERVER", "AICI_TOKEN", "AICI_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_options_go_before_variables_and_the_server_before_the_socket(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*options: str) -> str:
+        assert main(["tags", *options]) == 1
+        return capsys.readouterr().err
+
+    at_server, at_socket = "no answer from the server at", "no aicirt listens on"
+    monkeypatch.setenv("AICI_SOCKET", "none.sock")
+    assert f"{at_socket} none.sock" in said()
+    assert f"{at_server} {NOBODY}" in said("--server", NOBODY)
+    monkeypatch.setenv("AICI_SERVER", "http://127.0.0.1:7")
+    assert f"{at_server} http://127.0.0.1:7" in said()
+    assert f"{at_server} {NOBODY}" in said("--server", NOBODY)
+    assert f"{at_socket} other.sock" in said("--socket", "other.sock")
+    assert "there is no folder nowhere" in said("--store", "nowhere")
+    monkeypatch.setenv("AICI_SERVER", "")
+    assert f"{at_socket} none.sock" in said(), "an empty variable is none"
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["tags"], ["upload", "regex"], ["tag", "a", "b"], ["untag", "a"]]
+)
+@pytest.mark.parametrize("other", [["--socket", "x"], ["--store", "x"]])
+def test_places_exclude_each_other(
+    command: list[str], other: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--server", NOBODY, *other])
+    assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_a_token_needs_a_server_and_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AICI_TOKEN", "unused-here")
+    assert main(["tags", "--store", "."]) == 0, "the variable does no harm"
+    for command in (["list"], ["run", "none", "--prompt", "x"]):
+        assert main([*command, "--token", "mysecret"]) == 1
+        said = capsys.readouterr()
+        assert "--token is for a server" in said.err and "mysecret" not in said.err + said.out
+    for token in ("mysecret", "mysecret\n"):
+        assert main(["list", "--server", NOBODY, "--token", token]) == 1
+        said = capsys.readouterr()
+        assert "mysecret" not in said.err + said.out
+
+
+def test_tags_of_a_server(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering([(200, LISTED)] * 2) as (url, _):
+        assert main(["tags", "--server", url]) == 0
+        assert capsys.readouterr().out == f"named  {'ab' * 8}  ada, bob  unknown\n"
+        assert main(["tags", "--server", url, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row == {"tag": "named", "module": "ab" * 32, "owners": ["ada", "bob"], "created": None}
+
+
+def test_remove_says_if_others_have_it_still(capsys: pytest.CaptureFixture[str]) -> None:
+    there = json.dumps(MODULE).encode()
+    deleted = b'{"object": "deleted"}'
+    answers: Answers = [(200, LISTED), (200, deleted), (200, there)]
+    answers += [(200, LISTED), (200, deleted), (404, refusal("gone", "unknown_module"))]
+    with answering(answers) as (url, seen):
+        assert main(["remove", "named", "--server", url]) == 0
+        assert "stays: others have uploaded or tagged it" in capsys.readouterr().out
+        assert main(["remove", "abab", "--server", url]) == 0
+        assert capsys.readouterr().out == f"{'ab' * 32}  removed\n"
+    assert [request[:2] for request in seen[3:]] == [
+        ("GET", "/v1/controllers"),
+        ("DELETE", f"/v1/controllers/{'ab' * 32}"),
+        ("GET", f"/v1/controllers/{'ab' * 32}"),
+    ]
+
+
+# -- run --------------------------------------------------------------------------------------------
+
+
+def run(answers: Answers, *options: str) -> tuple[int, list[Any]]:
+    with answering(answers) as (url, seen):
+        status = main(["run", *options, "--server", url])
+    assert not answers, "all were wanted"
+    return status, [body for _, _, body in seen]
+
+
+def test_a_run_asks_for_what_the_options_say(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-tokens", "9")
+    status, (body,) = run([(200, RUN)], "yesno", "--arg", "a+", "--prompt", "Well?", *options)
+    assert status == 0
+    assert body == {
+        "controller": "yesno",
+        "controller_arg": "a+",
+        "messages": [{"role": "user", "content": "Well?"}],
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 7,
+        "seed": 3,
+        "max_tokens": 9,
+        "stream": True,
+    }
+    shown = capsys.readouterr().out
+    assert "#0 (ended: eos)\nWell?yes\n" in shown
+    assert "1 tokens sampled, 0 forced, 0 taken back, 0 forks in 1 steps and 1.50 s" in shown
+    assert "prompt: 2 tokens; first token after 0.50 s" in shown
+
+
+def test_a_model_without_a_template_for_chats_gets_the_text(capsys: pytest.CaptureFixture[str]) -> None:
+    no_template = (400, refusal("the model x has no template for chats", "no_chat_template"))
+    status, (first, second) = run([no_template, (200, RUN)], "none", "--prompt", "Well?")
+    assert status == 0 and "messages" in first and second["prompt"] == "Well?"
+    status, (only,) = run([(200, RUN)], "none", "--prompt", "Well?", "--no-chat")
+    assert status == 0 and only["prompt"] == "Well?" and "controller_arg" not in only
+    status, _ = run([no_template], "none", "--prompt", "Well?", "--chat")
+    assert status == 1 and "has no template for chats" in capsys.readouterr().err
+
+
+def test_a_fork_that_failed_is_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"code": "trap", "message": "it fell"}
+    failed = {**FORK, "finish_reason": "error", "error": error}
+    end = {**END, "forks": [ENDED, {**ENDED, "index": 1, "error": error}]}
+    status, _ = run(
+        [(200, stream(HEADER, {**STEP, "forks": [failed]}, end, "[DONE]"))], "none", "--prompt", "x"
+    )
+    assert status == 1
+    assert "error: it fell" in capsys.readouterr().out
+
+
+def test_a_stream_that_breaks_shows_what_there_was(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _ = run([(200, stream(HEADER, STEP))], "none", "--prompt", "x")
+    said = capsys.readouterr()
+    assert status == 1 and "Well?yes" in said.out and "1 tokens sampled" in said.out
+    assert "ended the run before its end" in said.err
+    given_up = stream(HEADER, STEP, {**END, "forks": []}, "[DONE]")
+    assert run([(200, given_up)], "none", "--prompt", "x")[0] == 1
+    assert "given up" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--model", "x"], "--model: not with --server"),
+        (["--device", "cpu", "--beams", "2"], "--device, --beams: not with --server"),
+        (["--socket", "x"], "--socket: not with --server"),
+        (["--n", "2"], "--n 2: not at a server"),
+        (["--temperature", "-1"], "temperature is -1"),
+        (["--arg", "@/no/file"], "--arg: cannot read '/no/file'"),
+    ],
+)
+def test_what_is_refused_before_the_server_is_asked(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "yesno", "--prompt", "x", "--server", NOBODY, *options]) == 1
+    assert words in capsys.readouterr().err
+
+
+def test_options_of_a_run_here_go_before_the_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AICI_SERVER", NOBODY)
+    assert main(["run", "none", "--prompt", "x"]) == 1
+    assert f"no answer from the server at {NOBODY}" in capsys.readouterr().err
+    assert main(["run", "none", "--prompt", "x", "--model", "nowhere"]) == 1
+    assert "nowhere is no folder of a Transformers model" in capsys.readouterr().err
+
+
+def test_files_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("gone.wasm", "folder/regex"):
+        assert main(["run", name, "--prompt", "x", "--server", NOBODY]) == 1
+        assert f"is called '{name}'" in capsys.readouterr().err
+
+
+def without(*modules: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """The command in a process that has none of these packages."""
+    program = (
+        "import importlib.util, sys\n"
+        f"gone = {modules}\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *more: None if name in gone else find(name, *more)\n"
+        "sys.modules.update(dict.fromkeys(gone))\n"
+        "from pyaici.cli.__main__ import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", program, *command], capture_output=True, text=True, check=False, env=env
+    )
+
+
+def test_the_client_needs_no_engine_and_says_what_it_needs() -> None:
+    heavy = ("torch", "transformers", "fastapi", "uvicorn", "pydantic", "sse_starlette")
+    with answering([(200, RUN)]) as (url, _):
+        done = without(*heavy, command=["run", "yesno", "--prompt", "Well?", "--server", url])
+    assert done.returncode == 0, done.stderr
+    assert "Well?yes" in done.stdout
+    missing = without("httpx2", command=["tags", "--server", NOBODY])
+    assert missing.returncode == 1
+    assert 'pip install "aici[client]" (there is no httpx2)' in missing.stderr
+    missing = without("rich", command=["run", "none", "--prompt", "x", "--server", NOBODY])
+    assert 'pip install "aici[client]" (there is no rich)' in missing.stderr

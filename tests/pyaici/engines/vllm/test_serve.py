@@ -1,0 +1,105 @@
+"""`aici serve --engine vllm`: the same server over the other engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from pyaici.models import default_model_path
+from tests.pyaici.server.serving import Serving
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    log = tmp_path_factory.mktemp("server") / "log"
+    with Serving(
+        log, "--engine", "vllm", "--model", str(default_model_path()), "--model-name", "small"
+    ) as server:
+        yield server
+
+
+def test_a_run_with_its_tokens(serving: Serving) -> None:
+    whole = serving.run(
+        controller="regex", controller_arg="[0-9]{3}-[a-z]{4}", prompt="My code is ", max_tokens=20
+    )
+    assert re.fullmatch("[0-9]{3}-[a-z]{4}", whole["forks"][0]["text"])
+    assert whole["forks"][0]["finish_reason"] == "stop"
+    _, *steps, _ = serving.events(prompt="The capital of France is", max_tokens=4, top_logprobs=2)
+    pieces = [piece for step in steps for fork in step["forks"] for piece in fork["pieces"]]
+    assert len(pieces) == 4 and all(len(piece["top"][0]) == 2 for piece in pieces)
+
+
+def test_forks_and_what_is_taken_back(serving: Serving) -> None:
+    _, *steps, end = serving.events(controller="showcase", prompt="Hello", max_tokens=60, seed=1)
+    texts: dict[int, str] = {}
+    for step in steps:
+        for fork in step["forks"]:
+            text = texts.get(fork["index"], "")
+            texts[fork["index"]] = text[: len(text) - fork.get("backtrack", 0)] + fork["text"]
+    assert len(texts) > 1 and texts == {fork["index"]: fork["text"] for fork in end["forks"]}
+
+
+def test_openai(serving: Serving) -> None:
+    client = openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none", max_retries=0, timeout=120)
+    said = client.completions.create(
+        model="small", prompt="The sky is", max_tokens=5, temperature=0, logprobs=1
+    )
+    assert said.choices[0].text and said.choices[0].logprobs is not None
+    chat = client.chat.completions.create(
+        model="small",
+        messages=[{"role": "user", "content": "Is water wet?"}],
+        extra_body={"choice": ["yes", "no"]},
+        temperature=0,
+    )
+    assert chat.choices[0].message.content in ("yes", "no")
+
+
+def test_messages_with_a_checked_call(serving: Serving) -> None:
+    tool = {
+        "name": "look",
+        "input_schema": {"type": "object", "properties": {"where": {"enum": ["up", "down"]}}},
+    }
+    body = {"model": "rwkv-world", "messages": [{"role": "user", "content": "Look up!"}], "tools": [tool]}
+    body |= {
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "bnf_validation": "schema_aware",
+    }
+    with serving.client() as client:
+        answer = client.post("/api/v1/messages", json=body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["content"][0]["name"] == "look" and answer.json()["stop_reason"] == "tool_use"
+
+
+def test_a_prefix_by_masks_and_taking_back(serving: Serving) -> None:
+    body = {"context": "def hello_world():\n    ", "prefix": "pri", "max_new_tokens": 5}
+    with serving.client() as client:
+        said = client.post("/cpc", json=body).json()
+        assert said["suggestion"].startswith("pri")
+        certificate = said["certificate"]
+        assert (
+            certificate["model_evals"] is None and certificate["trials"] >= 1 and certificate["log_z"] is None
+        )
+        # a prefix that no model writes of its own accord: after so many trials masks alone make it
+        odd = client.post(
+            "/cpc", json={**body, "prefix": "qzxjw", "max_trials": 4, "temperature": 1.0}
+        ).json()
+        assert odd["suggestion"].startswith("qzxjw") and odd["certificate"]["approximate"] is True
+        refused = client.post("/cpc", json={**body, "sampler": "enumerate"})
+        assert refused.status_code == 400 and refused.json()["error"]["param"] == "sampler"
+
+
+def test_errors_of_controllers(serving: Serving) -> None:
+    with serving.client() as client:
+        answer = client.post("/v1/run", json={"prompt": "a", "controller": "regex", "controller_arg": "(a"})
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "controller_arg"
+        assert client.post("/v1/run", json={"prompt": "a", "controller": "nobody"}).status_code == 404
+
+
+def test_it_ends_in_order(serving: Serving) -> None:
+    assert serving.stop() == 143
+    assert "Traceback" not in serving.text()

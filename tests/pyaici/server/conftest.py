@@ -1,0 +1,47 @@
+"""A real server with the default model, and users of every role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.server.users import Role, UserFile
+from tests.pyaici.server.serving import Serving
+
+GUESTS = Path(__file__).resolve().parents[2] / "guests"
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """tests/guests/guest.c: it does what its argument says."""
+    path = tmp_path_factory.mktemp("guest") / "guest.wasm"
+    return build_controller(GUESTS / "guest.c", path).path.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tokens of users; ada and bob may upload, root is an administrator, guest runs what is there."""
+    users = UserFile(tmp_path_factory.mktemp("users") / "users.json")
+    roles = {"ada": Role.UPLOAD, "bob": Role.UPLOAD, "root": Role.ADMIN, "eve": Role.RUN}
+    found = {name: users.add(name, role) for name, role in roles.items()}
+    found["file"] = str(users.path)
+    return found
+
+
+@pytest.fixture(scope="session")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str], guest: bytes
+) -> Iterator[Serving]:
+    """Who has no token may run; the controller `guest` is there."""
+    folder = tmp_path_factory.mktemp("server")
+    options = ("--users", tokens["file"], "--anonymous", "run", "--requests-per-minute", "0")
+    with Serving(folder / "log", *options) as serving:
+        with serving.client(tokens["root"]) as root:
+            uploaded = root.post("/v1/controllers", content=guest)
+            assert uploaded.status_code == 201, uploaded.text
+            tagged = root.put("/v1/tags/guest", json={"controller": uploaded.json()["id"]})
+            assert tagged.status_code == 200, tagged.text
+        yield serving

@@ -1,0 +1,152 @@
+"""The client of Ollama's API, against a stand-in that speaks that API and says what the test wants.
+
+Ollama itself is no package that tests could install; what goes over the wire is as its API is documented.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from pyaici.server.cpc.ollama import OllamaCompletion
+from pyaici.server.cpc.requests import CpcRequest
+from pyaici.server.errors import ApiError
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers `POST /api/generate` with these pieces."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pieces: list[str] = []
+        self.status = 200
+        self.asked: dict[str, Any] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @classmethod
+    @contextmanager
+    def running(cls) -> Iterator[StandIn]:
+        """In a thread, until the block ends."""
+        with cls() as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                yield server
+            finally:
+                server.shutdown()
+                thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, StandIn)
+        server.asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        assert self.path == "/api/generate"
+        self.send_response(server.status)
+        self.send_header("content-type", "application/x-ndjson")
+        self.end_headers()
+        if server.status != 200:
+            self.wfile.write(json.dumps({"error": "model 'x' not found"}).encode())
+            return
+        for piece in server.pieces:
+            self.wfile.write(json.dumps({"response": piece, "done": False}).encode() + b"\n")
+        self.wfile.write(json.dumps({"response": "", "done": True}).encode() + b"\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def ollama() -> Iterator[StandIn]:
+    with StandIn.running() as server:
+        yield server
+
+
+def _complete(ollama: StandIn, **fields: Any) -> tuple[list[str], OllamaCompletion]:
+    asked = CpcRequest(**{"context": "x = 1\n", "prefix": "pri", **fields})
+    completion = OllamaCompletion(asked, ollama.url + "/", "a-model", 5)
+
+    async def read() -> list[str]:
+        return [chunk async for chunk in completion.chunks()]
+
+    return asyncio.run(read()), completion
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "adhered"),
+    [
+        (["print(", "x", ")"], "print(x)", True),
+        (["p", "r", "int"], "print", True),
+        ([" \n", "print(x)\nmore"], "print(x)", True),
+        (["nt(x)"], "print(x)", False),
+        (["Sure: print(x)"], "priSure: print(x)", False),
+        (["pr"], "pri", False),
+        ([], "pri", False),
+        (["print(", "x)\n", "y"], "print(x)", True),
+        (["pri"], "pri", True),
+    ],
+)
+def test_a_suggestion_begins_with_the_prefix(
+    ollama: StandIn, pieces: list[str], text: str, adhered: bool
+) -> None:
+    ollama.pieces = pieces
+    chunks, completion = _complete(ollama)
+    assert "".join(chunks) == text
+    assert completion.adhered is adhered
+    assert completion.nbytes == len(text.encode())
+
+
+def test_what_is_asked(ollama: StandIn) -> None:
+    ollama.pieces = ["print"]
+    _complete(ollama, temperature=0.3, top_p=0.8, top_k=7, max_new_tokens=10, lang="python", prefix="pri")
+    asked = ollama.asked
+    assert asked["model"] == "a-model" and asked["stream"] is True
+    options = asked["options"]
+    assert (options["temperature"], options["top_p"], options["top_k"], options["seed"]) == (0.3, 0.8, 7, 5)
+    assert options["num_predict"] == 10 + 64 and "```" in options["stop"] and "\n\n" in options["stop"]
+    assert (
+        "x = 1\n" in asked["prompt"]
+        and "<PREFIX>pri</PREFIX>" in asked["prompt"]
+        and "python" in asked["prompt"]
+    )
+    plain = asked["prompt"]
+    _complete(ollama, code_only=False, lang="python")
+    assert ollama.asked["prompt"] != plain
+
+
+def test_prefixes_with_blanks_and_lines(ollama: StandIn) -> None:
+    ollama.pieces = ["  a\n  b", "c\nd"]
+    chunks, completion = _complete(ollama, prefix="  a\n  b")
+    assert "".join(chunks) == "  a\n  bc" and completion.adhered is True
+
+
+def test_errors_name_the_cure(ollama: StandIn) -> None:
+    ollama.status = 404
+    with pytest.raises(ApiError, match="model 'x' not found") as refused:
+        _complete(ollama)
+    assert refused.value.status == 502 and "ollama pull" in refused.value.message
+    ollama.status = 200
+    url = ollama.url
+    completion = OllamaCompletion(
+        CpcRequest(prefix="a"), url.replace("127.0.0.1", "127.0.0.1:1/x"), "m", None
+    )
+    with pytest.raises(ApiError, match="OLLAMA_URL"):
+        asyncio.run(_drain(completion))
+
+
+async def _drain(completion: OllamaCompletion) -> None:
+    async for _ in completion.chunks():
+        pass

@@ -1,0 +1,182 @@
+"""Grammars of answers, read by the real controller: which texts they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pyaici.server.messages import plan
+from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import THINKING, TOOLS, call, calls, request, strings, tool
+
+Make = Callable[[str], Controller]
+
+END = "</ai00:assistant>"
+TOKYO = call("get_weather", ("location", "Tokyo"))
+#: what the format's description calls valid
+PATTERNS = {
+    "text": f"Hello, how can I help you?\n{END}",
+    "thinking and text": f"<think>Let me consider this question...</think>\nThe answer is 42.\n{END}",
+    "call": calls(TOKYO),
+    "thinking and call": "<think>I should check the weather first.</think>\n" + calls(TOKYO),
+    "text and call": "Let me search for that information.\n"
+    + calls(call("web_search", ("query", "AI news"))),
+    "calls": calls(call("get_weather", ("city", "Tokyo")), call("get_weather", ("city", "London"))),
+}
+#: what those who know only the structure cannot tell from these either
+STRUCTURE = {
+    "nothing": END,
+    "nothing thought": f"<think></think>{END}",
+    "an empty value": calls(call("get_weather", ("city", ""))),
+    "marks in values": calls(call("get_weather", ("city", "1 < 2 </param <think> <ai00:function_calls>"))),
+    "lines in values": calls(call("get_weather", ("city", "a\n\n  b</invoke>\n"))),
+    "less than": f"1 < 2, </think> and <ai00:function>\n{END}",
+    "several lines": f"a\nb\n\nc{END}",
+}
+BROKEN = {
+    "no end of a text": "Hello",
+    "the wrong end": "Hello</ai00:user>",
+    "thinking that is not closed": f"<think>Let me see{END}",
+    "thinking twice": f"<think>a</think><think>b</think>a{END}",
+    "thinking in a text": f"a <think>b</think>{END}",
+    "calls that are not closed": f"<ai00:function_calls>\n{TOKYO}",
+    "a call that is not closed": calls(TOKYO[: -len("  </invoke>\n")]),
+    "a parameter that is not closed": calls(TOKYO.replace("</parameter>", "")),
+    "no call": "<ai00:function_calls>\n</ai00:function_calls>",
+    "a text behind a call": calls(TOKYO + "  done\n"),
+    "an end behind calls": calls(TOKYO) + END,
+    "bad indentation": calls(TOKYO.replace("    <parameter", "  <parameter")),
+    "no new line": calls(TOKYO).replace("calls>\n", "calls>", 1),
+    "no indentation": calls(TOKYO.replace("  <invoke", "<invoke")),
+    "a tool without a name": calls(TOKYO.replace("get_weather", "")),
+    "a name that is none": calls(TOKYO.replace("get_weather", "get weather")),
+    "single quotes": calls(TOKYO.replace('"', "'")),
+    "calls in a text": f"a {calls(TOKYO)} b {END}",
+}
+#: only schemas tell
+WRONG = {
+    "a tool that is none": calls(call("send", ("location", "Tokyo"))),
+    "an argument that is none": calls(call("get_weather", ("country", "Japan"))),
+    "an argument of another tool": calls(call("get_weather", ("query", "Tokyo"))),
+    "no required argument": calls(call("web_search")),
+    "an argument twice": calls(call("get_weather", ("location", "a"), ("location", "b"))),
+    "another order": calls(call("get_weather", ("city", "a"), ("location", "b"))),
+}
+
+
+def rejected(made: Controller, texts: dict[str, str]) -> list[str]:
+    return [name for name, text in texts.items() if not made.accepts(text)]
+
+
+@pytest.mark.parametrize("level", ["structural", "schema_aware"])
+@pytest.mark.parametrize("prompt_format", ["ai00", "template"])
+def test_levels(grammar: Make, level: Any, prompt_format: Any) -> None:
+    made = plan(request(tools=TOOLS, bnf_validation=level), prompt_format=prompt_format)
+    assert made.grammar is not None
+    controller = grammar(made.argument or "")
+    assert rejected(controller, PATTERNS) == []
+    assert rejected(controller, STRUCTURE) == []
+    # a model with a chat template ends a text by a token
+    ended = {"no end of a text", "the wrong end"} if prompt_format == "template" else set()
+    assert rejected(controller, BROKEN) == [name for name in BROKEN if name not in ended]
+    assert rejected(controller, WRONG) == (list(WRONG) if level == "schema_aware" else [])
+    assert controller.log() == "", "no warning, such as for a rule that is not used"
+
+
+def test_the_answer_ends_with_its_end(grammar: Make) -> None:
+    controller = grammar(plan(request(tools=TOOLS)).grammar or "")
+    for text in PATTERNS.values():
+        state = controller.after(text)
+        assert state is not None and state.over
+
+
+def test_the_original_grammar_has_its_faults(grammar: Make) -> None:
+    """What is called valid and begins with a mark is no text of it, and malformed calls are."""
+    controller = grammar(plan(request(tools=TOOLS), strict_seed_grammar=True).grammar or "")
+    assert rejected(controller, PATTERNS) == ["call", "calls"]
+    assert controller.accepts("\n" + PATTERNS["call"])
+    assert controller.accepts("a" + calls(TOKYO)[:-20] + END)
+    assert not controller.accepts(STRUCTURE["nothing"])
+    assert not controller.accepts("\n" + STRUCTURE["an empty value"])
+
+
+def test_where_the_prompt_ends_in_thinking_the_answer_begins_there(grammar: Make) -> None:
+    made = plan(request(tools=TOOLS, **THINKING))
+    assert made.inside
+    controller = grammar(made.grammar or "")
+    for text in PATTERNS.values():
+        assert controller.accepts(text.removeprefix("<think>") if "<think>" in text else "</think>" + text)
+    assert not controller.accepts(PATTERNS["text"])
+    outside = plan(request(tools=TOOLS, **THINKING), prompt_format="template")
+    assert not outside.inside and rejected(grammar(outside.argument or ""), PATTERNS) == []
+
+
+@pytest.mark.parametrize("level", ["structural", "schema_aware"])
+def test_choices(grammar: Make, level: str) -> None:
+    def made(choice: Any) -> Controller:
+        return grammar(plan(request(tools=TOOLS, tool_choice=choice, bnf_validation=level)).grammar or "")
+
+    search = calls(call("web_search", ("query", "a")))
+    always, never, this = made("any"), made("none"), made({"type": "tool", "name": "web_search"})
+    assert rejected(always, PATTERNS) == ["text", "thinking and text", "text and call"]
+    assert rejected(never, PATTERNS) == ["call", "thinking and call", "text and call", "calls"]
+    assert rejected(this, PATTERNS) == list(PATTERNS) and this.accepts(search)
+    once = made({"type": "auto", "disable_parallel_tool_use": True})
+    assert rejected(once, PATTERNS) == ["calls"]
+    for controller in (always, never, this, once):
+        assert controller.log() == ""
+
+
+def test_without_tools_there_are_no_calls(grammar: Make) -> None:
+    for level in ("structural", "schema_aware"):
+        controller = grammar(plan(request(bnf_validation=level)).grammar or "")
+        assert rejected(controller, PATTERNS) == ["call", "thinking and call", "text and call", "calls"]
+
+
+@pytest.mark.parametrize(
+    "stops", [["'", "\\", "a.c"], ["\n\n"], ["\r\n\t"], ["[x]", "(", "$^"], ["|"], ["\x00", "é😀"], ["#'a'"]]
+)
+def test_stop_sequences_are_texts_whatever_is_in_them(grammar: Make, stops: list[str]) -> None:
+    controller = grammar(plan(request(stop_sequences=stops, bnf_validation="structural")).grammar or "")
+    for stop in stops:
+        assert controller.accepts("abc" + stop) and controller.accepts(stop)
+        assert controller.after("abc" + stop + "d") is None
+    assert not controller.accepts("abc" + END)
+
+
+def test_without_stop_sequences_a_blank_line_ends_a_text(grammar: Make) -> None:
+    made = plan(request(stop_sequences=[], bnf_validation="structural"))
+    assert list(made.stop) == ["\n\n"] and grammar(made.grammar or "").accepts("a\nb\n\n")
+    assert list(plan(request(stop_sequences=[])).stop) == []
+
+
+def test_any_of_the_arguments_that_are_not_required(grammar: Make) -> None:
+    schema = strings("a", "b", "c", required=["b"])
+    controller = grammar(
+        plan(request(tools=[tool("f", schema)], bnf_validation="schema_aware")).grammar or ""
+    )
+    for names in ("b", "ab", "bc", "abc"):
+        assert controller.accepts(calls(call("f", *((name, "x") for name in names))))
+    for names in ("", "a", "c", "ac", "ba", "bb", "cb"):
+        assert not controller.accepts(calls(call("f", *((name, "x") for name in names)))), names
+    none = grammar(plan(request(tools=[tool("f", {})], bnf_validation="schema_aware")).grammar or "")
+    assert none.accepts(calls(call("f"))) and not none.accepts(calls(call("f", ("a", "x"))))
+
+
+def test_fifty_arguments(grammar: Make) -> None:
+    """All of which may be left out: 2^50 combinations."""
+    names = [f"argument_{i}" for i in range(50)]
+    properties: dict[str, Any] = {
+        name: {"type": ("string", "integer", "boolean", "array")[i % 4]} for i, name in enumerate(names)
+    }
+    tools = [tool(f"tool-{i}", {"type": "object", "properties": properties}) for i in range(3)]
+    made = plan(request(tools=tools, bnf_validation="schema_aware"))
+    assert made.grammar is not None and len(made.grammar) < 50_000
+    controller = grammar(made.grammar)
+    values = [("a", "5", "true", "[1]")[i % 4] for i in range(50)]
+    pairs = list(zip(names, values, strict=True))
+    for some in (pairs, pairs[::7], pairs[49:], []):
+        assert controller.accepts(calls(call("tool-1", *some)))
+    assert not controller.accepts(calls(call("tool-1", pairs[1], pairs[0])))

@@ -1,0 +1,96 @@
+"""Answers under our grammars, judged by the package kbnf: the same bytes may come at each place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import kbnf
+import pytest
+
+from pyaici.server.messages import plan
+from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import THINKING, TOOLS, request
+from tests.pyaici.server.messages.test_grammar import BROKEN, PATTERNS, STRUCTURE, WRONG
+
+Make = Callable[[str], Controller]
+
+TEXTS = [*PATTERNS.values(), *STRUCTURE.values(), *BROKEN.values(), *WRONG.values()]
+
+
+class Peer:
+    """In the configuration whose masks are right; one token for each byte."""
+
+    def __init__(self, grammar: str) -> None:
+        vocabulary = kbnf.Vocabulary(
+            {i: kbnf.Token(bytes([i])) for i in range(256)}, {i: str(i) for i in range(256)}
+        )
+        config = kbnf.Config()
+        options = config.engine_config
+        options.cache_enabled = options.compaction_enabled = options.rejected_token_prefix_cache_enabled = (
+            False
+        )
+        config.engine_config = options
+        self._engine = kbnf.Engine(grammar, vocabulary, config)
+
+    def masks(self, text: bytes) -> list[bytes]:
+        """The bytes that may come at each place of the text, as far as it is allowed."""
+        self._engine.reset()
+        masks = []
+        for byte in [*text, None]:
+            if self._engine.is_finished():
+                return [*masks, b""]
+            self._engine.compute_allowed_token_ids()
+            masks.append(bytes(sorted(self._engine.get_allowed_token_ids_from_last_computation())))
+            if byte is None or byte not in masks[-1]:
+                return masks
+            self._engine.try_accept_new_token(byte)
+        raise AssertionError
+
+
+def ours(made: Controller, text: bytes) -> list[bytes]:
+    guest = made.start()
+    state = made.state(guest, [])
+    masks = [state.next]
+    for byte in text:
+        if byte not in state.next:
+            return masks
+        state = made.state(guest, [byte])
+        masks.append(state.next)
+    return masks
+
+
+@pytest.mark.parametrize(
+    ("fields", "prompt_format", "strict"),
+    [
+        ({"tools": TOOLS}, "ai00", False),
+        ({"tools": TOOLS, **THINKING}, "ai00", False),
+        ({"tools": TOOLS, "bnf_validation": "schema_aware"}, "template", False),
+        ({"tools": TOOLS, "tool_choice": "any", "bnf_validation": "schema_aware"}, "ai00", False),
+        ({"stop": ["'\\\n", "a.c|", "é"], "bnf_validation": "structural"}, "ai00", False),
+        (
+            {"bnf_schema": "(* start *) start::= 'Hello' | 'a' start | 'Let me';", **THINKING},
+            "template",
+            False,
+        ),
+        ({"tools": TOOLS}, "ai00", True),
+    ],
+)
+def test_masks(grammar: Make, fields: dict[str, object], prompt_format: str, strict: bool) -> None:
+    made = plan(
+        request(**fields),
+        prompt_format="ai00" if prompt_format == "ai00" else "template",
+        strict_seed_grammar=strict,
+    )
+    assert made.grammar is not None
+    controller, peer, compared = grammar(made.grammar), Peer(made.grammar), 0
+    texts = [*TEXTS, *(text.partition("<think>")[2] for text in TEXTS), "a.c|", "a'\\\n", "aé", "aaHello"]
+    for text in (text.encode() for text in texts):
+        mine, theirs = ours(controller, text), peer.masks(text)
+        assert len(mine) == len(theirs), text
+        for at, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            # ours makes well-formed UTF-8 only, so between characters just the ASCII ones can be compared
+            assert set(a) <= set(b), text[:at]
+            if at == 0 or text[at - 1] < 0x80:
+                assert [byte for byte in a if byte < 0x80] == [byte for byte in b if byte < 0x80], text[:at]
+                compared += 1
+    assert compared > 100

@@ -1,0 +1,198 @@
+"""Answers as they are read: thinking, texts and calls, however the text is cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from pyaici.server.marks import Marks
+from pyaici.server.messages.reader import Delta, Reader, Stop, ToolUse
+from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, strings, tool
+
+END = "</ai00:assistant>"
+TOKYO = calls(call("get_weather", ("location", "Tokyo")))
+
+
+def reader(**fields: Any) -> Reader:
+    tools = request(tools=fields.pop("tools", TOOLS)).tools
+    return Reader(tools={tool.name: tool for tool in tools}, stop=fields.pop("stop", [END]), **fields)
+
+
+def read(made: Reader, pieces: Iterable[str]) -> list[tuple[str, Any]]:
+    """What came: kinds with their texts, and names with their arguments."""
+    events = [event for piece in pieces for event in made.feed(piece)]
+    events += made.finish()
+    parts: list[tuple[str, Any]] = []
+    open_kind = None
+    for event in events:
+        if isinstance(event, Delta):
+            assert event.text and open_kind in (None, event.kind)
+            if open_kind is None:
+                parts.append((event.kind, ""))
+            open_kind = event.kind
+            parts[-1] = (event.kind, parts[-1][1] + event.text)
+        elif isinstance(event, Stop):
+            assert open_kind == event.kind
+            open_kind = None
+        else:
+            assert isinstance(event, ToolUse) and open_kind is None
+            parts.append((event.name, event.input))
+    assert open_kind is None
+    return parts
+
+
+def cuts(text: str) -> Iterable[Sequence[str]]:
+    """The text as a whole, byte by byte as it were, and in random pieces, some of them empty."""
+    yield [text]
+    yield list(text)
+    rng = random.Random(text)
+    for _ in range(8):
+        at = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(1, 9)))
+        yield [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
+
+
+CASES: list[tuple[str, list[tuple[str, Any]]]] = [
+    ("Hello, how can I help you?\n" + END, [("text", "Hello, how can I help you?")]),
+    (
+        "<think>Let me see...</think>\nIt is 42.\n" + END,
+        [("thinking", "Let me see..."), ("text", "It is 42.")],
+    ),
+    (TOKYO, [("get_weather", {"location": "Tokyo"})]),
+    ("<think>So.</think>\n" + TOKYO, [("thinking", "So."), ("get_weather", {"location": "Tokyo"})]),
+    ("I look.\n" + TOKYO, [("text", "I look."), ("get_weather", {"location": "Tokyo"})]),
+    (
+        calls(call("get_weather", ("city", "a")), call("web_search", ("query", "b"))),
+        [("get_weather", {"city": "a"}), ("web_search", {"query": "b"})],
+    ),
+    (
+        "prefix <think>reasoning</think>suffix",
+        [("text", "prefix"), ("thinking", "reasoning"), ("text", "suffix")],
+    ),
+    ("<think></think> \n" + END, []),
+    ("<think> \n </think>a", [("text", "a")]),
+    (
+        "a < b <thin </think> <ai00:function_call> c",
+        [("text", "a < b <thin </think> <ai00:function_call> c")],
+    ),
+    (" a \n b \n ", [("text", "a \n b")]),
+    ("a</ai00:assistant", [("text", "a</ai00:assistant")]),
+    ("a" + END + "b" + END, [("text", "a")]),
+    ("<think>a " + END + "</think>b", [("thinking", "a " + END), ("text", "b")]),
+    ("<think>a <thi</thin</think>b", [("thinking", "a <thi</thin"), ("text", "b")]),
+    ("<think>not closed", [("thinking", "not closed")]),
+    ("", []),
+    (
+        calls(call("get_weather", ("city", "  2 < 3 </paramet>\n"), ("location", "42"))),
+        [("get_weather", {"city": "  2 < 3 </paramet>\n", "location": "42"})],
+    ),
+    (calls(call("get_weather", ("city", ""))), [("get_weather", {"city": ""})]),
+    (calls(call("unknown", ("n", "42"), ("s", "a b"))), [("unknown", {"n": 42, "s": "a b"})]),
+    (calls(call("get_weather")), [("get_weather", {})]),
+    (calls(), []),
+    (TOKYO + " and more", [("get_weather", {"location": "Tokyo"})]),
+    # what a model writes that no grammar holds
+    (
+        '<ai00:function_calls><invoke name="f"><parameter name="a">1</parameter></invoke>'
+        "</ai00:function_calls>",
+        [("f", {"a": 1})],
+    ),
+    ("<ai00:function_calls> sorry", [("text", "<ai00:function_calls> sorry")]),
+    (TOKYO[:-30], [("text", TOKYO[:-30])]),
+    (
+        TOKYO.removesuffix("</ai00:function_calls>") + "  Wait" + END,
+        [("get_weather", {"location": "Tokyo"}), ("text", "Wait")],
+    ),
+    (
+        '<ai00:function_calls>\n  <invoke name="a"b">' + END,
+        [("text", '<ai00:function_calls>\n  <invoke name="a"b">')],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES)
+def test_cases(text: str, expected: list[tuple[str, Any]]) -> None:
+    for pieces in cuts(text):
+        assert read(reader(), pieces) == expected
+
+
+def test_inside_thinking() -> None:
+    for pieces in cuts("thinking</think>response" + END):
+        assert read(reader(inside=True), pieces) == [("thinking", "thinking"), ("text", "response")]
+
+
+def test_without_tools_marks_of_calls_are_text() -> None:
+    for pieces in cuts(TOKYO + END):
+        assert read(reader(tools=[]), pieces) == [("text", TOKYO)]
+
+
+@pytest.mark.parametrize(
+    ("stops", "text", "expected", "by"),
+    [
+        (["\n\n"], "a\n\nb", "a", "\n\n"),
+        (["abc", "b"], "xabc", "xa", "b"),
+        (["b", "ab"], "xab", "x", "ab"),
+        (["aab"], "aaab", "a", "aab"),
+        (["stop", "</"], "a<stop", "a<", "stop"),
+        (["é😀"], "aé😀", "a", "é😀"),
+        ([], "a", "a", None),
+    ],
+)
+def test_stop_strings(stops: list[str], text: str, expected: str, by: str | None) -> None:
+    """The one that ends first ends the text; of those the longest, which began first."""
+    for pieces in cuts(text):
+        made = reader(stop=stops)
+        assert read(made, pieces) == [("text", expected)] and made.stopped_by == by
+
+
+def test_an_answer_is_over_at_its_end() -> None:
+    for text in ("a" + END, TOKYO):
+        made = reader()
+        for i, c in enumerate(text):
+            assert not made.over, text[:i]
+            list(made.feed(c))
+        assert made.over and list(made.feed("more")) == []
+
+
+def test_nothing_is_held_back_longer_than_it_must() -> None:
+    made = reader()
+    assert list(made.feed("Hello <t")) == [Delta("text", "Hello")]
+    assert list(made.feed("able>")) == [Delta("text", " <table>")]
+    assert list(made.feed("</ai00:assis")) == []
+    assert list(made.feed("tance>")) == [Delta("text", "</ai00:assistance>")]
+
+
+def test_checked_values_in_json_may_have_the_mark_that_ends_them() -> None:
+    schema = {"properties": {"a": {"type": "array"}, "s": {"type": "string"}}}
+    value = '["</parameter>\\n", "\\"</parameter>", "\\\\"]'
+    text = calls(call("f", ("a", value), ("s", '"')))
+    expected = [("f", {"a": ["</parameter>\n", '"</parameter>', "\\"], "s": '"'})]
+    for pieces in cuts(text):
+        assert read(reader(tools=[tool("f", schema)], checked=True), pieces) == expected
+
+
+def test_calls_come_as_they_end() -> None:
+    made = reader()
+    first = call("get_weather", ("city", "a"))
+    assert list(made.feed("<ai00:function_calls>\n" + first)) == [ToolUse("get_weather", {"city": "a"})]
+    assert list(made.feed(first[:-1])) == [ToolUse("get_weather", {"city": "a"})]
+
+
+def test_long_values() -> None:
+    made = reader(
+        tools=[tool("f", {"properties": {"a": {"type": "array"}, "s": {"type": "string"}}})], checked=True
+    )
+    text = calls(call("f", ("a", '["' + "x" * 50_000 + '"]'), ("s", "y" * 50_000)))
+    pieces = [text[i : i + 50] for i in range(0, len(text), 50)]
+    ((name, found),) = read(made, pieces)
+    assert name == "f" and len(found["a"][0]) == len(found["s"]) == 50_000
+
+
+def test_marks() -> None:
+    marks = Marks(["abc", "b", "ca"])
+    assert marks.find("xx") is None and marks.find("xabc") == (2, "b") and marks.find("bca") == (0, "b")
+    assert [marks.held(text) for text in ("x", "xa", "xc", "xac", "")] == [0, 1, 1, 1, 0]
+    assert Marks([]).find("abc") is None and Marks([]).held("abc") == 0
+    assert strings("a")["required"] == ["a"]

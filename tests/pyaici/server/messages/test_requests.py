@@ -1,0 +1,231 @@
+"""Requests: what is taken, and what is refused with which words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyaici.server.messages import MessagesError, parse_request
+from pyaici.server.messages.errors import STATUS
+from pyaici.server.messages.grammar import level_of
+from tests.pyaici.server.messages.bodies import EXAMPLE, QUESTION, THINKING, TOOLS, request, strings, tool
+
+
+def refusal(body: Any) -> MessagesError:
+    with pytest.raises(MessagesError) as caught:
+        parse_request(body)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "param"),
+    [
+        ({"model": ""}, "model is required", "model"),
+        ({"messages": []}, "messages cannot be empty", None),
+        (
+            {"messages": [{"role": "assistant", "content": "Hi"}]},
+            "first message must have role 'user'",
+            "messages.0.role",
+        ),
+        ({"max_tokens": 0}, "max_tokens must be greater than 0", "max_tokens"),
+        ({"stop_sequences": ["a"] * 9}, "stop_sequences cannot have more than 8 items", "stop_sequences"),
+        ({"stop": ["a"] * 9}, "stop_sequences cannot have more than 8 items", "stop_sequences"),
+        (
+            {"stop_sequences": ["a", ""]},
+            "stop_sequences cannot contain empty strings",
+            "stop_sequences.1",
+        ),
+        ({"temperature": 2.1}, "temperature must be between 0.0 and 2.0", "temperature"),
+        ({"temperature": -0.1}, "temperature must be between 0.0 and 2.0", "temperature"),
+        ({"temperature": float("nan")}, "temperature must be between 0.0 and 2.0", "temperature"),
+        ({"top_p": 1.01}, "top_p must be between 0.0 and 1.0", "top_p"),
+        ({"top_p": -1}, "top_p must be between 0.0 and 1.0", "top_p"),
+        ({"top_k": 0}, "top_k must be greater than 0", "top_k"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 1023}},
+            "budget_tokens must be at least 1024",
+            "thinking.budget_tokens",
+        ),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
+            "budget_tokens must be less than max_tokens",
+            "thinking.budget_tokens",
+        ),
+        ({"bnf_schema": " \n"}, "bnf_schema cannot be empty", "bnf_schema"),
+    ],
+)
+def test_rules(fields: dict[str, Any], message: str, param: str | None) -> None:
+    error = refusal({**QUESTION, **fields})
+    assert (error.status, error.message, error.param) == (400, message, param)
+    expected = {"type": "invalid_request_error", "message": message} | ({"param": param} if param else {})
+    assert error.body() == {"type": "error", "error": expected}
+
+
+def test_the_edges_of_ranges_are_in() -> None:
+    for fields in (
+        {"temperature": 0, "top_p": 0, "top_k": 1, "max_tokens": 1},
+        {"temperature": 2.0, "top_p": 1.0, "stop_sequences": ["a"] * 8},
+        {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 1025},
+    ):
+        request(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "part"),
+    [
+        ({"messages": [{"role": "system", "content": "a"}]}, "messages.0.role", "'user' or 'assistant'"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content", "is required"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", "valid string"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "messages.0.content.0",
+            "does not match any of the expected tags",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "input": {}}]}]},
+            "messages.0.content.0.name",
+            "is required",
+        ),
+        ({"max_tokens": "5"}, "max_tokens", "valid integer"),
+        ({"max_tokens": 5.5}, "max_tokens", "valid integer"),
+        ({"temperature": "hot"}, "temperature", "valid number"),
+        ({"stop_sequences": "a"}, "stop_sequences", "valid list"),
+        ({"bnf_validation": "strict"}, "bnf_validation", "'none', 'structural' or 'schema_aware'"),
+        ({"tools": [{"name": "a"}]}, "tools.0.input_schema", "is required"),
+        ({"tools": [{"name": "a", "input_schema": None}]}, "tools.0.input_schema", "valid dictionary"),
+        ({"tools": [{"name": "a", "input_schema": []}]}, "tools.0.input_schema", "valid dictionary"),
+        ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens", "is required"),
+        ({"tool_choice": "sometimes"}, "tool_choice", "'auto', 'none', 'any' or 'tool'"),
+    ],
+)
+def test_shapes(fields: dict[str, Any], param: str, part: str) -> None:
+    error = refusal({**QUESTION, **fields})
+    assert error.status == 400 and error.param == param and part in error.message
+    assert error.message.startswith(param)
+
+
+@pytest.mark.parametrize("missing", ["model", "messages"])
+def test_what_is_missing_is_named(missing: str) -> None:
+    error = refusal({name: value for name, value in QUESTION.items() if name != missing})
+    assert error.message == f"{missing} is required" and error.param == missing
+
+
+@pytest.mark.parametrize("body", [None, [], "text", 5])
+def test_a_body_is_an_object(body: Any) -> None:
+    assert refusal(body).message == "the body must be a JSON object"
+
+
+def test_halves_of_characters_are_refused_wherever_they_are() -> None:
+    for fields in ({"stop": ["\ud800"]}, {"metadata": {"\udfff": 1}}, {"bnf_schema": "start::='\ud800';"}):
+        assert "half a character" in refusal({**QUESTION, **fields}).message
+
+
+@pytest.mark.parametrize(
+    ("tools", "param", "part"),
+    [
+        ([tool("get weather", strings())], "tools.0.name", "1 to 64 letters"),
+        ([tool("", strings())], "tools.0.name", "1 to 64 letters"),
+        ([tool("a" * 65, strings())], "tools.0.name", "1 to 64 letters"),
+        ([tool("é", strings())], "tools.0.name", "1 to 64 letters"),
+        ([tool("a\n", strings())], "tools.0.name", "1 to 64 letters"),
+        ([tool("a", strings()), tool("a", strings())], "tools.1.name", "two tools"),
+        ([tool("a", {"type": "array"})], "tools.0.input_schema.type", "must be an object"),
+    ],
+)
+def test_tools(tools: list[dict[str, Any]], param: str, part: str) -> None:
+    error = refusal({**QUESTION, "tools": tools})
+    assert error.status == 400 and error.param == param and part in error.message
+
+
+def test_names_of_tools_may_have_these_characters() -> None:
+    assert request(tools=[tool("0-a_B", {}), tool("a" * 64, {"type": ["object", "null"]})])
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"tool_choice": {"type": "tool"}}, "needs the name"),
+        ({"tool_choice": {"type": "tool", "name": "send"}}, "names send"),
+        ({"tool_choice": "any", "bnf_validation": "none"}, "can be enforced only"),
+        ({"tool_choice": "any", "bnf_schema": "start::='a';"}, "beside bnf_schema"),
+        ({"tool_choice": "any", "tools": []}, "no tools"),
+    ],
+)
+def test_choices_that_cannot_be_kept(fields: dict[str, Any], part: str) -> None:
+    error = refusal({**QUESTION, "tools": TOOLS, **fields})
+    assert error.status == 400 and part in error.message
+    assert error.param is not None and error.param.startswith("tool_choice")
+
+
+def test_choices_may_be_words_or_objects() -> None:
+    for word in ("auto", "none", "any"):
+        assert request(tools=TOOLS, tool_choice=word) == request(tools=TOOLS, tool_choice={"type": word})
+
+
+def test_defaults() -> None:
+    made = request()
+    assert (made.max_tokens, made.temperature, made.top_p, made.top_k) == (1024, 1.0, 0.5, 128)
+    assert made.stop_sequences == ["</ai00:assistant>"] and not made.stream and not made.thinks
+    assert made == request(temperature=None, tools=None, thinking=None, stop_sequences=None, bnf_schema=None)
+
+
+def test_what_is_not_known_is_ignored() -> None:
+    assert request(service_tier="fast", metadata={"user_id": "a"}).model == "m"
+    cached = {**TOOLS[0], "cache_control": {"type": "ephemeral"}}
+    assert request(tools=[cached]) == request(tools=[TOOLS[0]])
+
+
+def test_blocks() -> None:
+    content = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
+        {"type": "tool_use", "id": "1", "name": "f", "input": {"a": [1]}},
+    ]
+    results = [
+        {"type": "tool_result", "tool_use_id": "1"},
+        {"type": "tool_result", "tool_use_id": "1", "content": "a", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "a"}]},
+    ]
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": content},
+        {"role": "user", "content": results},
+    ]
+    made = request(messages=messages, system=[{"type": "text", "text": "Be kind"}])
+    assert [block.type for message in made.messages for block in message.blocks] == [
+        *("text", "thinking", "text", "tool_use", "tool_result", "tool_result", "tool_result")
+    ]
+    assert made.system_text == "Be kind"
+
+
+def test_the_examples_of_the_format_are_taken() -> None:
+    made = parse_request(json.loads(EXAMPLE))
+    assert made.stop_sequences == ["</ai00:assistant>"] and made.tools[0].name == "get_weather"
+    for fields in (
+        {"bnf_validation": "none"},
+        {"bnf_validation": "structural"},
+        {"bnf_validation": "schema_aware"},
+        {"bnf_schema": "start::='yes' | 'no';", "bnf_validation": "none"},
+    ):
+        request(**fields)
+
+
+def test_which_level_is_taken() -> None:
+    custom = "start::='a';"
+    assert level_of(request()) == "none"
+    assert level_of(request(tools=TOOLS)) == level_of(request(**THINKING)) == "structural"
+    assert level_of(request(bnf_schema=custom)) == "none"
+    assert level_of(request(tools=TOOLS, bnf_schema=custom)) == "none", "the grammar is what is enforced"
+    assert level_of(request(bnf_schema=custom, **THINKING)) == "none"
+    for level in ("none", "structural", "schema_aware"):
+        assert level_of(request(tools=TOOLS, bnf_validation=level, bnf_schema=custom)) == level
+
+
+def test_each_kind_of_error_has_its_status() -> None:
+    assert [STATUS[kind] for kind in STATUS] == [400, 401, 403, 404, 429, 500, 503]
+    assert MessagesError("overloaded_error", "busy").body() == {
+        "type": "error",
+        "error": {"type": "overloaded_error", "message": "busy"},
+    }

@@ -1,0 +1,209 @@
+"""`POST /api/v1/messages` of a real server: requests as they are written, and the client of Anthropic."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+
+from tests.pyaici.server.serving import Serving, read_events
+
+ASK = [{"role": "user", "content": "What's the weather in Tokyo?"}]
+WEATHER = {
+    "name": "get_weather",
+    "description": "Get weather for a location",
+    "input_schema": {
+        "type": "object",
+        "properties": {"location": {"enum": ["Tokyo", "Oslo"]}, "days": {"type": "integer", "maximum": 9}},
+        "required": ["location"],
+    },
+}
+JSON = {"content-type": "application/json"}
+BASE: dict[str, Any] = {"model": "rwkv-world", "messages": ASK, "max_tokens": 120}
+
+
+def _post(server: Serving, **fields: Any) -> httpx2.Response:
+    with server.client() as client:
+        return client.post("/api/v1/messages", json={**BASE, **fields})
+
+
+def _message(server: Serving, **fields: Any) -> dict[str, Any]:
+    answer = _post(server, **fields)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def test_a_request_with_the_fewest_fields(server: Serving) -> None:
+    with server.client() as client:
+        body = {"model": "rwkv-world", "messages": [{"role": "user", "content": "Say hi."}], "temperature": 0}
+        answer = client.post("/api/v1/messages", json=body).json()
+    assert answer["type"] == "message" and answer["role"] == "assistant"
+    assert answer["content"][0]["text"] and answer["stop_reason"] == "end_turn"
+    assert answer["usage"]["input_tokens"] > 5 and answer["usage"]["output_tokens"] > 0
+
+
+def test_a_call_with_checked_arguments(server: Serving) -> None:
+    said = _message(server, tools=[WEATHER], tool_choice="any", bnf_validation="schema_aware")
+    assert said["stop_reason"] == "tool_use"
+    calls = [block for block in said["content"] if block["type"] == "tool_use"]
+    assert calls and all(call["name"] == "get_weather" for call in calls)
+    assert all(call["input"]["location"] in ("Tokyo", "Oslo") for call in calls)
+    assert len({call["id"] for call in calls}) == len(calls)
+
+
+def test_a_custom_grammar(server: Serving) -> None:
+    said = _message(server, bnf_schema="start::='yes' | 'no';", bnf_validation="none")
+    assert said["content"][0]["text"] in ("yes", "no") and said["stop_reason"] == "end_turn"
+
+
+def test_a_custom_grammar_with_thinking(server: Serving) -> None:
+    """The model may think for long: only the beginning is read."""
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    body = {
+        **BASE,
+        "bnf_schema": "start::='yes' | 'no';",
+        "thinking": thinking,
+        "max_tokens": 1100,
+        "stream": True,
+    }
+    with server.client() as client, client.stream("POST", "/api/v1/messages", json=body) as answer:
+        for event in read_events(answer):
+            if event["type"] == "content_block_delta":
+                delta = event["delta"]
+                assert (
+                    delta["type"] == "thinking_delta"
+                    or "yes".startswith(delta["text"])
+                    or delta["text"] == "no"
+                )
+                break
+
+
+def test_stop_sequences_of_the_user(server: Serving) -> None:
+    said = _message(server, stop_sequences=["xyz", " the "], temperature=0)
+    assert (said["stop_reason"], said["stop_sequence"]) == ("stop_sequence", " the ")
+    assert said["content"][0]["text"] and " the " not in said["content"][0]["text"]
+
+
+def test_the_stream_makes_up_the_same_message(server: Serving) -> None:
+    fields = {"tools": [WEATHER], "tool_choice": "any", "bnf_validation": "schema_aware", "temperature": 0}
+    whole = _message(server, **fields)
+    events = server.events("/api/v1/messages", **BASE, **fields, stream=True)
+    names = [event["type"] for event in events]
+    assert names[:2] == ["message_start", "ping"] and names[-2:] == ["message_delta", "message_stop"]
+    written = [
+        e["delta"]["partial_json"] for e in events if e.get("delta", {}).get("type") == "input_json_delta"
+    ]
+    calls = [block for block in whole["content"] if block["type"] == "tool_use"]
+    assert [json.loads(text) for text in written] == [call["input"] for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "kind", "param", "words"),
+    [
+        ({"messages": []}, 400, "invalid_request_error", None, "messages cannot be empty"),
+        ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens", "greater than 0"),
+        ({"top_k": 10**30}, 400, "invalid_request_error", "top_k", "at most"),
+        ({"stop_sequences": ["a" * 2000]}, 400, "invalid_request_error", "stop_sequences.0", "1024"),
+        (
+            {"tools": [{"name": f"t{i}", "input_schema": {}} for i in range(200)]},
+            400,
+            "invalid_request_error",
+            "tools",
+            "128 are allowed",
+        ),
+        (
+            {"tools": [{"name": "t", "input_schema": {"description": "a" * 200_000}}]},
+            400,
+            "invalid_request_error",
+            "tools",
+            "131072",
+        ),
+        ({"max_tokens": 100000}, 400, "invalid_request_error", "max_tokens", "4096"),
+        ({"model": "gpt-4"}, 404, "not_found_error", "model", "SmolLM2"),
+        ({"bnf_schema": "start ::= 'a'\n  | b;"}, 400, "invalid_request_error", "bnf_schema", "line 2"),
+        ({"bnf_schema": " "}, 400, "invalid_request_error", "bnf_schema", "cannot be empty"),
+        (
+            {"messages": [{"role": "user", "content": "\ud800"}]},
+            400,
+            "invalid_request_error",
+            None,
+            "surrogate",
+        ),
+    ],
+)
+def test_bad_requests(
+    server: Serving, fields: dict[str, Any], status: int, kind: str, param: str | None, words: str
+) -> None:
+    with server.client() as client:
+        content = json.dumps({**BASE, **fields})
+        answer = client.post(
+            "/api/v1/messages", content=content, headers={"content-type": "application/json"}
+        )
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert body["type"] == "error" and body["error"]["type"] == kind
+    assert words in body["error"]["message"]
+    if param is not None:
+        assert body["error"]["param"] == param
+
+
+def test_definitions_that_lead_to_others_twice_take_no_longer(server: Serving) -> None:
+    """There are 2^40 ways through them."""
+    definitions: dict[str, Any] = {"d40": {"type": "integer"}}
+    for number in range(40):
+        next_one = {"$ref": f"#/$defs/d{number + 1}"}
+        definitions[f"d{number}"] = {"anyOf": [next_one, next_one]}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
+    tools = [{"name": "t", "input_schema": schema}]
+    assert _post(server, tools=tools, bnf_validation="schema_aware", max_tokens=5).status_code in (200, 400)
+
+
+@pytest.mark.parametrize("text", ["(*" * 50_000, "'" + "\\'" * 50_000, "\n" * 100_000])
+def test_grammars_that_are_never_closed(server: Serving, text: str) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    answer = _post(server, bnf_schema=text + "x", thinking=thinking, max_tokens=2000)
+    assert answer.status_code == 400, answer.text
+
+
+def test_deep_json(server: Serving) -> None:
+    with server.client() as client:
+        deep = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        for path in ("/api/v1/messages", "/v1/run", "/v1/chat/completions"):
+            assert client.post(path, content=deep, headers=JSON).status_code == 400
+
+
+def test_errors_of_other_layers_have_the_same_shape(server: Serving) -> None:
+    with server.client() as client:
+        for answer, kind in (
+            (client.post("/api/v1/messages", content=b"{"), "invalid_request_error"),
+            (client.post("/api/v1/messages", content=json.dumps(BASE)), "invalid_request_error"),
+            (client.post("/api/v1/messages", content=b"{", headers=JSON), "invalid_request_error"),
+            (client.get("/api/v1/messages"), "invalid_request_error"),
+            (client.get("/api/v1/nothing"), "not_found_error"),
+        ):
+            assert answer.json()["error"]["type"] == kind and answer.json()["type"] == "error"
+
+
+def test_the_client_of_anthropic(server: Serving, tokens: dict[str, str]) -> None:
+    client = anthropic.Anthropic(base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0)
+    said = client.messages.create(
+        model="default", max_tokens=12, messages=[{"role": "user", "content": "Hi"}]
+    )
+    assert said.content[0].type == "text" and said.usage.output_tokens <= 12
+    with client.messages.stream(
+        model="default",
+        max_tokens=200,
+        messages=[{"role": "user", "content": "What's the weather in Tokyo?"}],
+        tools=[WEATHER],  # type: ignore[list-item]
+        tool_choice={"type": "any"},
+        extra_body={"bnf_validation": "schema_aware"},
+    ) as stream:
+        final = stream.get_final_message()
+    assert final.stop_reason == "tool_use"
+    assert final.content[0].type == "tool_use" and final.content[0].input["location"] in ("Tokyo", "Oslo")  # type: ignore[index]
+    with pytest.raises(anthropic.AuthenticationError):
+        wrong = anthropic.Anthropic(base_url=f"{server.url}/api", api_key="wrong", max_retries=0)
+        wrong.messages.create(model="default", max_tokens=5, messages=[{"role": "user", "content": "Hi"}])

@@ -1,0 +1,147 @@
+"""Chats, with the official client: answers, schemas, tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.pyaici.server.serving import Serving
+
+MODEL = "default"
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 30},
+                "days": {"type": "integer", "maximum": 9},
+            },
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+CLOCK: dict[str, Any] = {"type": "function", "function": {"name": "clock", "description": "What time it is"}}
+ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
+
+
+@pytest.fixture(scope="module")
+def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+
+
+def _ask(client: openai.OpenAI, **options: Any) -> Any:
+    settings: dict[str, Any] = {"model": MODEL, "messages": ASK, "temperature": 0, "max_tokens": 100}
+    return client.chat.completions.create(**{**settings, **options})
+
+
+def test_an_answer_and_its_stream(client: openai.OpenAI) -> None:
+    messages = [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    ]
+    whole = _ask(client, messages=messages, max_tokens=12, logprobs=True, top_logprobs=2)
+    (choice,) = whole.choices
+    assert choice.message.content and choice.message.tool_calls is None
+    assert "".join(entry.token for entry in choice.logprobs.content).startswith(choice.message.content)
+    assert all(len(entry.top_logprobs) == 2 for entry in choice.logprobs.content)
+    assert whole.usage.completion_tokens == len(choice.logprobs.content)
+    chunks = list(_ask(client, messages=messages, max_tokens=12, stream=True))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == choice.message.content
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason] == [
+        choice.finish_reason
+    ]
+
+
+def test_answers_of_a_schema(client: openai.OpenAI) -> None:
+    schema = WEATHER["function"]["parameters"]
+    form = {"type": "json_schema", "json_schema": {"name": "place", "schema": schema, "strict": True}}
+    answer = _ask(client, response_format=form)
+    found = json.loads(answer.choices[0].message.content)
+    assert set(found) <= {"city", "days"} and isinstance(found["city"], str)
+    whatever = _ask(client, response_format={"type": "json_object"}, max_tokens=200, temperature=0.7, seed=1)
+    if whatever.choices[0].finish_reason == "stop":
+        assert isinstance(json.loads(whatever.choices[0].message.content), dict)
+
+
+def test_a_required_call(client: openai.OpenAI) -> None:
+    answer = _ask(client, tools=[WEATHER, CLOCK], tool_choice="required")
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    call = choice.message.tool_calls[0]
+    assert call.type == "function" and call.function.name in ("get_weather", "clock")
+    if call.function.name == "get_weather":
+        assert isinstance(json.loads(call.function.arguments)["city"], str)
+
+
+def test_a_call_of_one_tool_in_a_stream(client: openai.OpenAI) -> None:
+    options = {"tools": [WEATHER, CLOCK], "tool_choice": {"type": "function", "function": {"name": "clock"}}}
+    chunks = list(_ask(client, **options, stream=True, parallel_tool_calls=False))
+    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or ()]
+    assert [(call.index, call.function.name, json.loads(call.function.arguments)) for call in calls] == [
+        (0, "clock", {})
+    ]
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
+
+
+def test_tools_that_may_be_left_alone(client: openai.OpenAI) -> None:
+    for choice in ("auto", "none"):
+        answer = _ask(
+            client, tools=[WEATHER], tool_choice=choice, messages=[{"role": "user", "content": "Say hello."}]
+        )
+        assert answer.choices[0].message.content or answer.choices[0].message.tool_calls
+
+
+def test_variables_of_the_template(client: openai.OpenAI) -> None:
+    answer = _ask(client, max_tokens=2, extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+    assert answer.choices[0].message.content
+
+
+def test_results_of_tools_are_read(client: openai.OpenAI) -> None:
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'},
+    }
+    messages = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "It is 7 degrees."},
+    ]
+    answer = _ask(client, messages=messages, tools=[WEATHER], tool_choice="none", max_tokens=40)
+    assert "7" in answer.choices[0].message.content
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "role"),
+        ({"messages": [{"role": "user"}]}, "content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content"),
+        ({"tools": [WEATHER, WEATHER]}, "same name"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "no tool 'x'"),
+        ({"tool_choice": "required"}, "there are no tools"),
+        ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "not both"),
+        ({"response_format": {"type": "json_schema"}}, "schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "strin"}}}}, "strin"),
+        ({"tools": [{"type": "function", "function": {"name": "a", "parameters": {"type": "x"}}}]}, "x"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "name"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"extra_body": {"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}}, "no variable"),
+        ({"extra_body": {"chat_template_kwargs": {"tokenize": False}}}, "no variable"),
+        ({"extra_body": {"chat_template_kwargs": {"thinking": ["a"]}}}, "short text"),
+    ],
+)  # fmt: skip
+def test_bad_requests(client: openai.OpenAI, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        _ask(client, **options)
+    assert words in str(refused.value)

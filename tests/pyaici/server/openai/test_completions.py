@@ -1,0 +1,182 @@
+"""Completions, with the official client."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+from tests.pyaici.server.serving import Serving
+
+MODEL = "default"
+
+
+@pytest.fixture(scope="module")
+def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=tokens["eve"], max_retries=0, timeout=120)
+
+
+def test_the_model_is_listed(client: openai.OpenAI) -> None:
+    (model,) = client.models.list().data
+    assert model.id == "SmolLM2-135M-Instruct"
+    assert client.models.retrieve(model.id).id == model.id
+    with pytest.raises(openai.NotFoundError, match="it is 'SmolLM2"):
+        client.models.retrieve("gpt-4")
+
+
+def test_a_completion(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model=MODEL, prompt="The capital of France is", max_tokens=4, temperature=0, logprobs=2, echo=True
+    )
+    (choice,) = answer.choices
+    assert choice.text.startswith("The capital of France is Paris") and choice.finish_reason == "length"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 4)
+    said = choice.logprobs
+    assert said is not None and said.tokens is not None and said.top_logprobs is not None
+    assert said.tokens[0] == " Paris" and said.text_offset == [0, 6, 7, 8]
+    for value, top in zip(said.token_logprobs or [], said.top_logprobs, strict=True):
+        assert len(top) == 2 and value == max(top.values())  # greedy
+
+
+def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
+    options = {
+        "prompt": "1, 2, 3,",
+        "max_tokens": 30,
+        "temperature": 0,
+        "stop": [" 7", " 12"],
+        "model": MODEL,
+    }
+    whole = client.completions.create(**options)
+    chunks = list(client.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    assert (
+        "".join(chunk.choices[0].text for chunk in chunks if chunk.choices)
+        == whole.choices[0].text
+        == " 4, 5, 6,"
+    )
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason == "stop"
+    assert chunks[-1].usage is not None and whole.usage is not None
+    assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
+
+
+def test_several_prompts_with_several_answers(client: openai.OpenAI) -> None:
+    prompts = ["The sun is", "Water is"]
+    options = {
+        "prompt": prompts,
+        "n": 2,
+        "max_tokens": 6,
+        "temperature": 1.0,
+        "seed": 5,
+        "echo": True,
+        "model": MODEL,
+    }
+    first = client.completions.create(**options)
+    assert [choice.index for choice in first.choices] == [0, 1, 2, 3]
+    assert [choice.text.startswith(prompts[choice.index // 2]) for choice in first.choices] == [True] * 4
+    assert len({choice.text for choice in first.choices}) == 4
+    again = client.completions.create(**options)
+    assert [choice.text for choice in again.choices] == [choice.text for choice in first.choices]
+    texts = dict.fromkeys(range(4), "")
+    for chunk in client.completions.create(**options, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert list(texts.values()) == [choice.text for choice in first.choices]
+
+
+def test_token_ids(client: openai.OpenAI) -> None:
+    one = client.completions.create(model=MODEL, prompt=[504, 3575, 282], max_tokens=2, temperature=0)
+    two = client.completions.create(model=MODEL, prompt=[[504, 3575, 282]], max_tokens=2, temperature=0)
+    assert one.choices[0].text == two.choices[0].text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("regex", "[0-9]{4}", r"\d{4}"),
+        ("choice", ["red", "green"], "red|green"),
+        ("grammar", "root ::= [xyz] \"-\" [xyz]", "[xyz]-[xyz]"),
+        ("grammar", "start ::= 'a' | 'b' 'c';", "a|bc"),
+        ("grammar", 'start: "k" NUMBER\nNUMBER: /[0-9]{2}/', r"k\d\d"),
+        ("grammar", '%%\ns : "p" "q" ;', "pq"),
+        ("json_schema", {"type": "object", "properties": {"a": {"const": "b"}}, "required": ["a"],
+                         "additionalProperties": False}, r'\{\s*"a":\s?"b"\s*\}'),
+    ],
+)  # fmt: skip
+def test_constraints(client: openai.OpenAI, field: str, value: object, expected: str) -> None:
+    import re
+
+    answer = client.completions.create(
+        model=MODEL, prompt="The answer is", max_tokens=60, temperature=0, extra_body={field: value}
+    )
+    assert re.fullmatch(expected, answer.choices[0].text), answer.choices[0].text
+    assert answer.choices[0].finish_reason == "stop"
+
+
+def test_a_controller_by_name_and_what_it_takes_back(client: openai.OpenAI) -> None:
+    options = {"model": MODEL, "prompt": "Hello", "max_tokens": 60, "temperature": 0, "seed": 1}
+    extra = {"controller": "showcase"}
+    whole = client.completions.create(**options, extra_body=extra)
+    text = ""
+    for chunk in client.completions.create(**options, extra_body=extra, stream=True):
+        for choice in chunk.choices:
+            text = text[: len(text) - getattr(choice, "retracted", 0)] + choice.text
+    assert text == whole.choices[0].text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"extra_body": {"regex": "(a", "prompt": "x"}}, "column"),
+        ({"extra_body": {"regex": "a", "choice": ["b"]}}, "only one of regex and choice"),
+        ({"extra_body": {"gramar": "x"}}, "did you mean grammar?"),
+        ({"extra_body": {"controller_arg": "x"}}, "no controller"),
+        ({"extra_body": {"grammar": "start ::= 'a"}}, "line 1"),
+        ({"presence_penalty": 0.5}, "presence_penalty: this is not supported here"),
+        ({"best_of": 3}, "best_of"),
+        ({"temperature": 5}, "temperature"),
+        ({"n": 100}, "n:"),
+        ({"n": 32, "prompt": ["a", "b", "c"]}, "96 sequences"),
+        ({"stop": [""]}, "stop"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [[]]}, "prompt"),
+        ({"logprobs": 50}, "logprobs"),
+    ],
+)
+def test_bad_requests(client: openai.OpenAI, options: dict[str, object], words: str) -> None:
+    body = {"model": MODEL, "prompt": "x", "max_tokens": 5, **options}
+    with pytest.raises(openai.BadRequestError, match="400") as refused:
+        client.completions.create(**body)  # type: ignore[call-overload]
+    assert words in str(refused.value)
+
+
+def test_what_is_refused_is_named(client: openai.OpenAI) -> None:
+    for name, value in (("presence_penalty", 0.5), ("gramar", "x")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.completions.create(model=MODEL, prompt="x", extra_body={name: value})
+        assert refused.value.param == name
+
+
+def test_another_model_is_not_here(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="gpt-4"):
+        client.completions.create(model="gpt-4", prompt="x")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_controller_that_fails(client: openai.OpenAI, stream: bool) -> None:
+    extra = {"controller": "guest", "controller_arg": "mid_trap"}
+    with pytest.raises(openai.APIError, match="trap"):
+        answer = client.completions.create(model=MODEL, prompt="x", extra_body=extra, stream=stream)
+        if stream:
+            list(answer)
+
+
+def test_neutral_values_of_what_is_not_supported(client: openai.OpenAI) -> None:
+    answer = client.completions.create(
+        model=MODEL,
+        prompt="x",
+        max_tokens=1,
+        presence_penalty=0,
+        frequency_penalty=0.0,
+        logit_bias={},
+        user="me",
+    )
+    assert answer.choices[0].text

@@ -1,0 +1,180 @@
+"""Which answers the grammars of tools and of reasoning allow, and how they are read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
+from pyaici.server.openai.reader import AnswerReader, Call, Part, Words
+from pyaici.server.openai.requests import Function
+from pyaici.server.openai.tool_format import (
+    FORMATS,
+    HERMES,
+    LLAMA3,
+    SMOLLM2,
+    ToolFormat,
+    find_format,
+    knows_tools,
+)
+from pyaici.testing.texts import Texts
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+FUNCTIONS = [Function(name="weather", parameters=CITY), Function(name="now")]
+FREE, THINKS, OPEN = Start(), Start(Reasoning()), Start(Reasoning(), open=True)
+
+
+def _read(form: ToolFormat | None, start: Start, pieces: list[str]) -> list[Part]:
+    """All parts, words of one kind that follow each other in one."""
+    reader = AnswerReader(start, form)
+    parts: list[Part] = []
+    for part in [part for piece in pieces for part in reader.feed(piece)] + reader.end():
+        last = parts[-1] if parts else None
+        if isinstance(part, Words) and isinstance(last, Words) and part.kind == last.kind:
+            parts[-1] = Words(part.kind, last.text + part.text)
+        else:
+            parts.append(part)
+    return parts
+
+
+def _texts(form: ToolFormat) -> dict[str, str]:
+    one = form.write([("weather", {"city": "Oslo"})])
+    return {
+        "words": "Hello.",
+        "call": one,
+        "words and call": f"I will look. {one}",
+        "two": form.write([("weather", {"city": "Oslo"}), ("now", {})]),
+        "unknown tool": form.write([("whether", {"city": "Oslo"})]),
+        "wrong argument": form.write([("weather", {"town": "Oslo"})]),
+        "missing argument": form.write([("weather", {})]),
+        "not closed": one[: -len(form.end)] if form.end else one[:-1],
+        "thought and call": f"<think>where?</think>\n{one}",
+        "end of thought and call": f"where?</think>{one}",
+        "nothing": "",
+    }
+
+
+#: of texts, the names of those that are allowed; with reasoning besides what the last lines say
+_FREELY = {"words", "call", "words and call", "nothing", "end of thought and call"}
+_BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
+    # what is allowed where calls may be left out, and where one is required; both with several calls
+    "hermes": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
+    "smollm2": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
+    # the first character tells whether it is a call
+    "llama3": (_FREELY | {"thought and call"}, {"call"}),
+}
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("required", [False, True], ids=["auto", "required"])
+@pytest.mark.parametrize("parallel", [False, True], ids=["one", "several"])
+def test_calls_are_what_their_tools_take(form: ToolFormat, required: bool, parallel: bool) -> None:
+    allowed = set(_BY_FORMAT[form.name][required])
+    if not parallel:
+        allowed -= {"two"}
+    grammar = tool_grammar(FUNCTIONS, form, FREE, required=required, parallel=parallel)
+    with Texts("lark", grammar) as texts:
+        found = {name for name, text in _texts(form).items() if texts.judge(text.encode()).accepted}
+    # these open no call of this format
+    assert found == allowed
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_reasoning_comes_before_a_call(form: ToolFormat) -> None:
+    written = _texts(form)
+    with Texts("lark", tool_grammar(FUNCTIONS, form, THINKS, required=True, parallel=False)) as texts:
+        assert texts.judge(written["thought and call"].encode()).accepted
+        assert texts.judge(written["call"].encode()).accepted
+        assert not texts.judge(written["end of thought and call"].encode()).accepted
+        assert not texts.judge(b"<think>where?</think>\nHello.").accepted
+    with Texts("lark", tool_grammar(FUNCTIONS, form, OPEN, required=True, parallel=False)) as texts:
+        assert texts.judge(written["end of thought and call"].encode()).accepted
+        assert not texts.judge(written["call"].encode()).accepted
+
+
+def test_reasoning_comes_before_an_answer_of_a_schema() -> None:
+    with Texts("lark", schema_grammar(CITY, THINKS)) as texts:
+        for text, good in (
+            ('{"city": "Oslo"}', True),
+            ('<think>{"town"}</think>\n\n{"city": "Oslo"}', True),
+            ('<think>so</think>{"town": "Oslo"}', False),
+            ("<think>so</think>Oslo", False),
+            ('so</think>{"city": "Oslo"}', False),
+        ):
+            assert texts.judge(text.encode()).accepted == good, text
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    form=st.sampled_from(list(FORMATS.values())),
+    city=st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=12),
+    before=st.sampled_from(["", "Let me see.", "a < b"]),
+    thought=st.sampled_from([None, "hm", "a <think> b"]),
+    cuts=st.lists(st.integers(0, 200), max_size=8),
+)
+def test_however_it_is_cut_an_answer_reads_the_same(
+    form: ToolFormat, city: str, before: str, thought: str | None, cuts: list[int]
+) -> None:
+    if form is LLAMA3:
+        before = ""
+    call = form.write([("weather", {"city": city})])
+    text = (f"<think>{thought}</think>\n\n" if thought is not None else "") + before + call
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    pieces = [text[a:b] for a, b in itertools.pairwise(places)]
+    expected: list[Part] = [Words("reasoning", thought)] if thought is not None else []
+    expected += [Words("content", before)] if before else []
+    expected.append(Call("weather", json.dumps({"city": city}, ensure_ascii=False)))
+    assert _read(form, THINKS, pieces) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "start", "text", "parts"),
+    [
+        (None, FREE, "<think>a</think>b", [Words("content", "<think>a</think>b")]),
+        (None, THINKS, "<think>a</think>b", [Words("reasoning", "a"), Words("content", "b")]),
+        (None, THINKS, "a<think>b</think>", [Words("content", "a<think>b</think>")]),
+        (None, OPEN, " a </think> b ", [Words("reasoning", " a"), Words("content", "b ")]),
+        (None, THINKS, "<think>a", [Words("reasoning", "a")]),
+        (None, THINKS, "<thi", [Words("content", "<thi")]),
+        (HERMES, FREE, "<tool_call>\nx\n</tool_call>", [Words("content", "<tool_call>\nx\n</tool_call>")]),
+        (HERMES, FREE, '<tool_call>\n{"name": "now"', [Words("content", '<tool_call>\n{"name": "now"')]),
+        (SMOLLM2, FREE, "<tool_call>[]</tool_call>", []),
+        (LLAMA3, FREE, "Hello {", [Words("content", "Hello {")]),
+        (LLAMA3, FREE, '{"name": 1}', [Words("content", '{"name": 1}')]),
+    ],
+)  # fmt: skip
+def test_what_is_read(form: ToolFormat | None, start: Start, text: str, parts: list[Any]) -> None:
+    assert _read(form, start, [text]) == parts
+    assert _read(form, start, list(text)) == parts
+
+
+@pytest.mark.parametrize(
+    ("template", "known"),
+    [
+        ("{% if tools %}<tool_call>{% endif %}", True),
+        ("{% if tools %}[TOOL_CALLS]{% endif %}", False),  # of a family that is not known here
+        ("<|start_header_id|>{{ tools }}<|python_tag|>", True),
+        ("<|start_header_id|>{{ messages }}", False),
+        ("You are a helpful AI assistant named SmolLM", False),
+        ("", False),
+    ],
+)
+def test_who_tells_the_model_of_its_tools(template: str, known: bool) -> None:
+    assert knows_tools(template) == known
+
+
+def test_formats_are_found_by_templates() -> None:
+    assert find_format("{% if tools %}<tool_call>{% endif %}") is HERMES
+    assert find_format("<|start_header_id|>{{ tools }}<|python_tag|>") is LLAMA3
+    assert find_format("You are a helpful AI assistant named SmolLM") is SMOLLM2
+    assert find_format("") is HERMES

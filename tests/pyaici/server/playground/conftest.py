@@ -1,0 +1,43 @@
+"""A browser, and the page in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.pyaici.server.playground.browser import Watch, chromium
+from tests.pyaici.server.playground.page import Open
+from tests.pyaici.server.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def open_page(browser: Browser, server: Serving) -> Iterator[Open]:
+    """Opens the page, as a new visitor; it must not complain, nor ask anyone else for anything."""
+    watches: list[Watch] = []
+    contexts = []
+
+    def open_it(path: str = "/", expected: set[int] | None = None, width: int = 1280, **options: Any) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        watch = Watch(page, server.url)
+        watch.expected = expected or set()
+        watches.append(watch)
+        page.goto(server.url + path)
+        # the list of controllers is the last thing that a page asks for at its start but one
+        expect(page.locator("#model")).to_contain_text("SmolLM2")
+        return page
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert [problem for watch in watches for problem in watch.problems] == []

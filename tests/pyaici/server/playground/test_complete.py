@@ -1,0 +1,159 @@
+"""The tab "Complete": grey text, the keys that take or dismiss it, and when the page asks."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from playwright.sync_api import Locator, Page, Request, Route, expect
+
+from tests.pyaici.server.playground.page import Open
+from tests.pyaici.server.serving import Serving
+
+
+def _write(page: Page, text: str) -> Locator:
+    """Replaces the code by keys, as a user would."""
+    code = page.get_by_role("textbox", name="Code")
+    code.press("Control+A")
+    code.press("Delete")
+    page.keyboard.insert_text(text[:-1])
+    page.keyboard.type(text[-1])
+    return code
+
+
+def _complete(page: Page, server: Serving, text: str) -> tuple[Locator, dict[str, Any], dict[str, Any]]:
+    """The editor when a text was completed; what the page has asked, and what the server says to that."""
+    page.get_by_role("tab", name="Complete").click()
+    wanted = text.split()[-1]
+
+    def is_it(request: Request) -> bool:
+        return request.url.endswith("/cpc_stream") and (request.post_data_json or {}).get("prefix") == wanted
+
+    with page.expect_request(is_it) as request:
+        code = _write(page, text)
+    asked: Any = request.value.post_data_json
+    with server.client() as client:
+        told = client.post("/cpc", json=asked).json()
+    expect(page.locator("#complete-state")).to_have_text("Tab accepts the grey text.")
+    return code, asked, told
+
+
+def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
+    page = open_page()
+    before = "def hello_world():\n    pri"
+    code, asked, told = _complete(page, server, before)
+    ghost = page.locator("#code .ghost")
+    added = told["suggestion"].removeprefix("pri")
+    assert added and told["suggestion"] == f"pri{added}"
+    expect(ghost).to_have_text(added)
+    assert asked == {
+        "context": "def hello_world():\n    ",
+        "prefix": "pri",
+        "sampler": "exact",
+        "max_new_tokens": 16,
+        "temperature": 0.2,
+        "top_p": 0.95,
+        "top_k": 0,
+    }
+    figures = page.locator("#completion-figures")
+    for name, value in (("sampler", "exact"), ("first byte", " ms"), ("tokens", str(told["tokens_emitted"]))):
+        expect(figures.locator("div").filter(has_text=name)).to_contain_text(value)
+    expect(figures.locator("div").filter(has_text="evaluations")).to_contain_text(re.compile(r"\d+$"))
+    page.keyboard.press("Tab")
+    expect(code).to_have_value(before + added)
+    expect(ghost).to_have_count(0)
+    expect(code).to_be_focused()
+    page.keyboard.press("Control+Z")
+    expect(code).to_have_value(before)
+
+
+def test_escape_dismisses_a_completion_and_lets_tab_move_on(open_page: Open, server: Serving) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Complete").click()
+    page.get_by_label("sampler").select_option("heal")
+    code, asked, _ = _complete(page, server, "import ma")
+    assert asked["sampler"] == "heal"
+    ghost = page.locator("#code .ghost")
+    expect(ghost).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(ghost).to_have_count(0)
+    expect(code).to_have_value("import ma")
+    page.keyboard.press("Tab")
+    expect(code).to_have_value("import ma")
+    expect(code).not_to_be_focused()
+
+
+def test_texts_are_split_at_white_space_or_where_a_prefix_is_long(open_page: Open) -> None:
+    page = open_page()
+    for before, prefix in [
+        ("def f():\n    pri", "pri"),
+        ("a b ", ""),
+        ("pri", "pri"),
+        ("x" + "😀" * 100, "😀" * 64),
+    ]:
+        script = "(before) => import('/playground/completion.js').then((part) => part.splitAtCursor(before))"
+        context = before.removesuffix(prefix) if prefix else before
+        assert page.evaluate(script, before) == {"context": context, "prefix": prefix}
+
+
+def test_what_cannot_be_completed_is_said(open_page: Open) -> None:
+    page = open_page(expected={400})
+    page.get_by_role("tab", name="Complete").click()
+    page.get_by_label("max_new_tokens").fill("5000")
+    _write(page, "import ma")
+    expect(page.locator("#complete-error")).to_contain_text("max_new_tokens")
+
+
+class HeldRequest:
+    """Keeps requests for a completion from the server, so that the page is sure to give them up first."""
+
+    def __init__(self, page: Page, prefix: str) -> None:
+        """Those of one prefix; all others go on."""
+        self.asked: list[str] = []
+        self._prefix = prefix
+        self._held: list[Route] = []
+        page.route("**/cpc_stream", self._take)
+
+    def _take(self, route: Route) -> None:
+        body: Any = route.request.post_data_json
+        self.asked.append(body["prefix"])
+        if body["prefix"] == self._prefix:
+            self._held.append(route)
+        else:
+            route.continue_()
+
+    def release(self) -> None:
+        """Ends what was held."""
+        for route in self._held:
+            route.abort()
+
+
+def test_it_asks_after_a_pause_and_the_next_key_gives_that_up(open_page: Open) -> None:
+    page = open_page()
+    given_up: list[str] = []
+    page.on("requestfailed", lambda request: given_up.append(json.loads(request.post_data or "")["prefix"]))
+    held = HeldRequest(page, "prin")
+    page.clock.install(time=0)
+    page.clock.pause_at(10_000)
+    page.get_by_role("tab", name="Complete").click()
+    code = _write(page, "def hello_world():\n    pri")
+    page.clock.run_for(50)
+    code.press("n")
+    page.clock.run_for(50)
+    assert held.asked == []
+    with page.expect_request("**/cpc_stream"):
+        page.clock.run_for(50)
+    code.press("t")
+    with page.expect_request("**/cpc_stream"):
+        page.clock.run_for(100)
+    ghost = page.locator("#code .ghost")
+    expect(ghost).to_have_count(1)
+    assert given_up == ["prin"]
+    # the middle of a line is no place for grey text
+    code.press("ArrowLeft")
+    expect(ghost).to_have_count(0)
+    code.press("x")
+    page.clock.run_for(1000)
+    assert held.asked == ["prin", "print"]
+    held.release()

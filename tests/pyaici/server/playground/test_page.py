@@ -1,0 +1,158 @@
+"""The page itself: its files, its tokens for access, and that everybody can use it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+import pyaici.server.playground
+from pyaici.bundled import bundled_controllers
+from tests.pyaici.server.playground.browser import accessible_nodes
+from tests.pyaici.server.playground.page import Open, choose, lane, run
+from tests.pyaici.server.serving import Serving
+
+FOLDER = Path(pyaici.server.playground.__file__).parent / "page"
+
+
+def test_files_come_with_types_and_a_strict_policy(server: Serving) -> None:
+    types = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+    with server.client() as client:
+        assert client.get("/").content == (FOLDER / "index.html").read_bytes()
+        for path in FOLDER.iterdir():
+            answer = client.get(f"/playground/{path.name}")
+            assert answer.content == path.read_bytes()
+            assert answer.headers["content-type"].startswith(types[path.suffix])
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            policy = answer.headers["content-security-policy"]
+            assert "default-src 'self'" in policy and "unsafe" not in policy
+            again = client.get(f"/playground/{path.name}", headers={"If-None-Match": answer.headers["etag"]})
+            assert again.status_code == 304 and again.content == b""
+        for name in ("routes.py", "..%2froutes.py", "nothing.js"):
+            assert client.get(f"/playground/{name}").status_code == 404
+
+
+def test_files_name_no_other_host() -> None:
+    for path in FOLDER.iterdir():
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"https?://|//[a-z]+\.[a-z]", text), path.name
+        assert not re.search(r"\binnerHTML\b|\beval\(|\son[a-z]+=|style=", text), path.name
+
+
+def test_an_upload_needs_a_token_and_is_there_at_once(
+    open_page: Open, server: Serving, tokens: dict[str, str], tmp_path: Path
+) -> None:
+    name = b"from the playground"
+    wasm = bundled_controllers()["yesno"].read_bytes() + bytes([0, 1 + len(name), len(name)]) + name
+    file = tmp_path / "mine.wasm"
+    file.write_bytes(wasm)
+    page = open_page(expected={401, 403})
+    news = page.locator("#upload-news")
+    page.get_by_label("Upload .wasm").set_input_files(file)
+    expect(news).to_contain_text("needs a token of the role upload")
+    token = page.get_by_role("textbox", name="Token")
+    expect(token).to_be_focused()
+    token.fill(tokens["eve"])
+    token.press("Enter")
+    page.get_by_label("Upload .wasm").set_input_files(file)
+    expect(news).to_contain_text("eve has the role run; this needs upload")
+    page.get_by_text("Access token").click()
+    token.fill(tokens["ada"])
+    token.press("Enter")
+    page.get_by_label("as", exact=True).fill("from.page")
+    page.get_by_label("Upload .wasm").set_input_files(file)
+    expect(news).to_have_text("mine.wasm is there as from.page.")
+    with server.client(tokens["root"]) as root:
+        assert root.get("/v1/controllers/from.page").json()["owners"] == ["ada"]
+        expect(page.get_by_role("radio", name="from.page")).to_be_checked()
+        run(page)
+        page.reload()
+        expect(page.get_by_role("radio", name="from.page")).to_be_visible()
+        assert page.evaluate("localStorage.length") == 0
+        assert root.delete("/v1/tags/from.page").status_code == 200
+
+
+def test_a_wrong_token_is_said_to_be_wrong(open_page: Open) -> None:
+    page = open_page(expected={401})
+    page.get_by_text("Access token").click()
+    page.get_by_role("textbox", name="Token").fill("nonsense")
+    page.get_by_role("button", name="Use", exact=True).click()
+    expect(page.locator("#run-error")).to_contain_text("this token is not known here")
+
+
+@pytest.mark.parametrize("tab", ["Run", "Complete"])
+def test_everything_has_a_name_and_can_be_reached(open_page: Open, tab: str) -> None:
+    page = open_page()
+    page.get_by_role("tab", name="Run").focus()
+    if tab == "Complete":
+        page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tabpanel", name=tab)).to_be_visible()
+    if tab == "Run":
+        choose(page, "choice", '["red", "green"]')
+        page.get_by_role("radio", name="Chat").check()
+        run(page)
+    needed = {
+        "button",
+        "textbox",
+        "radio",
+        "spinbutton",
+        "combobox",
+        "tab",
+        "tabpanel",
+        "listbox",
+        "option",
+        "group",
+    }
+    nodes = accessible_nodes(page)
+    assert [node for node in nodes if node["role"] in needed and not node["name"]] == []
+    kinds = {"button", "listbox"} if tab == "Run" else {"combobox"}
+    assert {"textbox", "spinbutton", "tab", *kinds} <= {node["role"] for node in nodes}
+    assert page.evaluate("document.documentElement.lang") == "en"
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+    references = page.evaluate(
+        "[...document.querySelectorAll('[aria-labelledby],[aria-describedby],[aria-controls],[for]')]"
+        ".flatMap((one) => ['aria-labelledby','aria-describedby','aria-controls','for']"
+        ".map((name) => one.getAttribute(name)).filter(Boolean))"
+    )
+    assert set(references) <= set(ids)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(420, "light"), (1000, "dark")])
+def test_it_fits_and_can_be_read(open_page: Open, width: int, scheme: str) -> None:
+    page = open_page(width=width, color_scheme=scheme)
+    choose(page, "showcase")
+    run(page)
+    lane(page, 1).get_by_role("option").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    contrasts = page.evaluate(
+        _CONTRASTS, [".model", ".hint", ".status", ".chip", ".token.prompt", "h2", ".group"]
+    )
+    assert {name for name, ratio in contrasts if ratio < 4.5} == set(), contrasts
+
+
+#: of each first visible element: the contrast of its text with the ground under it, by WCAG 2
+_CONTRASTS = """
+(selectors) => {
+  const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+  const luminance = (colours) => {
+    canvas.clearRect(0, 0, 1, 1);
+    for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((value) => {
+      const share = value / 255;
+      return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  return selectors.map((selector) => {
+    const element = [...document.querySelectorAll(selector)].find((one) => one.checkVisibility());
+    const grounds = [];
+    for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
+    const ground = luminance(grounds);
+    const text = luminance([...grounds, getComputedStyle(element).color]);
+    return [selector, (Math.max(ground, text) + 0.05) / (Math.min(ground, text) + 0.05)];
+  });
+}
+"""

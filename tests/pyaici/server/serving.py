@@ -1,0 +1,96 @@
+"""`aici serve` as a process of its own, on a free port of this machine alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from tests.processes import family, left_behind
+
+_ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
+
+
+class Serving:
+    """A running server. Use as a context manager: it is ended in order, and must leave nothing behind."""
+
+    def __init__(self, log: Path, *arguments: str, seconds: float = 300) -> None:
+        self.log = log
+        if "--store" not in arguments:  # that of the session has the tags of other tests
+            arguments = (*arguments, "--store", str(log.with_name(f"{log.name}-store")))
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "pyaici.cli", "serve", "--port", "0", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for pytest, which ends the server
+            )
+        deadline = time.monotonic() + seconds
+        while (found := _ADDRESS.search(self.text())) is None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the server did not start ({self.process.poll()}):\n{self.text()}")
+            time.sleep(0.05)
+        self.port = int(found[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def text(self) -> str:
+        """What it has printed."""
+        return self.log.read_text(errors="replace")
+
+    def client(self, token: str | None = None, **options: Any) -> httpx2.Client:
+        """A client, with a user's token."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=120, **options)
+
+    def run(self, **body: Any) -> dict[str, Any]:
+        """What `POST /v1/run` answers when all is over; without a token."""
+        with self.client() as client:
+            answer = client.post("/v1/run", json={"stream": False, **body})
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def events(self, path: str = "/v1/run", **body: Any) -> list[Any]:
+        """The data of all events of a stream, [DONE] left out."""
+        with self.client() as client, client.stream("POST", path, json=body) as answer:
+            assert answer.status_code == 200, answer.read()
+            return list(read_events(answer))
+
+    def metrics(self) -> dict[str, float]:
+        """The figures at /metrics, by name and labels."""
+        with self.client() as client:
+            lines = client.get("/metrics").text.splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 60) -> int:
+        """Ends it with a signal; its exit status. Nothing of it may be left."""
+        members = family(self.process.pid)
+        self.process.send_signal(number)
+        status = self.process.wait(seconds)
+        assert left_behind(members) == []
+        return status
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.stop()
+
+
+def read_events(answer: httpx2.Response) -> Any:
+    """The data of the events of a stream, as they come."""
+    for line in answer.iter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line[6:])

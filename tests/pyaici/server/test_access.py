@@ -1,0 +1,139 @@
+"""Who may do what, and how often."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aicirt.errors import AiciError
+from pyaici.server.access import Gate
+from pyaici.server.errors import ApiError
+from pyaici.server.settings import ServerSettings
+from pyaici.server.users import RELOAD_SECONDS, Role, UserFile, hash_token
+from tests.pyaici.server.serving import Serving
+
+
+def _request(token: str | None = None, address: str = "10.0.0.1", header: str = "authorization") -> Any:
+    value = f"Bearer {token}" if header == "authorization" else token
+    headers = {} if token is None else {header: value}
+    return SimpleNamespace(headers=headers, client=SimpleNamespace(host=address))
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> UserFile:
+    return UserFile(tmp_path / "users.json")
+
+
+def test_the_file_has_hashes_and_belongs_to_one_user(users: UserFile) -> None:
+    token = users.add("ada", Role.UPLOAD)
+    text = users.path.read_text()
+    assert token not in text and hash_token(token) in text
+    assert users.path.stat().st_mode & 0o077 == 0
+    found = users.find(token)
+    assert found is not None and (found.name, found.role) == ("ada", Role.UPLOAD)
+    assert users.find(token + "x") is None and users.find("") is None
+
+
+def test_a_removed_user_is_unknown(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = users.add("ada", Role.RUN)
+    serving = UserFile(users.path)
+    assert serving.find(token) is not None
+    users.remove("ada")
+    now = 1e9
+    monkeypatch.setattr("pyaici.server.users.time.monotonic", lambda: now + 2 * RELOAD_SECONDS)
+    assert serving.find(token) is None
+
+
+def test_a_new_user_is_known_at_once(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.server.users.time.monotonic", lambda: 1e9)
+    serving = UserFile(users.path)
+    assert serving.find("wrong") is None
+    token = users.add("ada", Role.RUN)
+    assert serving.find(token) is not None
+
+
+@pytest.mark.parametrize("name", ["", "Ada", "a b", "-a", "a" * 33, "a\n", "local", "anonymous"])
+def test_bad_names(users: UserFile, name: str) -> None:
+    with pytest.raises(AiciError, match="name"):
+        users.add(name, Role.RUN)
+
+
+def test_no_two_users_of_one_name(users: UserFile) -> None:
+    users.add("ada", Role.RUN)
+    with pytest.raises(AiciError, match="already"):
+        users.add("ada", Role.ADMIN)
+    with pytest.raises(AiciError, match="no user 'bob'"):
+        users.remove("bob")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"users": [{"name": "a"}]}', '{"users": [1]}'])
+def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "users.json"
+    path.write_text(text)
+    with pytest.raises(AiciError, match="aici users"):
+        UserFile(path)
+
+
+def test_unknown_roles_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    entry = {"name": "ada", "role": "king", "token_sha256": "0", "created": 0}
+    path.write_text(json.dumps({"users": [entry]}))
+    with pytest.raises(AiciError):
+        UserFile(path)
+
+
+def test_without_users_everybody_may_run_and_tokens_mean_nothing() -> None:
+    gate = Gate(ServerSettings())
+    assert gate.admit(_request(), Role.RUN).name == "anonymous"
+    assert gate.admit(_request("sk-whatever"), Role.RUN).name == "anonymous"
+    with pytest.raises(ApiError) as error:
+        gate.admit(_request("sk-whatever"), Role.UPLOAD)
+    assert error.value.status == 401
+
+
+def test_with_users_tokens_are_needed(users: UserFile) -> None:
+    token = users.add("ada", Role.RUN)
+    gate = Gate(ServerSettings(users=users.path))
+    assert gate.admit(_request(token), Role.RUN).name == "ada"
+    assert gate.admit(_request(token, header="x-api-key"), Role.RUN).name == "ada"
+    for request, needed, status in (
+        (_request(), Role.RUN, 401),
+        (_request("wrong"), Role.RUN, 401),
+        (_request(token), Role.UPLOAD, 403),
+    ):
+        with pytest.raises(ApiError) as error:
+            gate.admit(request, needed)
+        assert error.value.status == status
+
+
+def test_each_caller_has_a_pace_of_their_own(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("pyaici.server.access.time.monotonic", lambda: now[0])
+    token = users.add("ada", Role.RUN)
+    gate = Gate(ServerSettings(users=users.path, anonymous="run", requests_per_minute=60))
+    for _ in range(10):
+        gate.admit(_request(), Role.RUN)
+    with pytest.raises(ApiError) as error:
+        gate.admit(_request(), Role.RUN)
+    assert error.value.status == 429 and error.value.headers["Retry-After"] == "1"
+    gate.admit(_request(address="10.0.0.2"), Role.RUN)
+    gate.admit(_request(token), Role.RUN)
+    now[0] += 2
+    gate.admit(_request(), Role.RUN)
+    gate.admit(_request(), Role.RUN)
+    with pytest.raises(ApiError):
+        gate.admit(_request(), Role.RUN)
+
+
+def test_roles_over_http(server: Serving, tokens: dict[str, str]) -> None:
+    for token, status in ((None, 401), ("wrong", 401), (tokens["eve"], 403)):
+        with server.client(token) as client:
+            answer = client.post("/v1/controllers", content=b"x")
+            assert answer.status_code == status, answer.text
+            assert ("WWW-Authenticate" in answer.headers) == (status == 401)
+    with server.client(tokens["eve"]) as eve:
+        assert eve.get("/v1/controllers").status_code == 200

@@ -1,0 +1,123 @@
+"""Uploading, listing, tagging, describing and deleting controllers, by whom they belong to."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from pyaici.bundled import bundled_controllers
+from tests.pyaici.server.serving import Serving
+
+
+@pytest.fixture(scope="module")
+def wasm() -> bytes:
+    """A controller that nobody else uploads: a custom section makes it its own."""
+    name = b"mine"
+    section = bytes([0, 1 + len(name), len(name)]) + name
+    return bundled_controllers()["yesno"].read_bytes() + section
+
+
+def test_a_controller_from_upload_to_deletion(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
+    with server.client(tokens["ada"]) as ada:
+        uploaded = ada.post("/v1/controllers", content=wasm)
+        assert uploaded.status_code == 201, uploaded.text
+        described = uploaded.json()
+        assert described["id"] == hashlib.sha256(wasm).hexdigest()
+        assert described["owners"] == ["ada"] and described["size"] == len(wasm)
+        assert described["created"] > 0 and "mid" in described["callbacks"]
+        module = described["id"]
+        assert ada.put("/v1/tags/ada.answer", json={"controller": module}).json()["tags"] == ["ada.answer"]
+        assert ada.get("/v1/controllers/ada.answer").json()["id"] == module
+        assert module in [found["id"] for found in ada.get("/v1/controllers").json()["data"]]
+        body = {"controller": "ada.answer", "prompt": "Is the sky blue?", "stream": False}
+        ran = ada.post("/v1/run", json=body)
+        assert ran.json()["forks"][0]["text"] in ("Yes", "No", " Yes", " No"), ran.text
+        refused = ada.delete(f"/v1/controllers/{module}")
+        assert refused.status_code == 400 and "ada.answer" in refused.json()["error"]["message"]
+        assert ada.delete("/v1/tags/ada.answer").status_code == 200
+        assert ada.delete(f"/v1/controllers/{module}").json() == {"object": "deleted", "id": module}
+        gone = ada.get(f"/v1/controllers/{module}")
+        assert gone.status_code == 404 and gone.json()["error"]["code"] == "unknown_module"
+        assert ada.post("/v1/run", json=body).status_code == 404
+
+
+def test_what_is_anothers_stays_theirs(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
+    with server.client(tokens["ada"]) as ada, server.client(tokens["bob"]) as bob:
+        module = ada.post("/v1/controllers", content=wasm).json()["id"]
+        ada.put("/v1/tags/shared", json={"controller": module}).raise_for_status()
+        for answer in (
+            bob.put("/v1/tags/shared", json={"controller": "guest"}),
+            bob.delete("/v1/tags/shared"),
+            bob.delete(f"/v1/controllers/{module}"),
+        ):
+            assert answer.status_code == 400, answer.text
+        # who uploads the same file owns it too, and takes only that back
+        assert bob.post("/v1/controllers", content=wasm).json()["owners"] == ["ada", "bob"]
+        assert bob.delete(f"/v1/controllers/{module}").status_code == 200
+        assert ada.get(f"/v1/controllers/{module}").json()["owners"] == ["ada"]
+        with server.client(tokens["root"]) as root:
+            assert root.delete(f"/v1/controllers/{module}").status_code == 200
+        assert ada.get("/v1/controllers/shared").status_code == 404
+
+
+def test_lists_show_what_is_ones_own_or_has_a_tag(
+    server: Serving, tokens: dict[str, str], wasm: bytes
+) -> None:
+    def listed(name: str) -> list[str]:
+        with server.client(tokens[name]) as client:
+            return [found["id"] for found in client.get("/v1/controllers").json()["data"]]
+
+    with server.client(tokens["ada"]) as ada:
+        module = ada.post("/v1/controllers", content=wasm).json()["id"]
+        assert module in listed("ada") and module in listed("root")
+        assert module not in listed("bob")
+        ada.put("/v1/tags/seen", json={"controller": module}).raise_for_status()
+        assert module in listed("bob")
+        names = {found["name"] for found in ada.get("/v1/controllers").json()["bundled"]}
+        assert names == set(bundled_controllers())
+        ada.delete("/v1/tags/seen").raise_for_status()
+        ada.delete(f"/v1/controllers/{module}").raise_for_status()
+
+
+def test_variables_are_seen_by_their_own_request_only(server: Serving, tokens: dict[str, str]) -> None:
+    """Of two users at the same time; the names of their variables are the same."""
+
+    def run(name: str, size: int) -> dict[str, Any]:
+        body = {"controller": "guest", "controller_arg": f"keep {size}", "prompt": "x", "max_tokens": 20}
+        with server.client(tokens[name]) as client:
+            return dict(client.post("/v1/run", json={**body, "stream": False}).json()["variables"])
+
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(run, name, size) for size, name in enumerate(["ada", "bob"] * 4, 1)]
+        found = [call.result() for call in calls]
+    assert [len(variables["v"]) for variables in found] == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "words"),
+    [
+        (b"", 400, "empty"),
+        (b"\0asm", 400, "module"),
+        (b"GIF89a" * 100, 400, "WebAssembly"),
+        (b"\0" * (17 << 20), 413, "larger than"),
+    ],
+    ids=["nothing", "cut off", "no module", "too large"],
+)
+def test_bad_uploads(
+    server: Serving, tokens: dict[str, str], content: bytes, status: int, words: str
+) -> None:
+    with server.client(tokens["ada"]) as ada:
+        answer = ada.post("/v1/controllers", content=content)
+        assert answer.status_code == status
+        assert words in answer.json()["error"]["message"], answer.text
+
+
+def test_names_of_bundled_controllers_are_taken(server: Serving, tokens: dict[str, str]) -> None:
+    with server.client(tokens["root"]) as root:
+        answer = root.put("/v1/tags/regex", json={"controller": "guest"})
+        assert answer.status_code == 400 and "bundled" in answer.json()["error"]["message"]
+        assert root.put("/v1/tags/Bad Name", json={"controller": "guest"}).status_code == 400
+        assert root.put("/v1/tags/good", json={"controller": "nobody"}).status_code == 404

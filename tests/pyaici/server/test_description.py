@@ -1,0 +1,61 @@
+"""The description of the API, and requests that schemathesis makes up from it: none may break the server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pyaici.server.cpc.test_ollama import StandIn
+from tests.pyaici.server.serving import Serving
+
+pytestmark = pytest.mark.slow
+
+#: what must hold of every answer. Bodies that fit the description may be refused for what they mean
+_EXCLUDED = "positive_data_acceptance"
+_EXAMPLES = 8
+#: what a controller's file looks like to a program that makes up requests
+_HOOKS = """
+import schemathesis
+
+@schemathesis.serializer("application/wasm")
+def wasm(context, value):
+    return value if isinstance(value, bytes) else str(value).encode()
+"""
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Everybody may do everything, briefly."""
+    folder = tmp_path_factory.mktemp("server")
+    with StandIn.running() as ollama:
+        ollama.pieces = ["print(", "1)"]
+        options = ("--anonymous", "admin", "--max-tokens", "4", "--requests-per-minute", "0")
+        # a store of its own: whoever may do everything also deletes what other tests have uploaded
+        places = ("--store", str(folder / "store"), "--ollama-url", ollama.url)
+        with Serving(folder / "log", *options, *places) as server:
+            yield server
+
+
+def test_made_up_requests_get_answers_as_described(fuzzed: Serving, tmp_path: Path) -> None:
+    (tmp_path / "hooks.py").write_text(_HOOKS)
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{fuzzed.url}/openapi.json", "--seed", "1"]
+    command += ["--max-examples", str(_EXAMPLES), "--exclude-checks", _EXCLUDED, "--request-timeout", "60"]
+    command += ["--phases", "coverage,fuzzing", "--suppress-health-check", "all", "--no-color"]
+    run = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(tmp_path)},
+    )
+    assert run.returncode == 0, run.stdout[-8000:] + run.stderr[-2000:]
+    with fuzzed.client() as client:
+        assert client.get("/ready").status_code == 200
+    assert "Traceback" not in fuzzed.text()

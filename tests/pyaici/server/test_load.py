@@ -1,0 +1,193 @@
+"""Many clients at once, and clients that behave badly: answers stay apart, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.processes import family
+from tests.pyaici.server.serving import Serving
+
+pytestmark = pytest.mark.slow
+
+STREAMS = 32
+
+
+def _settled(server: Serving, seconds: float = 60) -> dict[str, float]:
+    """The metrics when nothing is under way any more."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = server.metrics()
+        live = sum(value for name, value in found.items() if name.startswith("aici_live"))
+        if live == 0:
+            return found
+        assert time.monotonic() < deadline, f"{live} requests still live"
+        time.sleep(0.2)
+
+
+def _shared_memory(processes: set[int]) -> set[str]:
+    """Names that these processes have made."""
+    names = {path.name for path in Path("/dev/shm").iterdir()}
+    return {name for name in names if any(f"-{pid}-" in name for pid in processes)}
+
+
+def _open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+async def _text(client: httpx2.AsyncClient, body: dict[str, Any]) -> str:
+    """The text of the first fork of a run, from its stream."""
+    text = ""
+    async with client.stream("POST", "/v1/run", json=body) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                event = json.loads(line[6:])
+                for fork in event.get("forks", ()):
+                    if event["object"] == "run" and fork["index"] == 0:
+                        text = text[: len(text) - fork.get("backtrack", 0)] + fork["text"]
+    return text
+
+
+def _bodies() -> list[tuple[dict[str, Any], str]]:
+    """Requests, each with a pattern that only its own answer matches."""
+    found: list[tuple[dict[str, Any], str]] = []
+    for number in range(STREAMS):
+        base = {"prompt": f"Client {number} says: ", "max_tokens": 40, "temperature": 1.0, "seed": number}
+        kind = number % 4
+        if kind == 0:
+            call = {"controller": "regex", "controller_arg": f"client {number} [a-z]{{1,6}}!"}
+            pattern = rf"client {number} [a-z]{{1,6}}!"
+        elif kind == 1:
+            schema = {"type": "object", "properties": {f"key{number}": {"type": "boolean"}}}
+            schema |= {"required": [f"key{number}"], "additionalProperties": False}
+            call = {"controller": "json_schema", "controller_arg": schema}
+            pattern = rf'\{{\s*"key{number}":\s*(true|false)\s*\}}'
+        elif kind == 2:
+            call = {"controller": "choice", "controller_arg": [f"red {number}", f"green {number}"]}
+            pattern = rf"(red|green) {number}"
+        else:
+            call = {"controller": "kbnf", "controller_arg": f"start ::= '{number}:' #'[xyz]{{1,9}}' '.';"}
+            pattern = rf"{number}:[xyz]{{1,9}}\."
+        found.append(({**base, **call}, pattern))
+    return found
+
+
+def test_many_streams_get_their_own_answers(server: Serving) -> None:
+    bodies = _bodies()
+
+    async def all_at_once() -> list[str]:
+        limits = httpx2.Limits(max_connections=STREAMS)
+        async with httpx2.AsyncClient(base_url=server.url, timeout=300, limits=limits) as client:
+            return await asyncio.gather(*(_text(client, body) for body, _ in bodies))
+
+    for (body, pattern), text in zip(bodies, asyncio.run(all_at_once()), strict=True):
+        assert re.fullmatch(pattern, text), (body, text)
+    _settled(server)
+
+
+def test_clients_that_vanish_leave_nothing(server: Serving) -> None:
+    processes = set(family(server.process.pid))
+    names, files = _shared_memory(processes), _open_files(server.process.pid)
+
+    async def vanish(client: httpx2.AsyncClient, body: dict[str, Any], steps: int) -> None:
+        body = {**body, "controller": "none", "controller_arg": None, "max_tokens": 500}
+        if steps % 3 == 0:
+            body |= {"controller": "regex", "controller_arg": "(a|b)*"}
+        async with client.stream("POST", "/v1/run", json=body) as answer:
+            async for _ in answer.aiter_lines():
+                steps -= 1
+                if steps < 0:
+                    return
+
+    async def all_at_once() -> None:
+        async with httpx2.AsyncClient(base_url=server.url, timeout=300) as client:
+            await asyncio.gather(
+                *(vanish(client, body, number % 7) for number, (body, _) in enumerate(_bodies()))
+            )
+
+    before = _settled(server)
+    for _ in range(2):
+        asyncio.run(all_at_once())
+    after = _settled(server)
+    name = 'aici_sequences_ended_total{error="",reason="cancelled"}'
+    assert after[name] - before.get(name, 0) >= STREAMS
+    assert set(family(server.process.pid)) == processes
+    assert _shared_memory(processes) <= names
+    assert _open_files(server.process.pid) <= files + 8  # connections that are kept open
+
+
+def test_whoever_does_not_read_holds_up_nobody(server: Serving) -> None:
+    body = json.dumps({"prompt": "Once", "max_tokens": 100}).encode()
+    head = "POST /v1/run HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    sockets = []
+    for _ in range(8):
+        lazy = socket.create_connection(("127.0.0.1", server.port))
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.sendall(head.encode() + body)
+        sockets.append(lazy)
+    answer = server.run(controller="choice", controller_arg=["a", "b"], prompt="Once")
+    assert answer["forks"][0]["text"] in ("a", "b")
+    for lazy in sockets:
+        lazy.close()
+    _settled(server)
+
+
+def test_huge_bodies_are_refused_before_they_are_in_memory(server: Serving) -> None:
+    def memory() -> int:
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) >> 10
+
+    before = memory()
+    piece = b'{"prompt": "' + b"a" * (1 << 20)
+    for path, token in (("/v1/run", None), ("/v1/chat/completions", None), ("/v1/controllers", None)):
+        with server.client(token) as client:
+            announced = client.post(path, content=bytes(100 << 20))
+            assert announced.status_code == 413, announced.text
+            with contextlib.suppress(httpx2.WriteError):  # it need not listen to the end
+                sent = client.post(path, content=(piece for _ in range(100)))
+                assert sent.status_code in (401, 413), sent.text
+    assert memory() < before + 64
+    with server.client() as client:
+        assert client.get("/ready").status_code == 200
+
+
+def test_half_requests_and_nonsense(server: Serving) -> None:
+    for data in (
+        b"POST /v1/run HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"\x16\x03\x01" + bytes(200),
+        b"POST /v1/run HTTP/1.1\r\n" + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+    ):
+        with socket.create_connection(("127.0.0.1", server.port)) as raw:
+            raw.sendall(data)
+    with server.client() as client:
+        assert client.get("/ready").status_code == 200
+
+
+def test_more_requests_than_may_wait_are_refused(tmp_path: Path) -> None:
+    options = ("--max-streams", "2", "--max-waiting", "3")
+    with Serving(tmp_path / "log", *options) as server:
+
+        async def ask(client: httpx2.AsyncClient) -> httpx2.Response:
+            return await client.post("/v1/run", json={"prompt": "Once", "max_tokens": 20, "stream": False})
+
+        async def all_at_once() -> list[httpx2.Response]:
+            async with httpx2.AsyncClient(base_url=server.url, timeout=300) as client:
+                return await asyncio.gather(*(ask(client) for _ in range(12)))
+
+        answers = asyncio.run(all_at_once())
+        refused = [answer for answer in answers if answer.status_code == 503]
+        assert sum(answer.status_code == 200 for answer in answers) == 5 and len(refused) == 7
+        assert all(answer.headers["retry-after"] == "1" for answer in refused)
+        assert all(answer.json()["error"]["code"] == "overloaded" for answer in refused)

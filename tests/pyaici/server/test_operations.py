@@ -1,0 +1,99 @@
+"""Health, readiness, metrics, request ids, documentation, CORS."""
+
+from __future__ import annotations
+
+import re
+
+from tests.pyaici.server.serving import Serving
+
+
+def test_health_and_readiness(server: Serving) -> None:
+    with server.client() as client:
+        assert client.get("/health").json() == {"status": "ok"}
+        ready = client.get("/ready")
+        assert ready.status_code == 200
+        assert ready.json() == {
+            "status": "ready",
+            "engine": True,
+            "aicirt": True,
+            "model": "SmolLM2-135M-Instruct",
+        }
+
+
+def test_metrics_count_what_happens(server: Serving) -> None:
+    before = server.metrics()
+    server.run(controller="regex", controller_arg="[a-z]{4}ing", prompt="x", max_tokens=20)
+    server.run(controller="guest", controller_arg="mid_trap", prompt="x", max_tokens=5)
+    server.run(controller="showcase", prompt="Hello", max_tokens=60)
+    after = server.metrics()
+
+    def grown(name: str) -> float:
+        return after.get(name, 0) - before.get(name, 0)
+
+    assert grown("aici_engine_steps_total") > 5
+    assert grown("aici_engine_forks_total") >= 1
+    assert grown("aici_engine_backtracked_tokens_total") >= 1
+    assert grown('aici_sequences_ended_total{error="",reason="stop"}') >= 2
+    assert grown('aici_sequences_ended_total{error="trap",reason="error"}') == 1
+    assert grown('aici_engine_phase_seconds_total{phase="mask"}') > 0
+    assert grown('aici_tokens_total{origin="forced"}') >= 1
+    assert grown('aici_http_requests_total{method="POST",route="/v1/run",status="200"}') == 3
+    assert grown("aici_prepare_seconds_count") == 3
+    assert grown("aici_first_token_seconds_count") >= 3
+    assert after['aici_live_requests{controlled="true"}'] == 0
+    assert after["aici_live_sequences"] == 0 and after["aici_modules"] > 0 and after["aici_templates"] > 0
+
+
+def test_metrics_are_what_prometheus_reads(server: Serving) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with server.client() as client:
+        answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    families = list(text_string_to_metric_families(answer.text))
+    assert len(families) > 15 and all(family.documentation for family in families)
+
+
+def test_requests_have_ids(server: Serving) -> None:
+    with server.client() as client:
+        own = client.get("/health", headers={"x-request-id": "my-id.1"})
+        assert own.headers["x-request-id"] == "my-id.1"
+        assert "my-id.1 GET /health 200" in server.text()
+        for bad in ("a b", "x" * 65, 'a"b'):
+            made = client.get("/health", headers={"x-request-id": bad}).headers["x-request-id"]
+            assert re.fullmatch("[0-9a-f]{32}", made)
+
+
+def test_the_log_has_no_word_of_users(server: Serving) -> None:
+    server.run(
+        prompt="a secret named Rosebud", max_tokens=2, controller="regex", controller_arg="(Xanadu)?.*"
+    )
+    with server.client() as client:
+        client.get("/Kane")
+        client.post("/v1/run", json={"prompt": "Rosebud", "controller": "Xanadu"})
+    assert not re.search("Rosebud|Xanadu|Kane", server.text())
+
+
+def test_every_route_is_described(server: Serving) -> None:
+    with server.client() as client:
+        description = client.get("/openapi.json").json()
+    assert {"/v1/run", "/v1/controllers", "/v1/chat/completions", "/health", "/metrics"} <= set(
+        description["paths"]
+    )
+    for path, methods in description["paths"].items():
+        for method, said in methods.items():
+            assert said.get("description"), f"{method} {path} has no description"
+
+
+def test_unknown_routes_and_methods(server: Serving) -> None:
+    with server.client() as client:
+        assert client.get("/v2/run").status_code == 404
+        refused = client.get("/v1/run")
+        assert refused.status_code == 405 and "error" in refused.json()
+
+
+def test_pages_of_others_may_not_call(server: Serving) -> None:
+    with server.client() as client:
+        headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+        answer = client.options("/v1/run", headers=headers)
+        assert "access-control-allow-origin" not in answer.headers

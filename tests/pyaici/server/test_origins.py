@@ -1,0 +1,68 @@
+"""Pages of other sites, and other names for this machine, are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pyaici.server.origins import Origins
+from pyaici.server.settings import ServerSettings
+from tests.pyaici.server.serving import Serving
+
+
+def _status(settings: ServerSettings, method: str = "POST", **headers: str) -> int:
+    """What a request with these headers ends with; 200 if it was let through."""
+    found: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        found.append(200)
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            found.append(message["status"])
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
+    }
+    asyncio.run(Origins(app, settings)(scope, None, send))  # type: ignore[arg-type]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:8000", "", 200),
+        ("localhost:8000", "http://localhost:8000", 200),
+        ("[::1]:8000", "http://[::1]:8000", 200),
+        ("127.0.0.1:8000", "http://evil.example", 403),
+        ("127.0.0.1:8000", "http://127.0.0.1:9000", 403),
+        ("127.0.0.1:8000", "null", 403),
+        ("127.0.0.1:8000", "https://mine.example", 200),
+        ("evil.example:8000", "http://evil.example:8000", 403),
+        ("proxy.example", "https://mine.example", 200),
+    ],
+)
+def test_who_may_send(host: str, origin: str, status: int) -> None:
+    settings = ServerSettings(cors_origins=["https://mine.example"], allowed_hosts=["proxy.example"])
+    headers = {"host": host, **({"origin": origin} if origin else {})}
+    assert _status(settings, **headers) == status
+    if "evil" not in host:
+        assert _status(settings, "GET", **headers) == 200
+
+
+def test_other_names_are_fine_where_others_may_call() -> None:
+    assert _status(ServerSettings(host="0.0.0.0"), host="any.example") == 200
+
+
+def test_over_http(server: Serving) -> None:
+    with server.client() as client:
+        refused = client.post("/v1/run", json={"prompt": "a"}, headers={"Origin": "http://evil.example"})
+        assert refused.status_code == 403 and refused.json()["error"]["code"] == "origin"
+        assert "--cors-origins http://evil.example" in refused.json()["error"]["message"]
+        assert "x-request-id" in refused.headers
+        named = client.get("/v1/models", headers={"Host": "evil.example"})
+        assert named.status_code == 403 and "--allowed-hosts evil.example" in named.json()["error"]["message"]

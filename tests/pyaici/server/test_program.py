@@ -1,0 +1,118 @@
+"""`aici serve` as a program: its options, its end, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.errors import AiciError
+from pyaici.server import program
+from pyaici.server.settings import ServerSettings, read_settings
+from tests.pyaici.server.serving import Serving, read_events
+
+
+def _aici(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pyaici.cli", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **env}, check=False
+    )
+
+
+def test_help_has_every_setting_and_examples() -> None:
+    shown = _aici("serve", "--help")
+    assert shown.returncode == 0
+    for name, field in ServerSettings.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in shown.stdout
+        assert field.description
+    assert "examples:" in shown.stdout
+
+
+def test_flags_go_before_the_environment_and_that_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "aici.toml"
+    file.write_text('port = 1\nhost = "127.0.0.3"\nmax_streams = 2\ncors_origins = ["http://a"]\n')
+    monkeypatch.setenv("AICI_SERVE_PORT", "2")
+    monkeypatch.setenv("AICI_SERVE_MAX_STREAMS", "3")
+    settings = read_settings({"port": "4"}, file)
+    assert (settings.port, settings.max_streams, settings.host) == (4, 3, "127.0.0.3")
+    assert settings.cors_origins == ["http://a"]
+    assert read_settings({}).host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--port", "70000"), "--port"),
+        (("--port", "x"), "--port"),
+        (("--engine", "llama"), "--engine"),
+        (("--max-streams", "0"), "--max-streams"),
+        (("--config", "/nonexistent.toml"), "/nonexistent.toml"),
+        (("--model", "/nonexistent"), "config.json"),
+        (("--prot", "1"), "--prot"),
+    ],
+)
+def test_bad_options(arguments: tuple[str, ...], words: str) -> None:
+    refused = _aici("serve", *arguments)
+    assert refused.returncode in (1, 2)
+    assert words in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_unknown_settings_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "aici.toml"
+    file.write_text("prot = 1\n")
+    with pytest.raises(AiciError, match="no setting 'prot'"):
+        program.main(["--config", str(file)])
+    file.write_text("port = \n")
+    with pytest.raises(AiciError, match=r"aici\.toml"):
+        program.main(["--config", str(file)])
+
+
+def test_users_by_the_command_line(tmp_path: Path) -> None:
+    file = str(tmp_path / "users.json")
+    added = _aici("users", "add", "ada", "--role", "upload", "--file", file)
+    assert added.returncode == 0 and added.stdout.startswith("aici-")
+    assert "ada" in _aici("users", "list", "--file", file).stdout
+    assert _aici("users", "add", "ada", "--file", file).returncode == 1
+    assert _aici("users", "remove", "ada", "--file", file).returncode == 0
+    assert _aici("users", "list", "--file", file).stdout == ""
+
+
+def test_requests_under_way_end_before_the_server_does(tmp_path: Path) -> None:
+    with Serving(tmp_path / "log", "--drain-s", "60") as server:
+        taken = threading.Event()
+        read: list[Any] = []
+
+        def reader() -> None:
+            with server.client() as client:
+                body = {"prompt": "Once upon a time", "max_tokens": 60}
+                with client.stream("POST", "/v1/run", json=body) as answer:
+                    for event in read_events(answer):
+                        read.append(event)
+                        taken.set()
+
+        thread = threading.Thread(target=reader)
+        thread.start()
+        assert taken.wait(60)
+        assert server.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        thread.join()
+        assert read[-1]["object"] == "run.end" and read[-1]["forks"][0]["finish_reason"] in ("length", "eos")
+
+
+def test_ctrl_c_ends_it_soon_if_told_not_to_wait(tmp_path: Path) -> None:
+    with Serving(tmp_path / "log", "--drain-s", "0") as server:
+        with server.client() as client:
+            with client.stream("POST", "/v1/run", json={"prompt": "Once", "max_tokens": 4000}) as answer:
+                next(read_events(answer))
+                start = time.monotonic()
+                server.stop(signal.SIGINT)
+        assert time.monotonic() - start < 30
+        assert "Traceback" not in server.text()

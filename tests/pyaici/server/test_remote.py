@@ -1,0 +1,267 @@
+"""The command line at a real server: places, runs, and what becomes of them when nobody waits any more."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.bundled import bundled_controllers, find_controller
+from pyaici.cli.__main__ import main
+from pyaici.engines.rest_events import RestEvents
+from pyaici.engines.transcript import Kind, Transcripts
+from pyaici.rest import RestClient
+from pyaici.server.errors import ApiError
+from pyaici.server.models import ServedModel
+from tests.pyaici.server.serving import Serving
+
+ROOT = Path(__file__).resolve().parents[3]
+LIVE = 'aici_live_requests{controlled="false"}'
+#: as who -> a command's arguments -> status, what it has printed, what it says of errors
+Aici = Callable[..., tuple[int, str, str]]
+
+GRUMBLER = r"""
+#include <aici.h>
+#include <stdio.h>
+AICI_CONTROLLER
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result mid = {.size = sizeof mid, .verb = AICI_STOP};
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+AICI_EXPORT(aici_init) int aici_init(uint32_t len) {
+    printf("I have read %u bytes\n", len);
+    aici_fail("and I do not like them", 22);
+}
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { return &mid; }
+"""
+
+
+@pytest.fixture
+def aici(
+    server: Serving,
+    tokens: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Aici:
+    monkeypatch.setenv("AICI_SERVER", server.url)
+    for name in ("AICI_SOCKET", "AICI_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(user: str, *command: str) -> tuple[int, str, str]:
+        with monkeypatch.context() as patch:
+            if user:
+                patch.setenv("AICI_TOKEN", tokens[user])
+            status = main(list(command))
+        said = capsys.readouterr()
+        assert not any(token in said.out + said.err for name, token in tokens.items() if name != "file")
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A controller that no other test has."""
+    section = b"own" + hashlib.sha256(str(tmp_path).encode()).digest()[:28]
+    path = tmp_path / "mine.wasm"
+    path.write_bytes(find_controller("yesno").read_bytes() + b"\0\x20\x03" + section)
+    return path
+
+
+def identity(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_controller_from_upload_to_removal(aici: Aici, mine: Path) -> None:
+    module = identity(mine)
+    assert aici("ada", "upload", str(mine), "--tag", "hers")[:2] == (0, f"{module}  hers\n")
+    status, listed, _ = aici("bob", "list")
+    assert status == 0 and re.search(rf"^  {module[:16]} .* hers$", listed, re.MULTILINE)
+    for name in bundled_controllers():
+        assert re.search(rf"^  {name} ", listed, re.MULTILINE)
+    tagged = aici("bob", "tags")[1]
+    assert re.search(rf"^hers +{module[:16]}  ada +just now$", tagged, re.MULTILINE)
+    assert aici("ada", "tag", module[:12], "also-hers")[:2] == (0, f"{module}  also-hers, hers\n")
+    assert aici("bob", "upload", str(mine))[0] == 0
+    status, _, said = aici("ada", "remove", "hers")
+    assert status == 1 and "still has the tags" in said
+    assert aici("ada", "untag", "hers")[0] == aici("ada", "untag", "also-hers")[0] == 0
+    assert aici("ada", "remove", module)[1] == f"{module}  stays: others have uploaded or tagged it\n"
+    assert aici("bob", "remove", module)[1] == f"{module}  removed\n"
+    assert aici("bob", "remove", module)[0] == 1
+
+
+def test_roles(aici: Aici, mine: Path) -> None:
+    for user, says in (
+        ("eve", "eve has the role run; this needs upload"),
+        ("", "a token of the role upload"),
+    ):
+        for command in (["upload", str(mine)], ["untag", "guest"], ["remove", "guest"]):
+            status, _, said = aici(user, *command)
+            assert status == 1 and says in said, command
+        assert aici(user, "tags")[0] == aici(user, "list", "--all")[0] == 0
+    assert aici("ada", "upload", str(mine), "--tag", "adas")[0] == 0
+    status, _, said = aici("bob", "untag", "adas", "--force")
+    assert status == 1 and "belongs to 'ada'" in said
+    status, _, said = aici("bob", "upload", str(mine), "--tag", "adas")
+    assert status == 1 and f"has been uploaded as {identity(mine)}, but: " in said
+    assert aici("root", "remove", "adas", "--force")[1] == f"{identity(mine)}  removed\n"
+    assert "adas" not in aici("root", "tags")[1]
+
+
+def test_a_wrong_token(aici: Aici, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AICI_TOKEN", "aici-nobodys")
+    for command in (["tags"], ["run", "none", "--prompt", "x", "--max-tokens", "1"]):
+        status, out, said = aici("", *command)
+        assert status == 1 and "this token is not known here" in said
+        assert "nobodys" not in out + said
+        assert aici("", *command, "--token", tokens["eve"])[0] == 0, "an option goes before the variable"
+
+
+def test_bundled_controllers_with_names_of_users_are_listed(aici: Aici, server: Serving) -> None:
+    server.run(controller="yesno", prompt="Is it?")  # from now on the server has it for everybody
+    try:
+        assert aici("ada", "upload", "yesno", "--tag", "ask")[0] == 0
+        assert aici("bob", "tags")[1].count("ask ") == 1
+    finally:
+        aici("ada", "untag", "ask")
+        assert aici("ada", "remove", identity(find_controller("yesno")))[0] == 0
+
+
+# -- runs -------------------------------------------------------------------------------------------
+
+
+def test_runs_by_name_and_by_file(aici: Aici, mine: Path, server: Serving) -> None:
+    question = ("--prompt", "Is the sky blue?")
+    told = server.run(controller="yesno", messages=[{"role": "user", "content": question[1]}])
+    status, by_name, _ = aici("eve", "run", "yesno", *question)
+    assert status == 0
+    assert f"assistant\n{told['forks'][0]['text']}\n" in by_name and "#0 (ended: stop)" in by_name
+    assert f"prompt: {told['prompt_tokens']} tokens" in by_name
+    status, out, said = aici("eve", "run", str(mine), *question)
+    assert status == 1 and out == ""
+    assert "must be uploaded first, and that needs a token of the role upload: eve has the role run" in said
+    status, by_file, _ = aici("ada", "run", str(mine), *question)
+    assert status == 0
+    assert without_times(by_file) == without_times(by_name)
+    assert without_times(aici("eve", "run", identity(mine), *question)[1]) == without_times(by_name)
+    aici("ada", "remove", identity(mine))
+
+
+def without_times(shown: str) -> list[str]:
+    return [line for line in shown.splitlines() if not re.search(r"\d s\b", line)]
+
+
+def test_forks_side_by_side(aici: Aici, server: Serving) -> None:
+    body: dict[str, Any] = {"controller": "showcase", "prompt": "Hello", "max_tokens": 60, "seed": 5}
+    told = server.run(**body)
+    status, shown, _ = aici(
+        "", "run", "showcase", "--prompt", "Hello", "--no-chat", "--max-tokens", "60", "--seed", "5"
+    )
+    assert status == 0
+    usage = told["usage"]
+    assert f"{usage['sampled_tokens']} tokens sampled, {usage['forced_tokens']} forced, " in shown
+    assert f"{usage['backtracked_tokens']} taken back, {len(told['forks']) - 1} forks in" in shown
+    for fork in told["forks"]:
+        parent = "" if fork["parent"] is None else f", forked from #{fork['parent']}"
+        assert f"#{fork['index']}{parent} (ended: {fork['finish_reason']})" in shown
+        last = fork["logs"].splitlines()[-1]
+        assert re.sub(r"sequence \d+", "sequence N", last) in re.sub(r"sequence \d+", "sequence N", shown)
+    # what the same events make of the texts
+    transcripts = Transcripts()
+    events = RestEvents()
+    with RestClient(server.url) as client:
+        for step in client.run(**body):
+            for event in events.take(step):
+                transcripts.take(event)
+    assert events.end is not None
+    assert [fork["text"] for fork in events.end["forks"]] == [fork["text"] for fork in told["forks"]]
+    for fork in events.end["forks"]:
+        pieces = transcripts.by_seq[fork["index"]].pieces
+        said = "".join(p.text for p in pieces if p.kind not in (Kind.PROMPT, Kind.TAKEN))
+        assert said == fork["text"]
+        assert transcripts.by_seq[fork["index"]].log == fork["logs"]
+    assert any(p.kind is Kind.TAKEN for p in transcripts.by_seq[0].pieces)
+
+
+def test_text_with_ends_of_lines_that_json_does_not_escape(aici: Aici) -> None:
+    text = "a\u2028b\x85c\u2029"
+    status, shown, _ = aici("", "run", "choice", "--arg", json.dumps([text]), "--prompt", "x")
+    assert status == 0 and text in shown.replace("«", "").replace("»", "")
+
+
+def test_a_controller_that_fails(aici: Aici) -> None:
+    status, shown, said = aici("", "run", "guest", "--arg", "mid_trap", "--prompt", "x", "--max-tokens", "5")
+    assert status == 1 and said == ""
+    assert "#0 (ended: error)" in shown and "error: " in shown
+
+
+def test_what_the_server_refuses(aici: Aici, tmp_path: Path) -> None:
+    def refused(*command: str, user: str = "") -> str:
+        status, out, said = aici(user, "run", *command, "--prompt", "x")
+        assert status == 1 and out == "", out
+        return said
+
+    assert "no controller is called 'rgex'" in refused("rgex")
+    assert "column 1" in refused("regex", "--arg", "(a")
+    assert "regex needs one as its argument" in refused("regex")
+    assert "; --arg TEXT or --arg @FILE gives one" in refused("regex")
+    assert "less than or equal to 2" in refused("none", "--temperature", "3")
+    assert "4096" in refused("none", "--max-tokens", "5000")
+    (tmp_path / "grumbler.c").write_text(GRUMBLER)
+    grumbler = build_controller(tmp_path / "grumbler.c", tmp_path / "grumbler.wasm").path
+    said = refused(str(grumbler), "--arg", "four", user="ada")
+    assert said == "  | I have read 4 bytes\naici: error: and I do not like them\n"
+    (tmp_path / "text.wasm").write_text("text")
+    assert "not WebAssembly" in refused(str(tmp_path / "text.wasm"), user="ada")
+
+
+def test_ctrl_c_ends_the_run_at_the_server(server: Serving) -> None:
+    """On a terminal, where the text is shown as it grows."""
+    command = ["run", "none", "--prompt", "Once upon a time", "--no-chat", "--max-tokens", "4000"]
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pyaici.cli", *command, "--server", server.url],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"},
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(slave)
+    shown = b""
+    while shown.count(b"Once upon a time") < 3:  # frames
+        shown += os.read(master, 65536)
+    assert server.metrics()[LIVE] == 1.0
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # the other end is closed
+        while more := os.read(master, 65536):
+            shown += more
+    os.close(master)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and said == "aici: interrupted\n"
+    assert b"(ended: cancelled)" in shown and b"tokens sampled" in shown
+    deadline = time.monotonic() + 60
+    while server.metrics()[LIVE] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert server.metrics()[LIVE] == 0.0
+
+
+def test_a_model_without_a_template_says_so_to_programs() -> None:
+    tokenizer = SimpleNamespace(chat_template=None)
+    model = ServedModel("plain", cast("Any", None), tokenizer, cast("Any", None), 10, 100)
+    with pytest.raises(ApiError, match="has no template for chats") as caught:
+        model.encode_chat([{"role": "user", "content": "x"}])
+    assert caught.value.code == "no_chat_template"
