@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -113,14 +114,13 @@ def _bare(engine: HfEngine, module: str | None, batch: int, count: int) -> _Time
 def _served(url: str, controlled: bool, batch: int, count: int) -> _Times:
     times, tokens = _Times(), [0] * batch
     lock = threading.Lock()
-    start = time.perf_counter()
 
-    def client(number: int) -> None:
+    def client(number: int, http: httpx2.Client) -> None:
         body: dict[str, Any] = {"prompt": _PROMPT.format(number), "max_tokens": count}
         if controlled:
             body |= {"controller": "regex", "controller_arg": _PATTERN}
         first = True
-        with httpx2.Client(timeout=600) as http, http.stream("POST", f"{url}/v1/run", json=body) as answer:
+        with http.stream("POST", f"{url}/v1/run", json=body) as answer:
             answer.raise_for_status()
             for line in answer.iter_lines():
                 if not line.startswith("data: {"):
@@ -132,10 +132,16 @@ def _served(url: str, controlled: bool, batch: int, count: int) -> _Times:
                         times.first.append(time.perf_counter() - start)
                 tokens[number] = event.get("usage", {}).get("completion_tokens", 0)
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(batch)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with contextlib.ExitStack() as stack:
+        # made, and connected, before: a client takes longer to make than a server to answer
+        clients = [stack.enter_context(httpx2.Client(timeout=600)) for _ in range(batch)]
+        for http in clients:
+            http.get(f"{url}/health").raise_for_status()
+        threads = [threading.Thread(target=client, args=pair) for pair in enumerate(clients)]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     times.rate = sum(tokens) / (time.perf_counter() - start)
     return times
