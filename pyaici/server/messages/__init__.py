@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyaici.server.messages.errors import MessagesError
 from pyaici.server.messages.plan import Plan, PromptFormat, plan
 from pyaici.server.messages.requests import MessagesRequest, parse_request
-from pyaici.server.messages.responses import Answer, Usage, fold, sse
+from pyaici.server.messages.responses import Answer, Usage, fold
 
 __all__ = [
     "Answer",
@@ -17,5 +17,4 @@ __all__ = [
     "fold",
     "parse_request",
     "plan",
-    "sse",
 ]

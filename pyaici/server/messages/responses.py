@@ -181,8 +181,3 @@ def fold(events: Iterable[ServerEvent]) -> dict[str, Any]:
         elif kind == "error":
             raise MessagesError(event["error"]["type"], event["error"]["message"])
     return message
-
-
-def sse(event: ServerEvent) -> str:
-    """As it goes over the wire."""
-    return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n"

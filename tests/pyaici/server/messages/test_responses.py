@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pyaici.engines.request import FinishReason
-from pyaici.server.messages import Answer, MessagesError, Usage, fold, plan, sse
+from pyaici.server import sse
+from pyaici.server.messages import Answer, MessagesError, Usage, fold, plan
 from tests.pyaici.server.messages.bodies import THINKING, TOOLS, call, calls, request
 
 END = "</ai00:assistant>"
@@ -159,7 +160,7 @@ def test_an_answer_that_fails_keeps_what_there_is() -> None:
 
 def test_events_on_the_wire() -> None:
     made, events = answer("é\n\ndata: x" + END, tools=TOOLS)
-    wire = "".join(map(sse, events))
+    wire = b"".join(sse.event(data, data["type"]).encode() for data in events).decode()
     read = []
     for part in wire.removesuffix("\n\n").split("\n\n"):
         name, data = part.split("\n")
