@@ -9,8 +9,9 @@ from typing import Any
 
 from pyaici.server.messages.grammar import END_OF_CALLS
 from pyaici.server.messages.requests import Tool
-from pyaici.server.messages.schemas import parse_json, properties
+from pyaici.server.messages.schemas import properties
 from pyaici.server.messages.tool_rules import END_OF_VALUE
+from pyaici.server.written_json import read_json
 
 _INVOKE, _PARAMETER, _END_OF_INVOKE = '<invoke name="', '<parameter name="', "</invoke>"
 _END_OF_NAME = '">'
@@ -147,6 +148,6 @@ class CallReader:
 def _guess(text: str) -> Any:
     """An argument that no schema knows: JSON, or a text."""
     try:
-        return parse_json(text)
+        return read_json(text)
     except ValueError:
         return text

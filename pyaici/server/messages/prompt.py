@@ -18,7 +18,8 @@ from pyaici.server.messages.requests import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from pyaici.server.messages.schemas import parse_json, properties
+from pyaici.server.messages.schemas import properties
+from pyaici.server.written_json import read_json
 
 _HOW_TO_CALL = """\
 To call a function, use this format:
@@ -179,7 +180,7 @@ def _prettier(text: str) -> str:
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:
-        return _pretty(parse_json(text))
+        return _pretty(read_json(text))
     except ValueError:
         return text
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyaici.server.written_json import read_json
+
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
     bool: ("boolean",),
@@ -56,29 +58,11 @@ class Property:
         if types == {"string"}:
             return text
         try:
-            value = parse_json(text)
+            value = read_json(text)
         except ValueError:
             return text
         fits = not types.isdisjoint(_TYPES[type(value)])
         return text if "string" in types and not fits else value
-
-
-def parse_json(text: str) -> Any:
-    """Raises ValueError for what is not JSON, or is too large for any reader."""
-    try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _finite(text: str) -> float:
-    if (value := float(text)) in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is too large")
-    return value
 
 
 def properties(schema: Mapping[str, Any]) -> list[Property]:

@@ -1,0 +1,35 @@
+"""JSON of models, on its way to clients."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pyaici.server.written_json import read_json
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\ud800"', "\N{REPLACEMENT CHARACTER}"),
+        (
+            r'{"\udfff": ["a\uD800b", 1.5]}',
+            {"\N{REPLACEMENT CHARACTER}": ["a\N{REPLACEMENT CHARACTER}b", 1.5]},
+        ),
+        (r'"\ude00\ud83d"', "\N{REPLACEMENT CHARACTER}" * 2),
+        (r'"\ud83d\ude00"', "\N{GRINNING FACE}"),
+        (r'"\\ud800"', "\\ud800"),
+        (r'"\u0000\u001f"', "\x00\x1f"),
+    ],
+)
+def test_half_characters_are_replaced(text: str, value: Any) -> None:
+    assert read_json(text) == value
+    json.dumps(read_json(text), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "[1e999]", "1" * 5000, "{'a': 1}", "", "[" * 100_000])
+def test_no_reader_of_json_is_given_what_is_none(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_json(text)
