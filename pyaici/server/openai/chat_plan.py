@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyaici.server.errors import bad_request
-from pyaici.server.fields import sampling
+from pyaici.server.fields import argument_text, sampling
 from pyaici.server.openai.constraints import constraint
 from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.openai.requests import ToolChoice
-from pyaici.server.openai.tool_format import ToolFormat, find_format, knows_tools
+from pyaici.server.openai.tool_format import ToolFormat
+from pyaici.server.openai.tool_template import TemplateTools, template_tools
 from pyaici.server.service import ControllerCall, Job
+from pyaici.server.written_json import read_json
 
 if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
     from pyaici.server.openai.requests import ChatRequest, Function, Message
     from pyaici.server.users import User
 
+#: fields with a schema, and what they are called in errors: the answer has it, not what is thought before
+_ABOUT_THE_ANSWER = ("json_schema", "response_format", "response_format.json_schema.schema")
 #: tokens at the end of a prompt that are looked at for the beginning of reasoning
 _TAIL = 8
 
@@ -36,8 +39,9 @@ class ChatPlan:
 def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     """Raises ApiError for a request that cannot be had."""
     functions = _functions(request)
-    form = find_format(model.chat_template) if functions else None
-    prompt = _prompt(model, request, functions, form)
+    known = template_tools(model.tokenizer, model.chat_template)
+    form = known.form if functions else None
+    prompt = _prompt(model, request, functions, known)
     start = _start(model, prompt)
     call = constraint(request, request.response_format)
     if form is not None:
@@ -46,10 +50,10 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
         required = request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
         parallel = request.parallel_tool_calls is not False
         grammar = tool_grammar(functions, form, start, required=required, parallel=parallel)
-        call = ControllerCall("lark", grammar, "tools", "tools")
-    elif call is not None and start.reasoning is not None and call.controller == "json_schema":
+        call = ControllerCall("lark", argument_text(grammar, "tools"), "tools", "tools")
+    elif call is not None and start.reasoning is not None and call.param in _ABOUT_THE_ANSWER:
         # the model may think before it answers
-        call = ControllerCall("lark", schema_grammar(_schema(call), start), call.param, call.arg_param)
+        call = ControllerCall("lark", schema_grammar(call.arg, start), call.param, call.arg_param)
     job = Job(
         user,
         prompt,
@@ -78,43 +82,40 @@ def _functions(request: ChatRequest) -> list[Function]:
 
 
 def _prompt(
-    model: ServedModel, request: ChatRequest, functions: Sequence[Function], form: ToolFormat | None
+    model: ServedModel, request: ChatRequest, functions: Sequence[Function], known: TemplateTools
 ) -> list[int]:
-    native = knows_tools(model.chat_template)
-    messages = [
-        _message(message, form or find_format(model.chat_template), native) for message in request.messages
-    ]
+    messages = [_message(message, known) for message in request.messages]
     tools = None
-    if functions and native:
+    if functions and known.tells:
         tools = [
             {"type": "function", "function": function.model_dump(exclude_none=True)} for function in functions
         ]
-    elif functions and form is not None:
-        _add_to_system(messages, form.describe(functions))
+    elif functions:
+        _put_in_front(messages, known.form.describe(functions), "system" if known.system else "user")
     return model.encode_chat(messages, tools=tools, template_arguments=request.chat_template_kwargs)
 
 
-def _message(message: Message, form: ToolFormat, native: bool) -> dict[str, Any]:
-    """As templates take it. Those that know no tools get calls and their results as texts."""
+def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
+    """As templates take it. Those that write no calls get them, and their results, as texts."""
     role = "system" if message.role == "developer" else message.role
     wire: dict[str, Any] = {"role": role, "content": message.text}
-    if message.name is not None and native:
+    if message.name is not None and known.writes:
         wire["name"] = message.name
     calls = [
-        (call.id, call.function.name, _arguments(call.function.arguments))
+        (known.form.call_id(call.id), call.function.name, _arguments(call.function.arguments))
         for call in message.tool_calls or ()
     ]
-    if native:
+    if known.writes:
         if calls:
             wire["tool_calls"] = [
                 {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
                 for call_id, name, arguments in calls
             ]
-        if message.tool_call_id is not None:
-            wire["tool_call_id"] = message.tool_call_id
+        if role == "tool":
+            wire["tool_call_id"] = known.form.call_id(message.tool_call_id)
         return wire
     if calls:
-        written = form.write([(name, arguments) for _, name, arguments in calls])
+        written = known.form.write([(name, arguments) for _, name, arguments in calls])
         wire["content"] = "\n".join(filter(None, (message.text, written)))
     if role == "tool":
         wire = {"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"}
@@ -123,16 +124,18 @@ def _message(message: Message, form: ToolFormat, native: bool) -> dict[str, Any]
 
 def _arguments(text: str) -> Any:
     try:
-        return json.loads(text or "{}")
-    except (ValueError, RecursionError):
+        return read_json(text or "{}")
+    except ValueError:
         raise bad_request(f"the arguments of a call are not JSON: {text[:100]!r}", "messages") from None
 
 
-def _add_to_system(messages: list[dict[str, Any]], text: str) -> None:
-    if messages and messages[0]["role"] == "system":
-        messages[0]["content"] = f"{messages[0]['content']}\n\n{text}"
+def _put_in_front(messages: list[dict[str, Any]], text: str, role: str) -> None:
+    """What the model must know: in the system's message, or the user's where a template knows no other."""
+    if messages and messages[0]["role"] == role:
+        own = messages[0]["content"]
+        messages[0]["content"] = f"{own}\n\n{text}" if role == "system" else f"{text}\n\n{own}"
     else:
-        messages.insert(0, {"role": "system", "content": text})
+        messages.insert(0, {"role": role, "content": text})
 
 
 def _start(model: ServedModel, prompt: list[int]) -> Start:
@@ -142,7 +145,3 @@ def _start(model: ServedModel, prompt: list[int]) -> Start:
         return Start()
     tail = "".join(model.token_text(token) for token in prompt[-_TAIL:])
     return Start(reasoning, open=tail.rstrip().endswith(reasoning.begin))
-
-
-def _schema(call: ControllerCall) -> Any:
-    return json.loads(call.arg)

@@ -41,10 +41,10 @@ class Start:
         return "reasoning? ", [f"reasoning: {_quote(self.reasoning.begin)} thought BLANK", *rules]
 
 
-def schema_grammar(schema: Any, start: Start) -> str:
-    """An answer in JSON."""
+def schema_grammar(schema: str, start: Start) -> str:
+    """An answer in JSON, of a schema in JSON."""
     before, rules = start.rules()
-    return _grammar(f"start: {before}answer", f"answer: %json {_json(schema)}", *rules, _TEXT)
+    return _grammar(f"start: {before}answer", f"answer: %json {schema}", *rules, _TEXT)
 
 
 def tool_grammar(
@@ -63,7 +63,7 @@ def tool_grammar(
     several = parallel and not form.listed
     if not form.begin:  # an answer is a call or it is none: its first character tells
         first = f"start: {before}call" if required else f"start: {before}(call | PLAIN)"
-        plain = r"PLAIN: /([^{](.|\n)*)?/"
+        plain = rf"PLAIN: /[ \t\r\n]*([^\{form.first} \t\r\n](.|\n)*)?/"
         return _grammar(first, call, *rules, *([] if required else [plain]), *([_TEXT] if rules else []))
     if required:
         more = "(BLANK first_call)*" if several else ""

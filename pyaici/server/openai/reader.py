@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyaici.server.marks import Marks
+from pyaici.server.written_json import read_json
 
 if TYPE_CHECKING:
     from pyaici.server.openai.grammar import Start
@@ -114,21 +115,30 @@ class AnswerReader:
 
     def _call(self, last: bool) -> list[Part]:
         assert self._form is not None
-        at = self._held.find(self._form.end)
+        end = self._form.end
+        first = at = self._held.find(end)
+        # a text in an argument may have the mark in it
+        while at >= 0 and (calls := self._calls(self._held[:at])) is None:
+            at = self._held.find(end, at + 1)
         if at < 0 and not last:
             return []
-        body = self._held if at < 0 else self._held[:at]
-        self._held = "" if at < 0 else self._held[at + len(self._form.end) :]
         self._state = "content"
-        calls = self._calls(body)
+        if at >= 0:
+            self._held = self._held[at + len(end) :]
+            return calls or []
+        # none is closed, or none is a call
+        body, rest = (self._held, "") if first < 0 else (self._held[:first], self._held[first + len(end) :])
+        self._held = rest
+        calls = self._calls(body) if first < 0 else None
         if calls is None:
-            return self._words("content", self._form.begin + body + ("" if at < 0 else self._form.end))
+            return self._words("content", self._form.begin + body + ("" if first < 0 else end))
         return calls
 
     def _bare_call(self, last: bool) -> list[Part]:
         """The whole answer is a call, or content: its first character tells."""
+        assert self._form is not None
         bare = self._held.lstrip()
-        if not last and (self._said or (bare and not bare.startswith("{"))):
+        if not last and (self._said or (bare and not bare.startswith(self._form.first))):
             self._said = True
             text, self._held = self._held, ""
             return self._words("content", text)
@@ -141,7 +151,7 @@ class AnswerReader:
     def _calls(self, body: str) -> list[Part] | None:
         assert self._form is not None
         try:
-            value: Any = json.loads(body)
+            value: Any = read_json(body)
             values = value if self._form.listed else [value]
             found: list[Part] = [
                 Call(str(call["name"]), json.dumps(call[self._form.arguments], ensure_ascii=False))

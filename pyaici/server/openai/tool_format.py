@@ -1,8 +1,10 @@
-"""How models write calls of tools: each family in its own way, found by its template for chats."""
+"""How models write calls of tools: each family in its own way."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,11 +14,16 @@ if TYPE_CHECKING:
 
 #: what a tool without parameters takes
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+#: the ids of calls that the templates of Mistral take
+_NINE = re.compile("[a-zA-Z0-9]{9}")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """Calls stand between `begin` and `end`: JSON objects with the keys `name` and `arguments`."""
+    """Calls stand between `begin` and `end`: JSON objects with the keys `name` and `arguments`.
+
+    Without marks the whole answer is calls, or has none: its first character tells.
+    """
 
     name: str
     begin: str
@@ -25,6 +32,13 @@ class ToolFormat:
     arguments: str = "arguments"
     #: between the marks is a list of calls, not one
     listed: bool = False
+    #: what templates write in front of calls that have no marks: special tokens, which are no text
+    before: str = ""
+
+    @property
+    def first(self) -> str:
+        """The first character between the marks."""
+        return "[" if self.listed else "{"
 
     def schema(self, functions: Sequence[Function], *, parallel: bool) -> dict[str, Any]:
         """A JSON Schema of what stands between the marks."""
@@ -52,11 +66,29 @@ class ToolFormat:
         bodies: list[Any] = [values] if self.listed else values
         return "\n".join(f"{self.begin}{json.dumps(body, ensure_ascii=False)}{self.end}" for body in bodies)
 
+    def is_written(self, text: str, name: str, arguments: Any) -> bool:
+        """Whether a template has written this call so; it may give it an id besides."""
+        call = json.dumps({"name": name, self.arguments: arguments}, ensure_ascii=False)[:-1]
+        written = re.escape(self.begin + "[" * self.listed + call)
+        return bool(re.search(rf"{re.escape(self.before)}\s*{written}[,}}]", text))
+
+    def is_shown(self, text: str) -> bool:
+        """Whether a template says how to call: ``{"name": <name>, "arguments": ...``, with no more quotes."""
+        begin = re.escape(self.begin + "[" * self.listed)
+        return bool(re.search(rf'{begin}\{{"name": [^"{{}}\n]+, "{self.arguments}":', text))
+
+    def call_id(self, given: str | None) -> str | None:
+        """The id of a call as templates take it: those of Mistral refuse any that has not nine characters."""
+        if self is not MISTRAL or _NINE.fullmatch(given or ""):
+            return given
+        return hashlib.sha256((given or "").encode("utf-8", "replace")).hexdigest()[:9]
+
     def describe(self, functions: Sequence[Function]) -> str:
         """For models whose template does not tell them of tools: a part of the system message."""
         listed = "\n".join(
             json.dumps(
-                {"type": "function", "function": function.model_dump(exclude_none=True, exclude={"strict"})}
+                {"type": "function", "function": function.model_dump(exclude_none=True, exclude={"strict"})},
+                ensure_ascii=False,
             )
             for function in functions
         )
@@ -73,24 +105,6 @@ class ToolFormat:
 
 HERMES = ToolFormat("hermes", "<tool_call>\n", "\n</tool_call>")
 SMOLLM2 = ToolFormat("smollm2", "<tool_call>", "</tool_call>", listed=True)
-LLAMA3 = ToolFormat("llama3", "", "", arguments="parameters")
-FORMATS = {found.name: found for found in (HERMES, SMOLLM2, LLAMA3)}
-
-
-def find_format(template: str) -> ToolFormat:
-    """The format of the family that has such a template for chats."""
-    if "<|python_tag|>" in template or "<|start_header_id|>" in template:
-        return LLAMA3
-    if "SmolLM" in template:
-        return SMOLLM2
-    return HERMES
-
-
-def knows_tools(template: str) -> bool:
-    """Whether the template tells the model of tools itself, in the format that `find_format` finds.
-
-    Templates of families that are not known here, with marks of their own, would tell it of another one.
-    """
-    form = find_format(template)
-    marks = ("<|python_tag|>", '"parameters"') if form is LLAMA3 else (form.begin.strip(),)
-    return "tools" in template and any(mark in template for mark in marks)
+MISTRAL = ToolFormat("mistral", "", "", listed=True, before="[TOOL_CALLS]")
+LLAMA3 = ToolFormat("llama3", "", "", arguments="parameters", before="<|end_header_id|>")
+FORMATS = {found.name: found for found in (HERMES, SMOLLM2, MISTRAL, LLAMA3)}

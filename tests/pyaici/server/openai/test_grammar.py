@@ -17,10 +17,9 @@ from pyaici.server.openai.tool_format import (
     FORMATS,
     HERMES,
     LLAMA3,
+    MISTRAL,
     SMOLLM2,
     ToolFormat,
-    find_format,
-    knows_tools,
 )
 from pyaici.testing.texts import Texts
 
@@ -55,6 +54,7 @@ def _texts(form: ToolFormat) -> dict[str, str]:
         "words and call": f"I will look. {one}",
         "two": form.write([("weather", {"city": "Oslo"}), ("now", {})]),
         "unknown tool": form.write([("whether", {"city": "Oslo"})]),
+        "blank and unknown tool": " \n" + form.write([("whether", {"city": "Oslo"})]),
         "wrong argument": form.write([("weather", {"town": "Oslo"})]),
         "missing argument": form.write([("weather", {})]),
         "not closed": one[: -len(form.end)] if form.end else one[:-1],
@@ -72,6 +72,7 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
     "smollm2": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
     # the first character tells whether it is a call
     "llama3": (_FREELY | {"thought and call"}, {"call"}),
+    "mistral": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
 }
 
 
@@ -103,7 +104,7 @@ def test_reasoning_comes_before_a_call(form: ToolFormat) -> None:
 
 
 def test_reasoning_comes_before_an_answer_of_a_schema() -> None:
-    with Texts("lark", schema_grammar(CITY, THINKS)) as texts:
+    with Texts("lark", schema_grammar(json.dumps(CITY), THINKS)) as texts:
         for text, good in (
             ('{"city": "Oslo"}', True),
             ('<think>{"town"}</think>\n\n{"city": "Oslo"}', True),
@@ -125,7 +126,7 @@ def test_reasoning_comes_before_an_answer_of_a_schema() -> None:
 def test_however_it_is_cut_an_answer_reads_the_same(
     form: ToolFormat, city: str, before: str, thought: str | None, cuts: list[int]
 ) -> None:
-    if form is LLAMA3:
+    if not form.begin:
         before = ""
     call = form.write([("weather", {"city": city})])
     text = (f"<think>{thought}</think>\n\n" if thought is not None else "") + before + call
@@ -150,31 +151,17 @@ def test_however_it_is_cut_an_answer_reads_the_same(
         (HERMES, FREE, '<tool_call>\n{"name": "now"', [Words("content", '<tool_call>\n{"name": "now"')]),
         (SMOLLM2, FREE, "<tool_call>[]</tool_call>", []),
         (LLAMA3, FREE, "Hello {", [Words("content", "Hello {")]),
+        (MISTRAL, FREE, "[", [Words("content", "[")]),
+        (MISTRAL, FREE, ' [{"name": "now", "arguments": {}}]', [Call("now", "{}")]),
+        (SMOLLM2, FREE, SMOLLM2.write([("now", {"a": "</tool_call>"})]) + " b",
+         [Call("now", '{"a": "</tool_call>"}'), Words("content", "b")]),
+        (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": "\\ud800"}}\n</tool_call>',
+         [Call("now", '{"a": "\ufffd"}')]),
+        (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>',
+         [Words("content", '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>')]),
         (LLAMA3, FREE, '{"name": 1}', [Words("content", '{"name": 1}')]),
     ],
 )  # fmt: skip
 def test_what_is_read(form: ToolFormat | None, start: Start, text: str, parts: list[Any]) -> None:
     assert _read(form, start, [text]) == parts
     assert _read(form, start, list(text)) == parts
-
-
-@pytest.mark.parametrize(
-    ("template", "known"),
-    [
-        ("{% if tools %}<tool_call>{% endif %}", True),
-        ("{% if tools %}[TOOL_CALLS]{% endif %}", False),  # of a family that is not known here
-        ("<|start_header_id|>{{ tools }}<|python_tag|>", True),
-        ("<|start_header_id|>{{ messages }}", False),
-        ("You are a helpful AI assistant named SmolLM", False),
-        ("", False),
-    ],
-)
-def test_who_tells_the_model_of_its_tools(template: str, known: bool) -> None:
-    assert knows_tools(template) == known
-
-
-def test_formats_are_found_by_templates() -> None:
-    assert find_format("{% if tools %}<tool_call>{% endif %}") is HERMES
-    assert find_format("<|start_header_id|>{{ tools }}<|python_tag|>") is LLAMA3
-    assert find_format("You are a helpful AI assistant named SmolLM") is SMOLLM2
-    assert find_format("") is HERMES

@@ -1,0 +1,24 @@
+"""A model that is a tokenizer only, of single bytes, with a template for chats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from pyaici.server.models import ServedModel
+from pyaici.tokens import load_vocabulary
+
+
+def byte_model(template: str) -> ServedModel:
+    """Its tokenizer gives back the text of a prompt as it was."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE({char: number for number, char in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, chat_template=template, bos_token="<s>", eos_token="</s>"
+    )
+    engine: Any = None
+    return ServedModel("m", engine, tokenizer, load_vocabulary(tokenizer), len(tokenizer), 100_000)

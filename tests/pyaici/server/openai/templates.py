@@ -1,0 +1,168 @@
+"""Templates for chats in the manner of the families of models, as far as tools go.
+
+Each is written for these tests: what it calls its marks, where it puts tools, calls and results, and what it
+refuses is as the family's own template has it; its words are not.
+"""
+
+from __future__ import annotations
+
+_CHATML = """\
+{%- for message in messages %}
+{%- if message.role == 'assistant' and message.tool_calls %}
+{{- '<|im_start|>assistant\\n' + message.content }}
+{%- for call in message.tool_calls %}CALL{%- endfor %}
+{{- '<|im_end|>\\n' }}
+{%- elif message.role == 'tool' %}
+{{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}
+{%- else %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+
+_TOLD = """\
+{%- if tools %}
+{{- '<|im_start|>system\\nThese are the functions:\\n<tools>' }}
+{%- for tool in tools %}{{- '\\n' + tool | tojson }}{%- endfor %}
+{{- '\\n</tools>\\nCall one as follows:\\nHOW<|im_end|>\\n' }}
+{%- endif %}"""
+
+_QWEN_CALL = """{{- '\\n<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+{{- call.function.arguments | tojson }}{{- '}\\n</tool_call>' }}"""
+
+_XML_CALL = """{{- '\\n<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+{%- for name, value in call.function.arguments | items %}
+{{- '<parameter=' + name + '>\\n' + value | string + '\\n</parameter>\\n' }}
+{%- endfor %}{{- '</function>\\n</tool_call>' }}"""
+
+_GLM_CALL = """{{- '\\n<tool_call>' + call.function.name }}
+{%- for name, value in call.function.arguments.items() %}
+{{- '\\n<arg_key>' + name + '</arg_key>\\n<arg_value>' + value | string + '</arg_value>' }}
+{%- endfor %}{{- '\\n</tool_call>' }}"""
+
+_HOW_QWEN = '<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}\\n</tool_call>'
+
+_LLAMA = """\
+{{- bos_token }}
+{%- if tools %}
+{{- '<|start_header_id|>system<|end_header_id|>\\n\\nThese are functions. Call one with ' }}
+{{- '{"name": function name, "parameters": dictionary of argument name and its value}.\\n' }}
+{%- for tool in tools %}{{- tool | tojson(indent=4) }}{%- endfor %}{{- '<|eot_id|>' }}
+{%- endif %}
+{%- for message in messages %}
+{%- if 'tool_calls' in message %}
+{%- if message.tool_calls | length != 1 %}{{- raise_exception('one call at once') }}{%- endif %}
+{%- set call = message.tool_calls[0].function %}
+{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}
+{{- '{"name": "' + call.name + '", "parameters": ' }}{{- call.arguments | tojson }}{{- '}<|eot_id|>' }}
+{%- else %}
+{%- set role = 'ipython' if message.role == 'tool' else message.role %}
+{{- '<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' + message.content | trim + '<|eot_id|>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
+
+_MISTRAL = """\
+{{- bos_token }}
+{%- if messages[0].role == 'system' %}
+{%- set system, rest = messages[0].content, messages[1:] %}
+{%- else %}
+{%- set system, rest = '', messages %}
+{%- endif %}
+{%- for message in rest %}
+{%- if message.role == 'user' %}
+{%- if tools and loop.last %}{{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}
+{{- '[INST]' + system + message.content + '[/INST]' }}
+{%- elif message.tool_calls %}CALLS{{- eos_token }}
+{%- elif message.role == 'assistant' %}{{- message.content + eos_token }}
+{%- elif message.role == 'tool' %}
+{%- if message.tool_call_id | length != 9 %}{{- raise_exception('an id has nine characters') }}{%- endif %}
+{{- '[TOOL_RESULTS]{"content": ' + message.content + ', "call_id": "' + message.tool_call_id }}
+{{- '"}[/TOOL_RESULTS]' }}
+{%- else %}{{- raise_exception('there is no such role') }}
+{%- endif %}
+{%- endfor %}"""
+
+_NEMO_CALLS = """{{- '[TOOL_CALLS]BLANK[' }}
+{%- for call in message.tool_calls %}
+{%- if call.id | length != 9 %}{{- raise_exception('an id has nine characters') }}{%- endif %}
+{{- (call.function | tojson)[:-1] + ', "id": "' + call.id + '"}' }}
+{%- if not loop.last %}{{- ', ' }}{%- endif %}
+{%- endfor %}{{- ']' }}"""
+
+_ARGS_CALLS = """{%- for call in message.tool_calls %}
+{{- '[TOOL_CALLS]' + call.function.name + '[ARGS]' + call.function.arguments | tojson }}{%- endfor %}"""
+
+_DEEPSEEK = """\
+{{- bos_token }}
+{%- for message in messages %}
+{%- if message.role == 'system' %}{{- message.content }}
+{%- elif message.role == 'user' %}{{- '<｜User｜>' + message.content }}
+{%- elif message.role == 'assistant' and message.tool_calls %}
+{{- '<｜Assistant｜>' + message.content + '<｜tool▁calls▁begin｜>' }}
+{%- for call in message.tool_calls %}
+{{- '<｜tool▁call▁begin｜>' + CALL + '<｜tool▁call▁end｜>' }}
+{%- endfor %}
+{{- '<｜tool▁calls▁end｜><｜end▁of▁sentence｜>' }}
+{%- elif message.role == 'assistant' %}
+{{- '<｜Assistant｜>' + message.content.split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}
+{%- elif message.role == 'tool' %}
+{{- '<｜tool▁output▁begin｜>' + message.content + '<｜tool▁output▁end｜>' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<｜Assistant｜><think>\\n' }}{%- endif %}"""
+
+_GEMMA = """\
+{{- bos_token }}
+{%- for message in messages %}
+{%- if (message.role == 'user') != (loop.index0 % 2 == 0) or message.role == 'system' %}
+{{- raise_exception('users and models take turns') }}
+{%- endif %}
+{%- set role = 'model' if message.role == 'assistant' else message.role %}
+{{- '<start_of_turn>' + role + '\\n' + message.content | trim + '<end_of_turn>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<start_of_turn>model\\n' }}{%- endif %}"""
+
+_SMOLLM3 = """\
+{%- if tools %}
+{{- '<|im_start|>system\\nYou are SmolLM.\\n<tools>' + tools | tojson }}
+{{- '</tools>\\nCall one as follows:\\nHOW<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+{%- if message.role == 'tool' %}{{- '<|im_start|>user\\n' + message.content + '<|im_end|>\\n' }}
+{%- else %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+
+_SMOLLM2 = """\
+{%- if messages[0].role != 'system' %}
+{{- '<|im_start|>system\\nYou are an assistant named SmolLM.<|im_end|>\\n' }}
+{%- endif %}"""
+
+
+def _chatml(call: str, how: str) -> str:
+    return _TOLD.replace("HOW", how) + _CHATML.replace("CALL", call)
+
+
+#: by the names of docs/openai.md
+TEMPLATES = {
+    "Qwen2.5": _chatml(_QWEN_CALL, _HOW_QWEN),
+    "Qwen3-Coder": _chatml(_XML_CALL, r"<tool_call>\n<function=name>\n...\n</function>\n</tool_call>"),
+    "GLM-4.6": _chatml(_GLM_CALL, r"<tool_call>{name}\n<arg_key>...</arg_key>...</tool_call>"),
+    "Llama-3.2": _LLAMA,
+    "Mistral-Nemo": _MISTRAL.replace("CALLS", _NEMO_CALLS, 1).replace("BLANK", ""),
+    "Mistral-Small-3.1": _MISTRAL.replace("CALLS", _NEMO_CALLS, 1).replace("BLANK", " "),
+    "Mistral-Small-3.2": _MISTRAL.replace("CALLS", _ARGS_CALLS, 1),
+    "DeepSeek-R1": _DEEPSEEK.replace(
+        "CALL",
+        "'function<｜tool▁sep｜>' + call.function.name + '\\n```json\\n' "
+        "+ call.function.arguments + '\\n```'",
+    ),
+    "DeepSeek-V3.1": _DEEPSEEK.replace(
+        "CALL", "call.function.name + '<｜tool▁sep｜>' + call.function.arguments"
+    ),
+    "Gemma-2": _GEMMA,
+    "SmolLM2": _SMOLLM2 + _CHATML.replace("CALL", ""),
+    "SmolLM3": _SMOLLM3.replace("HOW", _HOW_QWEN),
+}

@@ -1,0 +1,101 @@
+"""Templates of families of models: how the model is told to call tools is how its answer is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pyaici.server.models import ServedModel
+from pyaici.server.openai.chat_plan import ChatPlan, plan_chat
+from pyaici.server.openai.requests import ChatRequest
+from pyaici.server.openai.tool_template import template_tools
+from pyaici.server.users import Role, User
+from tests.docs.test_server_pages import rows, section
+from tests.pyaici.server.openai.byte_model import byte_model
+from tests.pyaici.server.openai.templates import TEMPLATES
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "clock",
+        "description": "What time it is",
+        "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
+    },
+}
+ASK = {"role": "user", "content": "What time is it?"}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": '{"zone": "UTC"}'}}
+#: which texts of a template show that it has written tools or calls in its own way
+_OWN = ("<function=", "<arg_key>", "tool▁call", "[ARGS]")
+
+
+def _plan(model: ServedModel, *messages: dict[str, Any]) -> tuple[ChatPlan, str]:
+    """What is to be done, and the prompt as a text."""
+    request = ChatRequest.model_validate({"messages": [*messages], "tools": [TOOL]})
+    plan = plan_chat(model, request, User("eve", Role.RUN))
+    return plan, model.tokenizer.decode(plan.job.prompt)
+
+
+def test_the_table_of_the_page() -> None:
+    found = {}
+    for name, template in TEMPLATES.items():
+        known = template_tools(byte_model(template).tokenizer, template)
+        who = {True: "the template", False: "we"}
+        found[name] = [f"`{known.form.name}`", who[known.tells], who[known.writes]]
+    shown = {row[0]: row[1:] for row in rows(section("openai.md", "Tools")) if row[0] in TEMPLATES}
+    assert shown == found
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_model_is_told_of_its_tools_in_one_way(name: str) -> None:
+    model = byte_model(TEMPLATES[name])
+    plan, prompt = _plan(model, ASK)
+    assert plan.form is not None and prompt.count("What time it is") == 1
+    assert not any(mark in prompt for mark in _OWN)
+    known = template_tools(model.tokenizer, model.chat_template)
+    assert known.tells != (plan.form.begin + "[" * plan.form.listed + '{"name": "<name of' in prompt)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_calls_of_earlier_turns_are_written_as_new_ones(name: str) -> None:
+    calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "It is noon."}
+    plan, prompt = _plan(byte_model(TEMPLATES[name]), ASK, calls, result)
+    assert plan.form is not None
+    # behind what the model was told
+    said = prompt[prompt.index("What time is it?") :]
+    written = plan.form.write([("clock", {"zone": "UTC"})])
+    assert written in said or plan.form.is_written(said, "clock", {"zone": "UTC"})
+    assert said.count("It is noon.") == 1 and not any(mark in said for mark in _OWN)
+
+
+def test_ids_that_a_template_refuses_are_exchanged() -> None:
+    model = byte_model(TEMPLATES["Mistral-Nemo"])
+    form = template_tools(model.tokenizer, model.chat_template).form
+    assert form.call_id("abcdefghi") == "abcdefghi"
+    made = form.call_id("call_1")
+    assert made is not None and len(made) == 9 and made.isalnum() and made == form.call_id("call_1")
+    assert made != form.call_id("call_2") and form.call_id(None) is not None
+
+
+def test_a_template_that_refuses_everything_knows_no_tools() -> None:
+    model = byte_model("{{ raise_exception('no') }}")
+    known = template_tools(model.tokenizer, model.chat_template)
+    assert (known.form.name, known.tells, known.writes) == ("hermes", False, False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reasons"),
+    [
+        ("json_schema", {"type": "integer"}, True),
+        ("response_format", {"type": "json_object"}, True),
+        ("regex", "[0-9]", False),
+        ("controller", "json_schema", False),
+    ],
+)
+def test_schemas_are_for_what_comes_behind_reasoning(field: str, value: Any, reasons: bool) -> None:
+    """Other constraints are for the whole answer, whatever their argument is."""
+    body = {"messages": [ASK], field: value, "controller_arg": "{" if field == "controller" else None}
+    model = byte_model(TEMPLATES["DeepSeek-R1"])
+    call = plan_chat(model, ChatRequest.model_validate(body), User("eve", Role.RUN)).job.controller
+    assert call is not None and (call.controller == "lark") == reasons and ("</think>" in call.arg) == reasons
