@@ -18,9 +18,9 @@ class Marks:
         # a look-behind at each place finds the first end, whichever mark began first
         self._end = re.compile("|".join(f"(?<={re.escape(mark)})" for mark in self._marks) or "(?!)")
 
-    def find(self, text: str) -> tuple[int, str] | None:
-        """Where the mark begins that ends first, and which one it is."""
-        found = self._end.search(text)
+    def find(self, text: str, after: int = 0) -> tuple[int, str] | None:
+        """Where the mark begins that ends first, and which one it is. `after`: it ends behind this place."""
+        found = self._end.search(text, after + 1) if after < len(text) else None
         if not found:
             return None
         mark = next(mark for mark in self._marks if text.endswith(mark, 0, found.end()))

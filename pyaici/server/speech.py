@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyaici.engines.events import BackTracked, Finished, Started, TokensAppended
 from pyaici.engines.request import FinishReason
+from pyaici.engines.text import TextTrail
 from pyaici.server.errors import busy, from_aici
-from pyaici.server.marks import Marks
+from pyaici.server.stops import Protected, Stops
 
 if TYPE_CHECKING:
     from pyaici.engines.events import Event
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 #: reasons for which a text is cut off
 _CUT = (FinishReason.LENGTH, FinishReason.WORK)
+#: tokens at the end of a prompt that may hold the beginning of a character: more than one has bytes, as some
+#: tokens have none
+_TAIL = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,13 @@ class Said:
     text: str = ""
     #: characters at the end of what was said before that do not count any more
     retracted: int = 0
-    #: tokens that came, also of text that is still held back
+    #: tokens whose text has begun to be said; those that have none come with the next that has
     tokens: list[SaidToken] = field(default_factory=list)
+    #: tokens at the end of those that were told before that do not count any more
+    retracted_tokens: int = 0
+    #: so many more tokens than before are in the answer, less than 0 if some were taken back; those of text
+    #: that is held back are counted, and those of a stop string
+    grown: int = 0
     #: "stop" or "length", with the last
     finish: str | None = None
     #: the controller ended the sequence: what it describes is complete
@@ -50,103 +60,106 @@ class Said:
 class Speech:
     """Follows the sequence that a request began with."""
 
-    def __init__(self, stop: Sequence[str] = ()) -> None:
-        self._marks = Marks(stop)
-        self._longest = max(map(len, stop), default=1)
+    def __init__(
+        self,
+        token_bytes: Callable[[int], bytes],
+        stop: Sequence[str] = (),
+        protected: Protected | None = None,
+    ) -> None:
+        """`token_bytes`: of the model's vocabulary. `protected`: where no stop string counts."""
+        self._stops = Stops(stop, protected)
+        #: tells how much of a text each of its tokens is
+        self._trail = TextTrail(token_bytes)
         self._root = -1
         #: as the engine has it, and what of it was said
         self._text = ""
         self._said = ""
-        #: so far no stop string begins in front of this place
-        self._searched = 0
-        #: where each of its tokens starts
-        self._starts: list[int] = []
+        self._tokens: list[SaidToken] = []
+        #: so many were told, and so many of these are still there
+        self._told = self._left = 0
+        self._counted = 0
         self._reason: FinishReason | None = None
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens the answer has by now."""
-        return len(self._starts)
 
     def follow(self, events: Sequence[Event]) -> Said:
         """What a step of the engine adds. Raises ApiError if the sequence failed."""
-        tokens: list[SaidToken] = []
         for event in events:
             if isinstance(event, Started) and self._root < 0:
                 self._root = event.seq
+                self._trail.append(event.tokens[-_TAIL:])
             if event.seq != self._root:
                 continue
             if isinstance(event, TokensAppended):
-                tokens += self._append(event)
+                self._append(event)
             elif isinstance(event, BackTracked):
-                self._take_back(event, tokens)
+                self._take_back(event)
             elif isinstance(event, Finished):
                 if event.error is not None:
                     raise from_aici(event.error, "controller")
                 if event.reason is FinishReason.CANCELLED:  # nobody else cancels what is being read
                     raise busy("the engine has ended before the answer has", 5)
                 self._reason = event.reason
-        return self._say(tokens)
+        return self._say()
 
-    def _append(self, event: TokensAppended) -> list[SaidToken]:
-        start = len(self._text)
-        self._text += event.text
-        self._starts += [start] * len(event.tokens)
+    def _append(self, event: TokensAppended) -> None:
         unknown = [None] * len(event.tokens)
         values: Sequence[float | None] = event.logprobs or unknown
         tops: Sequence[list[tuple[int, float]] | None] = event.top or unknown
-        return [
-            SaidToken(token, start, logprob, top)
-            for token, logprob, top in zip(event.tokens, values, tops, strict=True)
-        ]
+        start = len(self._text)
+        for token, logprob, top in zip(event.tokens, values, tops, strict=True):
+            self._tokens.append(SaidToken(token, start, logprob, top))
+            start += len(self._trail.append([token]))
+        self._text += event.text
 
-    def _take_back(self, event: BackTracked, tokens: list[SaidToken]) -> None:
+    def _take_back(self, event: BackTracked) -> None:
+        """A part of the prompt may go, too."""
         self._text = self._text[: max(0, len(self._text) - len(event.text))]
-        for _ in range(min(event.count, len(self._starts))):  # a part of the prompt may have gone, too
-            self._starts.pop()
-            if tokens:
-                tokens.pop()
-        self._searched = min(self._searched, len(self._text))
+        self._stops.cut(len(self._text))
+        self._trail.backtrack(event.count)
+        del self._tokens[max(0, len(self._tokens) - event.count) :]
+        self._left = min(self._left, len(self._tokens))
 
-    def _say(self, tokens: list[SaidToken]) -> Said:
-        end, stop = self._find_stop()
-        over = stop is not None or self._reason is not None
+    def _say(self) -> Said:
+        found = self._stops.find(self._text, last=self._reason is not None)
+        over = found is not None or self._reason is not None
+        end, stop = found or (len(self._text), None)
         if not over:
-            end -= self._marks.held(self._text)
-        kept = self._said
-        if not self._text.startswith(kept[:end]) or len(kept) > end:
-            kept = kept[: _common(kept, self._text[:end])]
-        retracted = len(self._said) - len(kept)
-        new = self._text[len(kept) : end]
+            end -= self._stops.held(self._text)
+        kept = self._said[: common_length(self._said, self._text[:end])]
+        retracted, new = len(self._said) - len(kept), self._text[len(kept) : end]
         self._said = kept + new
-        if not over:
-            return Said(new, retracted, tokens)
-        if stop is not None:
-            tokens = [token for token in tokens if token.start < end]
-        finish = "length" if stop is None and self._reason in _CUT else "stop"
-        return Said(new, retracted, tokens, finish, self._reason is FinishReason.STOP, stop)
+        # a token that is in two parts of the text is one of the first
+        ready = len(self._tokens) if over and stop is None else self._begun(end)
+        left = min(self._left, ready)
+        tokens, retracted_tokens = self._tokens[left:ready], self._told - left
+        self._told = self._left = ready
+        counted = len(self._tokens) if stop is None else self._begun(end + len(stop))
+        grown, self._counted = counted - self._counted, counted
+        finish = None
+        if over:
+            finish = "length" if stop is None and self._reason in _CUT else "stop"
+        complete = self._reason is FinishReason.STOP
+        return Said(new, retracted, tokens, retracted_tokens, grown, finish, complete, stop)
 
-    def _find_stop(self) -> tuple[int, str | None]:
-        """Where the text ends, and the stop string there."""
-        first = max(0, self._searched - self._longest + 1)
-        found = self._marks.find(self._text[first:])
-        if found is not None:
-            return first + found[0], found[1]
-        self._searched = len(self._text)
-        return len(self._text), None
+    def _begun(self, end: int) -> int:
+        """How many tokens begin in front of this place."""
+        return bisect_left(self._tokens, end, key=lambda token: token.start)
 
 
-def _common(one: str, other: str) -> int:
+def common_length(one: str, other: str) -> int:
     """Length of the common beginning."""
+    if other.startswith(one):
+        return len(one)
     for at, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return at
     return min(len(one), len(other))
 
 
-async def speak(service: Service, job: Job, stop: Sequence[str] = ()) -> AsyncGenerator[Said, None]:
+async def speak(
+    service: Service, job: Job, stop: Sequence[str] = (), protected: Protected | None = None
+) -> AsyncGenerator[Said, None]:
     """Runs a job. The first item is empty: the request has been accepted. Raises ApiError."""
-    speech = Speech(stop)
+    speech = Speech(service.model.vocabulary.token_bytes, stop, protected)
     async with service.run(job) as stream:
         yield Said()
         async for events in stream:

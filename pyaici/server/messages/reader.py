@@ -69,6 +69,7 @@ class Reader:
         self._in_thinking = Marks([END_OF_THINKING])
         self._state = _State.THINKING if inside else _State.TEXT
         self._begun = False
+        self._behind = False  # of this text, which follows thinking, only blanks have come
         self._held = ""  # may be the beginning of a mark, or blanks at the end
         self._calls: CallReader | None = None
         #: the stop string that ended the text
@@ -107,16 +108,20 @@ class Reader:
         return "thinking" if self._state == _State.THINKING else "text"
 
     def _read(self, kind: Literal["thinking", "text"], marks: Marks) -> Iterator[Event]:
-        found = marks.find(self._held)
+        # a stop string that is among these blanks does not count
+        blanks = len(self._held) - len(self._held.lstrip()) if self._behind and kind == "text" else 0
+        found = marks.find(self._held, blanks)
         if not found:
             sure = self._held[: len(self._held) - marks.held(self._held)].rstrip()
             yield from self._say(kind, sure)
+            self._behind = self._behind and not sure
             self._held = self._held[len(sure) :]
             return
         at, mark = found
         before, self._held = self._held[:at].rstrip(), self._held[at + len(mark) :]
         yield from self._say(kind, before)
         yield from self._end(kind)
+        self._behind = kind == "thinking"
         if kind == "thinking":
             self._state = _State.TEXT
         elif mark == THINK:

@@ -104,7 +104,8 @@ class _Turn:
                     if not begun:
                         begun = True
                         yield answer.start(prompt_tokens)
-                    tokens += len(said.tokens)
+                    tokens += said.grown
+                    # nothing is retracted: the only controller here is a grammar, which takes nothing back
                     yield answer.feed(said.text)
                     if answer.over or said.finish is not None:
                         reason = FinishReason.LENGTH if said.finish == "length" else FinishReason.EOS

@@ -14,6 +14,7 @@ from pyaici.server.openai.requests import ToolChoice
 from pyaici.server.openai.tool_format import ToolFormat
 from pyaici.server.openai.tool_template import TemplateTools, template_tools
 from pyaici.server.service import ControllerCall, Job
+from pyaici.server.stops import Protected
 from pyaici.server.written_json import read_json
 
 if TYPE_CHECKING:
@@ -34,6 +35,16 @@ class ChatPlan:
     job: Job
     start: Start
     form: ToolFormat | None
+
+    @property
+    def protected(self) -> Protected:
+        """No stop string ends what the model thinks, or a call."""
+        reasoning, form = self.start.reasoning, self.form
+        first = [(reasoning.begin, reasoning.end)] if reasoning else []
+        if form is not None and not form.begin:
+            first.append((form.first, ""))
+        inner = (form.begin, form.end) if form is not None and form.begin else None
+        return Protected(tuple(first), self.start.open, inner)
 
 
 def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:

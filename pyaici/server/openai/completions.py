@@ -89,22 +89,28 @@ class _Completion:
         return ended(self._chunks(), self._usage, self._body.stream_options, self._head)
 
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
+        begun: set[int] = set()
         async for index, said in self._answers():
             self._usage.count(said)
-            echoed = self._echoed[index] if self._echoed and not said.tokens and not said.finish else ""
-            if said.text or said.retracted or said.finish or said.tokens or echoed:
+            echoed = self._echoed[index] if self._echoed and index not in begun else ""
+            if said.text or said.retracted or said.finish or said.tokens or said.retracted_tokens or echoed:
                 yield event({**self._head, "choices": [self._choice(index, said, echoed)]})
-            else:
+            elif not begun:
                 yield ServerSentEvent(comment="accepted", sep="\n")
+            begun.add(index)
 
     def _choice(self, index: int, said: Said, echoed: str) -> dict[str, Any]:
         choice: dict[str, Any] = {
             "index": index,
             "text": echoed + said.text,
-            "logprobs": self._logprobs(said.tokens),
+            "logprobs": self._logprobs(index, said.tokens),
             "finish_reason": said.finish,
         }
-        return {**choice, "retracted": said.retracted} if said.retracted else choice
+        if said.retracted:
+            choice["retracted"] = said.retracted
+        if said.retracted_tokens and self._body.logprobs is not None:
+            choice["retracted_tokens"] = said.retracted_tokens
+        return choice
 
     async def whole(self) -> dict[str, Any]:
         """The answers when they are complete."""
@@ -115,9 +121,7 @@ class _Completion:
         async for index, said in self._answers():
             kept = said_texts[index][: len(said_texts[index]) - said.retracted]
             said_texts[index] = kept + said.text
-            tokens[index] = [
-                token for token in tokens[index] if not said.retracted or token.start < len(kept)
-            ]
+            del tokens[index][len(tokens[index]) - said.retracted_tokens :]
             tokens[index] += said.tokens
             finish[index] = said.finish
             self._usage.count(said)
@@ -127,7 +131,7 @@ class _Completion:
                 {
                     "index": index,
                     "text": texts[index] + said_texts[index],
-                    "logprobs": self._logprobs(tokens[index]),
+                    "logprobs": self._logprobs(index, tokens[index]),
                     "finish_reason": finish[index],
                 }
                 for index in range(len(self._jobs))
@@ -135,5 +139,8 @@ class _Completion:
             "usage": self._usage.wire(),
         }
 
-    def _logprobs(self, tokens: list[SaidToken]) -> dict[str, Any] | None:
-        return None if self._body.logprobs is None else completion_logprobs(self._model, tokens)
+    def _logprobs(self, index: int, tokens: list[SaidToken]) -> dict[str, Any] | None:
+        """Places are those in the text of the choice, which begins with its prompt where that is echoed."""
+        if self._body.logprobs is None:
+            return None
+        return completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)

@@ -28,15 +28,15 @@ def chat_logprobs(model: ServedModel, tokens: Sequence[SaidToken]) -> dict[str, 
     }
 
 
-def completion_logprobs(model: ServedModel, tokens: Sequence[SaidToken]) -> dict[str, Any]:
-    """Of completions."""
+def completion_logprobs(model: ServedModel, tokens: Sequence[SaidToken], before: int) -> dict[str, Any]:
+    """Of completions. `before`: characters of the text in front of the answer."""
     return {
         "tokens": [model.token_text(said.token) for said in tokens],
         "token_logprobs": [_value(said.logprob) for said in tokens],
         "top_logprobs": [
             {model.token_text(token): _value(value) for token, value in said.top or ()} for said in tokens
         ],
-        "text_offset": [said.start for said in tokens],
+        "text_offset": [before + said.start for said in tokens],
     }
 
 

@@ -19,7 +19,7 @@ class Usage:
 
     def count(self, said: Said) -> None:
         """One of the answers goes on."""
-        self._completion += len(said.tokens)
+        self._completion += said.grown
         self.begun = True
 
     def wire(self) -> dict[str, int]:

@@ -147,6 +147,15 @@ def test_stop_strings(stops: list[str], text: str, expected: str, by: str | None
         assert read(made, pieces) == [("text", expected)] and made.stopped_by == by
 
 
+def test_blanks_behind_thinking_end_no_text() -> None:
+    for pieces in cuts("<think>a\n\nb</think>\n\n\n\nc\nd\n\ne"):
+        made = reader(stop=["\n\n"])
+        assert read(made, pieces) == [("thinking", "a\n\nb"), ("text", "c\nd")] and made.stopped_by == "\n\n"
+    for pieces in cuts("<think>a</think>\n\nUser: b"):
+        made = reader(stop=["\n\n", "\n\nUser:"])
+        assert read(made, pieces) == [("thinking", "a")] and made.stopped_by == "\n\nUser:"
+
+
 def test_an_answer_is_over_at_its_end() -> None:
     for text in ("a" + END, TOKYO):
         made = reader()

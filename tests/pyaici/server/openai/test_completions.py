@@ -33,7 +33,7 @@ def test_a_completion(client: openai.OpenAI) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 4)
     said = choice.logprobs
     assert said is not None and said.tokens is not None and said.top_logprobs is not None
-    assert said.tokens[0] == " Paris" and said.text_offset == [0, 6, 7, 8]
+    assert said.tokens[0] == " Paris" and said.text_offset == [24, 30, 31, 32]
     for value, top in zip(said.token_logprobs or [], said.top_logprobs, strict=True):
         assert len(top) == 2 and value == max(top.values())  # greedy
 
