@@ -12,8 +12,7 @@ class Marks:
     def __init__(self, marks: Iterable[str]) -> None:
         #: the longest first: of those that end at one place the longest is meant
         self._marks = sorted(marks, key=len, reverse=True)
-        beginnings = {mark[:length] for mark in self._marks for length in range(1, len(mark))}
-        self._beginnings = frozenset(beginnings)
+        self._first = frozenset(mark[0] for mark in self._marks)
         self._longest = max((len(mark) for mark in self._marks), default=1) - 1
         # a look-behind at each place finds the first end, whichever mark began first
         self._end = re.compile("|".join(f"(?<={re.escape(mark)})" for mark in self._marks) or "(?!)")
@@ -29,6 +28,9 @@ class Marks:
     def held(self, text: str) -> int:
         """How many characters at the end of a text without marks may be the beginning of one."""
         for length in range(min(self._longest, len(text)), 0, -1):
-            if text[-length:] in self._beginnings:
+            if text[-length] not in self._first:
+                continue
+            end = text[-length:]
+            if any(length < len(mark) and mark.startswith(end) for mark in self._marks):
                 return length
         return 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -239,3 +241,17 @@ def test_a_protected_part_may_be_taken_back() -> None:
     ]
     text, told = _tell(speech, steps)
     assert text == "y" and told[-1].stop == "."
+
+
+def test_long_stop_strings_take_no_more_memory_than_they_are_long() -> None:
+    """A request may have 16 of 1024 characters, and 32 answers."""
+    stops = [chr(ord("a") + number) * 1023 + "!" for number in range(16)]
+    speech = Speech(stops)  # what is compiled once and kept
+    tracemalloc.start()
+    try:
+        made = [Speech(stops) for _ in range(32)]
+        assert tracemalloc.get_traced_memory()[0] < 32 * sum(map(len, stops))
+    finally:
+        tracemalloc.stop()
+    for one in (speech, made[-1]):
+        assert _tell(one, [_START, [_append("x" + stops[3][:-1])], [_append("a")]])[0] == "x" + stops[3][:-1]

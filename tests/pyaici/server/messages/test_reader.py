@@ -203,5 +203,6 @@ def test_marks() -> None:
     marks = Marks(["abc", "b", "ca"])
     assert marks.find("xx") is None and marks.find("xabc") == (2, "b") and marks.find("bca") == (0, "b")
     assert [marks.held(text) for text in ("x", "xa", "xc", "xac", "")] == [0, 1, 1, 1, 0]
+    assert marks.find("bca", 1) == (1, "ca") and marks.find("bca", 3) is None
     assert Marks([]).find("abc") is None and Marks([]).held("abc") == 0
     assert strings("a")["required"] == ["a"]
