@@ -47,6 +47,8 @@ class Stops:
         self._until: str | None = None
         #: of the text behind a protected part only blanks have come; where these end
         self._behind, self._blank = False, 0
+        #: here is a stop string, if what comes next does not say otherwise
+        self._unsure: int | None = None
         if self._protected.open:
             self._passed, self._until = 1, self._protected.first[0][1]
 
@@ -61,7 +63,7 @@ class Stops:
         """Where the answer ends, and the stop string there. `last`: the text will not grow."""
         if not self._stop:
             return None
-        first = self._protected.first
+        first, self._unsure = self._protected.first, None
         while True:
             if self._until is not None:
                 if not self._pass(text):
@@ -84,10 +86,24 @@ class Stops:
                     self._searched = len(text)
                     return None
                 at, mark = start + found[0], found[1]
-                if mark in self._stop:
+                over = self._beginning_over(text, at, at + len(mark))
+                if over is None or (over > len(text) and last):
                     return at, mark
+                if over > len(text):  # what comes next tells whether it is a stop string
+                    self._unsure = at
+                    return None
                 assert self._protected.inner is not None
-                self._at, self._until = at + len(mark), self._protected.inner[1]
+                self._at, self._until = over, self._protected.inner[1]
+
+    def _beginning_over(self, text: str, at: int, end: int) -> int | None:
+        """Where a mark that begins a protected part, and has this piece, is over; maybe behind the text."""
+        if self._protected.inner is None:
+            return None
+        mark = self._protected.inner[0]
+        for start in range(max(self._at, end - len(mark)), at + 1):
+            if mark.startswith(text[start : start + len(mark)]):
+                return start + len(mark)
+        return None
 
     def _pass(self, text: str) -> bool:
         """Whether the protected part that the text is in has ended."""
@@ -103,6 +119,8 @@ class Stops:
         """How many characters at its end may be the beginning of a stop string; `find` has found none."""
         if self._until is not None:
             return 0
+        if self._unsure is not None:
+            return len(text) - self._unsure
         if self._passed < len(self._protected.first):  # it is not known yet what they are
             return len(text) - self._at if self._stop else 0
         return self._ends.held(text[max(self._at, len(text) - self._longest) :])

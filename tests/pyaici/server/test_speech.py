@@ -229,6 +229,24 @@ def test_stop_strings_do_not_count_in_protected_parts() -> None:
         assert _tell(Speech(["."], whole), steps)[0] == expected, text
 
 
+def test_no_stop_string_is_in_the_mark_that_begins_a_protected_part() -> None:
+    protected = Protected(inner=("<call>", "</call>"))
+    for text, expected in (
+        ("<call>a<</call>b<c", "<call>a<</call>b"),
+        ("x<call>a</call>", "x<call>a</call>"),
+        ("x<calm>", "x"),
+        ("x <ca", "x "),
+        ("x<<call>a", "x"),
+        ("al", ""),
+        ("<call>1</call> all", "<call>1</call> "),
+        ("l<call>x", "l<call>x"),
+    ):
+        for stops in (["<", "al"], ["<", "al", "<call"]):
+            for pieces in ([text], list(text)):
+                steps: list[list[Event]] = [_START, *([_append(piece)] for piece in pieces), list(_END)]
+                assert _tell(Speech(stops, protected), steps)[0] == expected, text
+
+
 def test_a_protected_part_may_be_taken_back() -> None:
     speech = Speech(["."], Protected((("<t>", "</t>"),)))
     steps: list[list[Event]] = [

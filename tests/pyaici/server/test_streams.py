@@ -86,7 +86,7 @@ CHATS: dict[str, dict[str, Any]] = {
     },
     "a call with stop strings in it": {
         "tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False, "logprobs": True,
-        "stop": ["\n", "city", '"', "call>", "Os"], "max_tokens": 100,
+        "stop": ["\n", "city", '"', "call>", "<", "Os"], "max_tokens": 100,
     },
     "a call that is cut off": {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 9},
     **{
