@@ -62,6 +62,10 @@ class ApiError(Exception):
             error["param"] = self.param
         return {"type": "error", "error": error}
 
+    def body_at(self, path: str) -> dict[str, Any]:
+        """As the API has it that this path belongs to."""
+        return self.messages_body() if path.startswith("/api/") else self.body()
+
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """The client's mistake."""
@@ -76,6 +80,13 @@ def not_found(message: str, param: str | None = None) -> ApiError:
 def forbidden(message: str) -> ApiError:
     """The user's role does not allow it."""
     return ApiError(403, message, kind="permission_error", code="forbidden")
+
+
+def internal(request_id: str) -> ApiError:
+    """A mistake of ours: the log says where, the client gets the id to ask for."""
+    return ApiError(
+        500, f"internal error; the server's log has more of request {request_id}", kind="api_error"
+    )
 
 
 def busy(message: str, seconds: int = 1) -> ApiError:

@@ -1,9 +1,11 @@
-"""What errors become: answers with a status, and a body that names the cause."""
+"""What errors become: answers with a status, and a body that names the cause.
+
+What no handler here knows is a mistake of ours; `middleware.RequestIds` answers it.
+"""
 
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,6 @@ from pyaici.server.errors import ApiError
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
-_log = logging.getLogger("aicirt.server")
 _FIELD = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
 #: pydantic's names of members of unions
 _TYPES = {"str", "int", "float", "bool", "dict", "list"}
@@ -29,11 +30,10 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(UnicodeEncodeError, _no_character)
-    app.add_exception_handler(Exception, _defect)
 
 
 def _answer(request: Request, error: ApiError) -> JSONResponse:
-    body = error.messages_body() if request.url.path.startswith("/api/") else error.body()
+    body = error.body_at(request.url.path)
     return JSONResponse(body, status_code=error.status, headers=error.headers)
 
 
@@ -100,13 +100,3 @@ def _methods(request: Request) -> list[str]:
 async def _no_character(request: Request, error: Exception) -> JSONResponse:
     """JSON can carry halves of surrogate pairs, and they may stand wherever a request has a text."""
     return _answer(request, ApiError(400, "the request has half of a surrogate pair, which is no character"))
-
-
-async def _defect(request: Request, error: Exception) -> JSONResponse:
-    """A mistake of ours: the log says where, the client gets the id to ask for."""
-    request_id = request.scope.get("state", {}).get("request_id", "")
-    _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
-    return _answer(
-        request,
-        ApiError(500, f"internal error; the server's log has more of request {request_id}", kind="api_error"),
-    )

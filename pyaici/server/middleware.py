@@ -1,4 +1,7 @@
-"""Around every request: its id, the log's line of it, its share of the metrics, and the size of its body."""
+"""Around every request: its id, the log's line of it, its share of the metrics, and the size of its body.
+
+Mistakes of ours end here, so that their answers have ids and their lines the status, as all others have.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import uuid
 from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from aicirt.logs import fields
-from pyaici.server.errors import ApiError
+from pyaici.server.errors import ApiError, internal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 _log = logging.getLogger("aicirt.server.access")
+_defects = logging.getLogger("aicirt.server")
+#: in the log only: the client has gone before there was an answer
+_GONE = 499
 #: what else is called a method is for clients to make up
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -52,6 +59,14 @@ class RequestIds:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            status = status or _GONE
+        except Exception as error:
+            name, about = type(error).__name__, fields(request=request_id)
+            _defects.error("request %s failed: %s", request_id, name, exc_info=error, extra=about)
+            # of an answer that has begun there is no end, so the server closes the connection
+            if not status:
+                await refuse(scope, send_with_id, internal(request_id))
         finally:
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "")
@@ -96,7 +111,7 @@ class BodyLimit:
             limit = self._settings.max_upload_bytes
         announced = dict(scope["headers"]).get(b"content-length", b"")
         if announced.isdigit() and int(announced) > limit:
-            await refuse(send, ApiError(413, _too_large(limit), code="too_large"))
+            await refuse(scope, send, ApiError(413, _too_large(limit), code="too_large"))
             return
         received = 0
 
@@ -116,9 +131,9 @@ def _too_large(limit: int) -> str:
     return f"the body is larger than {limit} bytes, which this server allows"
 
 
-async def refuse(send: Send, error: ApiError) -> None:
-    """Answers with an error before anything has been read; the connection cannot go on then."""
-    data = json.dumps(error.body()).encode()
+async def refuse(scope: Scope, send: Send, error: ApiError) -> None:
+    """Answers with an error, though perhaps not all has been read; the connection cannot go on then."""
+    data = json.dumps(error.body_at(scope["path"])).encode()
     length = (b"content-length", str(len(data)).encode())
     head = [(b"content-type", b"application/json"), length, (b"connection", b"close")]
     await send({"type": "http.response.start", "status": error.status, "headers": head})

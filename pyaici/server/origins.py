@@ -34,7 +34,7 @@ class Origins:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
         if scope["type"] == "http" and (problem := self._problem(scope)):
-            await refuse(send, ApiError(403, problem, kind="permission_error", code="origin"))
+            await refuse(scope, send, ApiError(403, problem, kind="permission_error", code="origin"))
         else:
             await self._app(scope, receive, send)
 

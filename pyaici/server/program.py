@@ -101,10 +101,24 @@ def _problem(problem: Any) -> str:
     return f"--{name.replace('_', '-')}: {problem['msg']}"
 
 
+def configure_log(settings: ServerSettings) -> None:
+    """The log as the settings say. Packages of others tell nothing below `info`: it has what users say."""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    logs.configure(settings.log_format, max(level, logging.INFO))
+    logging.getLogger("aicirt").setLevel(level)
+    logging.getLogger("uvicorn.error").addFilter(_as_uvicorn)
+
+
+def _as_uvicorn(record: logging.LogRecord) -> bool:
+    """Its logger for everything but requests has the name of errors, which misleads who reads the log."""
+    record.name = "uvicorn"
+    return True
+
+
 def serve(settings: ServerSettings) -> None:
     """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot begin."""
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each counter, which nobody reads
-    logs.configure(settings.log_format, settings.log_level.upper())
+    configure_log(settings)
     start = time.perf_counter()
     with contextlib.ExitStack() as stack:
         socket = settings.socket

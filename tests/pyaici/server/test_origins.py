@@ -26,6 +26,7 @@ def _status(settings: ServerSettings, method: str = "POST", **headers: str) -> i
     scope = {
         "type": "http",
         "method": method,
+        "path": "/",
         "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
     }
     asyncio.run(Origins(app, settings)(scope, None, send))  # type: ignore[arg-type]

@@ -87,7 +87,7 @@ def test_users_by_the_command_line(tmp_path: Path) -> None:
 
 
 def test_requests_under_way_end_before_the_server_does(tmp_path: Path) -> None:
-    with Serving(tmp_path / "log", "--drain-s", "60") as server:
+    with Serving(tmp_path / "log", "--drain-s", "60", "--log-level", "debug") as server:
         taken = threading.Event()
         read: list[Any] = []
 
@@ -105,6 +105,9 @@ def test_requests_under_way_end_before_the_server_does(tmp_path: Path) -> None:
         assert server.stop(signal.SIGTERM) == 128 + signal.SIGTERM
         thread.join()
         assert read[-1]["object"] == "run.end" and read[-1]["forks"][0]["finish_reason"] in ("length", "eos")
+        log = server.text()
+        assert "Once upon a time" not in log, "packages of others would tell what users say"
+        assert " INFO uvicorn: " in log and "uvicorn.error" not in log
 
 
 def test_ctrl_c_ends_it_soon_if_told_not_to_wait(tmp_path: Path) -> None:

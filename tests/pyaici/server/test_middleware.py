@@ -1,0 +1,103 @@
+"""Mistakes of ours: what clients are told of them, and what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+
+from pyaici.server.handlers import add_handlers
+from pyaici.server.metrics import Metrics
+from pyaici.server.middleware import RequestIds
+
+
+def _app(metrics: Metrics) -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/v1/broken")
+    async def broken() -> None:
+        raise RuntimeError("a secret")
+
+    @app.get("/api/broken")
+    async def broken_messages() -> None:
+        raise RuntimeError("a secret")
+
+    @app.get("/v1/half")
+    async def half() -> StreamingResponse:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"half of it"
+            raise RuntimeError("a secret")
+
+        return StreamingResponse(pieces())
+
+    @app.get("/v1/gone")
+    async def gone() -> None:
+        raise ClientDisconnect
+
+    add_handlers(app)
+    app.add_middleware(RequestIds, metrics=metrics)
+    return app
+
+
+def _get(app: FastAPI, path: str) -> list[Any]:
+    """What is sent; what the application raises comes out here."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.sleep(3600)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "root_path": ""}
+    headers = [(b"x-request-id", b"mine"), (b"host", b"x")]
+    asyncio.run(app({**scope, "headers": headers, "http_version": "1.1", "scheme": "http"}, receive, send))
+    return sent
+
+
+def _lines(caplog: pytest.LogCaptureFixture) -> tuple[list[logging.LogRecord], list[dict[str, Any]]]:
+    """Those with a traceback, and the fields of those of requests."""
+    traced = [record for record in caplog.records if record.exc_info]
+    ours = [record for record in caplog.records if record.name == "aicirt.server.access"]
+    return traced, [vars(record)["fields"] for record in ours]
+
+
+@pytest.mark.parametrize("path", ["/v1/broken", "/api/broken"])
+def test_an_answer_to_a_defect_has_its_id(caplog: pytest.LogCaptureFixture, path: str) -> None:
+    caplog.set_level(logging.INFO, "aicirt")
+    metrics = Metrics()
+    start, body = _get(_app(metrics), path)
+    assert start["status"] == 500 and dict(start["headers"])[b"x-request-id"] == b"mine"
+    said = json.loads(body["body"])
+    assert said["error"]["type"] == "api_error" and "request mine" in said["error"]["message"]
+    assert ("code" in said["error"]) == (path == "/v1/broken"), "each API has its own shape"
+    traced, requests = _lines(caplog)
+    assert len(traced) == 1 and "mine" in traced[0].getMessage()
+    assert vars(traced[0])["fields"] == {"request": "mine"}
+    assert [line["status"] for line in requests] == [500]
+    assert f'route="{path}",status="500"' in metrics.text().decode()
+    assert "secret" not in caplog.messages[0] + body["body"].decode()
+
+
+def test_a_defect_behind_the_beginning_of_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """There is no end: the server cuts the connection, so that nobody takes it for whole."""
+    caplog.set_level(logging.INFO, "aicirt")
+    start, *pieces = _get(_app(Metrics()), "/v1/half")
+    assert start["status"] == 200
+    assert [piece["body"] for piece in pieces] == [b"half of it"] and pieces[0]["more_body"]
+    traced, requests = _lines(caplog)
+    assert len(traced) == 1 and [line["status"] for line in requests] == [200]
+
+
+def test_clients_that_go_are_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "aicirt")
+    assert _get(_app(Metrics()), "/v1/gone") == []
+    traced, requests = _lines(caplog)
+    assert not traced and [line["status"] for line in requests] == [499]
