@@ -15,6 +15,8 @@ from pydantic_settings import (
 
 PREFIX = "AICI_SERVE_"
 _PORT, _CPC_PORT = 8000, 6969
+#: where Ollama listens if nobody says otherwise
+_OLLAMA_URL = "http://localhost:11434"
 
 
 class ServerSettings(BaseSettings):
@@ -86,9 +88,10 @@ class ServerSettings(BaseSettings):
         description="who completes: the model here, or one of Ollama",
         validation_alias=AliasChoices("cpc_backend", f"{PREFIX}CPC_BACKEND", "CPC_BACKEND"),
     )
-    ollama_url: str = Field(
-        "http://localhost:11434",
-        description="of a server of Ollama",
+    ollama_url: str | None = Field(
+        None,
+        description="of a server of Ollama, which requests may then choose (default: none; "
+        "http://localhost:11434 for --cpc-backend ollama)",
         validation_alias=AliasChoices("ollama_url", f"{PREFIX}OLLAMA_URL", "OLLAMA_URL"),
     )
     ollama_model: str = Field(
@@ -129,6 +132,11 @@ class ServerSettings(BaseSettings):
     def port_to_listen_on(self) -> int:
         """The one asked for, or the usual one."""
         return self.port if self.port is not None else _CPC_PORT if self.cpc else _PORT
+
+    @property
+    def ollama(self) -> str | None:
+        """Where Ollama is, if completions may come from there."""
+        return self.ollama_url or (_OLLAMA_URL if self.cpc_backend == "ollama" else None)
 
     @property
     def role_without_token(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
@@ -85,20 +86,21 @@ class OllamaCompletion:
                             continue
                         said: dict[str, Any] = json.loads(line)
                         if said.get("error"):
-                            raise self._failed(str(said["error"]))
+                            raise self._failed("it has failed while it wrote")
                         if said.get("response"):
                             yield str(said["response"])
                         if said.get("done"):
                             return
         except httpx2.HTTPError as error:
-            raise self._failed(str(error) or type(error).__name__) from None
+            raise self._failed(f"it does not answer ({type(error).__name__})") from None
         except ValueError:
             raise self._failed("its answer is not what Ollama's API answers") from None
 
     def _failed(self, reason: str) -> ApiError:
+        """`reason`: nothing of where Ollama is, or what is behind it, which its own errors tell."""
         return ApiError(
             502,
-            f"Ollama at {self._url} cannot complete with {self._model!r}: {reason}; start it "
+            f"Ollama cannot complete with {self._model!r}: {reason}; start it "
             "(`ollama serve`), fetch the model (`ollama pull`), or name others: OLLAMA_URL, OLLAMA_MODEL",
             kind="api_error",
             code="ollama",
@@ -122,7 +124,7 @@ def prompt_of(request: CpcRequest) -> str:
 
 
 def _reason(answer: httpx2.Response) -> str:
-    try:
-        return str(answer.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"it answers {answer.status_code}"
+    if answer.status_code == 404:  # the model is not there, in Ollama's own words
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return str(answer.json()["error"])
+    return f"it answers {answer.status_code}"

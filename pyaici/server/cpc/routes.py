@@ -15,7 +15,7 @@ from pyaici.server.cpc.completion import Completion
 from pyaici.server.cpc.covers import Covers
 from pyaici.server.cpc.ollama import OllamaCompletion
 from pyaici.server.cpc.requests import Backend, CpcRequest, CpcResponse
-from pyaici.server.errors import ApiError
+from pyaici.server.errors import ApiError, bad_request
 from pyaici.server.fields import check_text
 from pyaici.server.service import Service
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
@@ -48,7 +48,12 @@ def _suggestion(request: Request, body: CpcRequest, user: User, backend: Backend
     check_text(body.context, "context")
     settings = service.settings
     if (backend or body.mode or settings.cpc_backend) == "ollama":
-        return _Suggestion(OllamaCompletion(body, settings.ollama_url, settings.ollama_model, body.seed))
+        if settings.ollama is None:
+            raise bad_request(
+                "this server has no backend ollama: leave it out, or start the server with --ollama-url URL",
+                "backend" if backend else "mode",
+            )
+        return _Suggestion(OllamaCompletion(body, settings.ollama, settings.ollama_model, body.seed))
     covers: Covers = request.app.state.covers
     return _Suggestion(Completion(service, covers, body, user))
 

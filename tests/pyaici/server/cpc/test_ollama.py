@@ -18,6 +18,7 @@ import pytest
 from pyaici.server.cpc.ollama import OllamaCompletion
 from pyaici.server.cpc.requests import CpcRequest
 from pyaici.server.errors import ApiError
+from pyaici.server.settings import ServerSettings
 
 
 class StandIn(ThreadingHTTPServer):
@@ -29,6 +30,8 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pieces: list[str] = []
         self.status = 200
+        #: instead of what it would say by itself
+        self.error = ""
         self.asked: dict[str, Any] = {}
 
     @property
@@ -59,7 +62,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "application/x-ndjson")
         self.end_headers()
         if server.status != 200:
-            self.wfile.write(json.dumps({"error": "model 'x' not found"}).encode())
+            self.wfile.write(json.dumps({"error": server.error or "model 'x' not found"}).encode())
+            return
+        if server.error:
+            self.wfile.write(json.dumps({"error": server.error}).encode() + b"\n")
             return
         for piece in server.pieces:
             self.wfile.write(json.dumps({"response": piece, "done": False}).encode() + b"\n")
@@ -143,8 +149,26 @@ def test_errors_name_the_cure(ollama: StandIn) -> None:
     completion = OllamaCompletion(
         CpcRequest(prefix="a"), url.replace("127.0.0.1", "127.0.0.1:1/x"), "m", None
     )
-    with pytest.raises(ApiError, match="OLLAMA_URL"):
+    with pytest.raises(ApiError, match="OLLAMA_URL") as refused:
         asyncio.run(_drain(completion))
+    assert "127.0.0.1" not in refused.value.message
+
+
+def test_errors_do_not_tell_where_it_is(ollama: StandIn) -> None:
+    """Ollama's own words name the servers behind it."""
+    ollama.error = f"do completion request: Post {ollama.url}/completion: EOF"
+    for status in (500, 200):
+        ollama.status = status
+        with pytest.raises(ApiError, match="Ollama cannot complete with 'a-model'") as failed:
+            _complete(ollama)
+        assert failed.value.status == 502 and "127.0.0.1" not in failed.value.message
+
+
+def test_it_is_there_only_if_the_operator_says_so() -> None:
+    assert ServerSettings().ollama is None
+    assert ServerSettings(cpc_backend="ollama").ollama == "http://localhost:11434"
+    for backend in ("pcas", "ollama"):
+        assert ServerSettings(cpc_backend=backend, ollama_url="http://gpu-3:1").ollama == "http://gpu-3:1"
 
 
 async def _drain(completion: OllamaCompletion) -> None:

@@ -141,8 +141,13 @@ def test_bad_requests(server: Serving, fields: dict[str, Any], param: str) -> No
 
 def test_a_backend_that_is_not_there(server: Serving) -> None:
     with server.client() as client:
-        answer = client.post("/cpc?backend=ollama", json=HELLO)
-        assert answer.status_code == 502 and "OLLAMA_URL" in answer.json()["error"]["message"]
         assert client.post("/cpc?backend=other", json=HELLO).status_code == 400
-        stream = client.post("/cpc_stream", json={**HELLO, "mode": "ollama"})
-        assert stream.status_code == 502 and stream.json()["error"]["code"] == "ollama"
+        for path, mode, param in (
+            ("/cpc?backend=ollama", None, "backend"),
+            ("/cpc", "ollama", "mode"),
+            ("/cpc_stream", "ollama", "mode"),
+        ):
+            answer = client.post(path, json={**HELLO, "mode": mode})
+            error = answer.json()["error"]
+            assert answer.status_code == 400 and error["param"] == param
+            assert "--ollama-url" in error["message"]
