@@ -27,38 +27,33 @@ class Gate:
     def __init__(self, settings: ServerSettings) -> None:
         """Raises AiciError for a file of users that makes no sense."""
         self._users = UserFile(settings.users) if settings.users else None
-        self._anonymous = User(ANONYMOUS, Role[settings.role_without_token.upper()])
+        #: of who has no token
+        self._role = Role[settings.role_without_token.upper()]
         self._rate = settings.requests_per_minute / 60
         #: requests that may come at once
         self._burst = max(1.0, settings.requests_per_minute / 6)
         #: by caller: how many requests they have left, and when that was
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def identify(self, request: Request) -> User:
-        """Whose token it is; without one, nobody in particular. Raises ApiError for a wrong token."""
-        token = _token(request)
-        if token is None:
-            return self._anonymous
-        user = self._users.find(token) if self._users else None
-        if user is None:
-            if self._users is None:
-                # clients of OpenAI's API always send one; without a file of users it means nothing
-                return self._anonymous
-            raise _unauthorized("this token is not known here")
-        return user
-
     def admit(self, request: Request, needed: Role) -> User:
-        """The user, if the role allows it and the pace too. Raises ApiError."""
-        user = self.identify(request)
+        """The user, if the role allows it and the pace too. Raises ApiError.
+
+        Who is refused counts as well: with a wrong token as the address, which has no right one then.
+        """
+        token = _token(request)
+        # clients of OpenAI's API always send one; without a file of users it means nothing
+        known = self._users.find(token) if self._users and token is not None else None
+        user = known or User(ANONYMOUS, self._role, request.client.host if request.client else "")
+        if self._rate:
+            self._count(user.caller)
+        if known is None and self._users and token is not None:
+            raise _unauthorized("this token is not known here")
         if user.role < needed:
-            if user is self._anonymous:
+            if known is None:
                 raise _unauthorized(f"this needs a token of the role {needed.name.lower()}")
             raise forbidden(
                 f"{user.name} has the role {user.role.name.lower()}; this needs {needed.name.lower()}"
             )
-        if self._rate:
-            address = request.client.host if request.client else ""
-            self._count(address if user is self._anonymous else f"user {user.name}")
         return user
 
     def _count(self, caller: str) -> None:
@@ -103,14 +98,15 @@ def _gate(request: Request) -> Gate:
     return gate
 
 
-def _runner(request: Request) -> User:
+async def _runner(request: Request) -> User:
     return _gate(request).admit(request, Role.RUN)
 
 
-def _uploader(request: Request) -> User:
+async def _uploader(request: Request) -> User:
     return _gate(request).admit(request, Role.UPLOAD)
 
 
+# async, so that they run one after the other: FastAPI calls others in threads, where two could count as one
 #: parameters of routes: the user, who has this role at least
 Runner = Annotated[User, Depends(_runner)]
 Uploader = Annotated[User, Depends(_uploader)]

@@ -34,10 +34,17 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody with a token; `name` owns what they upload."""
+    """Who calls; `name` owns what they upload."""
 
     name: str
     role: Role
+    #: where they call from, of those without a token: many share that name
+    address: str = ""
+
+    @property
+    def caller(self) -> str:
+        """Whose pace and turn it is: a user's, wherever they call from, or an address's."""
+        return f"address {self.address}" if self.address else f"user {self.name}"
 
 
 @dataclass(frozen=True, slots=True)

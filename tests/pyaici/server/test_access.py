@@ -13,7 +13,7 @@ from aicirt.errors import AiciError
 from pyaici.server.access import Gate
 from pyaici.server.errors import ApiError
 from pyaici.server.settings import ServerSettings
-from pyaici.server.users import RELOAD_SECONDS, Role, UserFile, hash_token
+from pyaici.server.users import RELOAD_SECONDS, Role, User, UserFile, hash_token
 from tests.pyaici.server.serving import Serving
 
 
@@ -127,6 +127,41 @@ def test_each_caller_has_a_pace_of_their_own(users: UserFile, monkeypatch: pytes
     gate.admit(_request(), Role.RUN)
     with pytest.raises(ApiError):
         gate.admit(_request(), Role.RUN)
+
+
+def test_who_is_refused_counts_too(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.server.access.time.monotonic", lambda: 1000.0)
+    token = users.add("ada", Role.RUN)
+    gate = Gate(ServerSettings(users=users.path, requests_per_minute=60))
+    for request, first in (
+        (_request("wrong"), 401),
+        (_request(address="10.0.0.2"), 401),
+        (_request(token), 403),
+    ):
+        seen = []
+        for _ in range(11):
+            with pytest.raises(ApiError) as error:
+                gate.admit(request, Role.UPLOAD)
+            seen.append(error.value.status)
+        assert seen == [first] * 10 + [429] and error.value.headers["Retry-After"] == "1"
+    other = users.add("bob", Role.RUN)
+    assert gate.admit(_request(other), Role.RUN).name == "bob", "a right token from the same address works"
+
+
+def test_callers_are_remembered_in_bounded_memory(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.server.access._REMEMBERED", 50)
+    gate = Gate(ServerSettings(users=users.path, requests_per_minute=60))
+    for number in range(200):
+        with pytest.raises(ApiError):
+            gate.admit(_request(f"wrong{number}", address=f"10.0.{number}.1"), Role.RUN)
+    assert len(gate._left) == 50
+
+
+def test_those_without_a_token_have_turns_by_address() -> None:
+    gate = Gate(ServerSettings(anonymous="run"))
+    one, other = gate.admit(_request(), Role.RUN), gate.admit(_request(address="10.0.0.2"), Role.RUN)
+    assert one.name == other.name == "anonymous" and one.caller != other.caller
+    assert User("10.0.0.1", Role.RUN).caller != one.caller
 
 
 def test_roles_over_http(server: Serving, tokens: dict[str, str]) -> None:
