@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from aicirt.errors import AiciError
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.server.access import Runner, Uploader
 from pyaici.server.errors import bad_request, from_aici
+from pyaici.server.fields import StrictBody
 
 if TYPE_CHECKING:
     from aicirt.modules.info import ModuleInfo
@@ -53,10 +54,8 @@ class ControllerList(BaseModel):
     bundled: list[Bundled]
 
 
-class TagRequest(BaseModel):
+class TagRequest(StrictBody):
     """A name for a module."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     controller: str = Field(min_length=1, max_length=128, description="id or tag of the module")
 
@@ -108,7 +107,7 @@ async def list_controllers(request: Request, user: Runner) -> ControllerList:
 async def describe(request: Request, name: Name, user: Runner) -> Controller:
     """One module."""
     try:
-        return describe_module(await _desk(request).describe(name))
+        return describe_module(await _desk(request).describe(name, user))
     except AiciError as error:
         raise from_aici(error, "name") from None
 
@@ -118,7 +117,7 @@ async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
     """Deletes a module that the user has uploaded; it stays for others who have uploaded it too."""
     desk = _desk(request)
     try:
-        info = await desk.describe(name)
+        info = await desk.describe(name, user)
         await desk.remove(info.id, user)
     except AiciError as error:
         raise from_aici(error, "name") from None
@@ -131,7 +130,7 @@ async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) 
     desk = _desk(request)
     try:
         await desk.tag(body.controller, tag, user)
-        return describe_module(await desk.describe(tag))
+        return describe_module(await desk.describe(tag, user))
     except AiciError as error:
         raise from_aici(error, "tag") from None
 

@@ -11,54 +11,59 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.errors import ModuleError, UnknownModuleError
 from pyaici.bundled import bundled_controllers, upload_bundled
+from pyaici.server.turns import Turns
 from pyaici.server.users import Role
+from pyaici.server.waiting_room import WaitingRoom
 
 if TYPE_CHECKING:
     from aicirt.modules.info import ModuleInfo
     from pyaici.runtime import Runtime
+    from pyaici.server.settings import ServerSettings
     from pyaici.server.users import User
 
 Result = TypeVar("Result")
-#: calls to aicirt that wait at the same time: it compiles two at a time, and reads arguments one by one
-_THREADS = 16
+#: calls to aicirt that wait at the same time, for all users and for one: it compiles two at a time, and reads
+#: arguments one by one in the order in which they come, so that few of one user's may be before another's
+_CALLS, _CALLS_EACH = 16, 4
 _ID = re.compile("[0-9a-f]{64}")
 
 
 class ControllerDesk:
     """Asks aicirt on behalf of users. Calls may take seconds and do not hold up the event loop."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, settings: ServerSettings) -> None:
         """`runtime`: of the server alone; the model's vocabulary must be registered there."""
         self._runtime = runtime
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="controllers")
+        self._turns = Turns(_CALLS, WaitingRoom.before_streams(settings), each=_CALLS_EACH)
+        # one more for operators: what they ask is no user's, and waits for none
+        self._threads = ThreadPoolExecutor(_CALLS + 1, thread_name_prefix="controllers")
         #: ids of bundled controllers that aicirt has
         self._bundled: dict[str, str] = {}
 
-    async def find(self, name: str) -> str:
+    async def find(self, name: str, user: User) -> str:
         """The id of a controller: an id, a tag, or the name of a bundled one. Raises UnknownModuleError."""
         if name in self._bundled:
             return self._bundled[name]
         if name in bundled_controllers():
-            self._bundled[name] = await self._ask(partial(upload_bundled, self._runtime, name))
-            return self._bundled[name]
+            return await self._upload_bundled(name, user)
         try:
-            return (await self.describe(name)).id
+            return (await self.describe(name, user)).id
         except UnknownModuleError:
             # it is not bundled either, and these words say what could have been meant
-            return await self._ask(partial(upload_bundled, self._runtime, name))
+            return await self._ask(user, partial(upload_bundled, self._runtime, name))
 
     async def prepare(self, module: str, arg: str, user: User) -> None:
         """Has the controller read its argument. Raises ArgumentError, and every other ControllerError."""
-        await self._ask(partial(self._runtime.prepare, module, arg, owner=user.name))
+        await self._ask_again(user, module, partial(self._runtime.prepare, module, arg, owner=user.name))
 
     async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
-        return await self._ask(partial(self._runtime.upload, wasm, owner=user.name))
+        return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
 
     async def list(self, user: User) -> list[ModuleInfo]:
         """What the user has uploaded or could find by a tag; everything for an administrator, but for bundled
         controllers that nobody has named."""
-        found = await self._ask(self._runtime.list)
+        found = await self._ask(user, self._runtime.list)
         bundled = set(self._bundled.values())
         return [
             info
@@ -66,39 +71,60 @@ class ControllerDesk:
             if info.tags or user.name in info.owners or (user.role == Role.ADMIN and info.id not in bundled)
         ]
 
-    async def describe(self, name: str) -> ModuleInfo:
+    async def describe(self, name: str, user: User) -> ModuleInfo:
         """A module by id or tag. Raises UnknownModuleError."""
-        return await self._ask(partial(self._runtime.describe, name))
+        return await self._ask(user, partial(self._runtime.describe, name))
 
     async def tag(self, module: str, tag: str, user: User) -> None:
-        """Gives a module a name. Raises ModuleError if it is somebody else's, or that of a bundled one."""
+        """Gives a module a name. Raises NotOwnerError if the tag is somebody else's, ModuleError for a name
+        that no tag may have."""
         if tag in bundled_controllers():
             raise ModuleError(f"{tag!r} is the name of a bundled controller: choose another tag")
         if not _ID.fullmatch(module):
-            module = await self.find(module)
-        await self._ask(partial(self._runtime.tag, module, tag, owner=user.name))
+            module = await self.find(module, user)
+        await self._ask_again(user, module, partial(self._runtime.tag, module, tag, owner=user.name))
 
     async def untag(self, tag: str, user: User) -> None:
-        """Takes a name back. Raises UnknownModuleError, or ModuleError if it is somebody else's."""
+        """Takes a name back. Raises UnknownModuleError, or NotOwnerError if it is somebody else's."""
         force = user.role == Role.ADMIN
-        await self._ask(partial(self._runtime.untag, tag, owner=user.name, force=force))
+        await self._ask(user, partial(self._runtime.untag, tag, owner=user.name, force=force))
 
     async def remove(self, module: str, user: User) -> None:
-        """The module is not this user's any more, and gone when it is nobody's; raises ModuleError or
-        UnknownModuleError. An administrator's word counts for all."""
+        """The module is not this user's any more, and gone when it is nobody's; raises ModuleError,
+        NotOwnerError or UnknownModuleError. An administrator's word counts for all."""
         force = user.role == Role.ADMIN
-        await self._ask(partial(self._runtime.remove, module, owner=user.name, force=force))
+        await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))
 
     async def health(self) -> dict[str, Any]:
         """What aicirt tells of itself."""
-        return await self._ask(self._runtime.health)
+        return await self._in_thread(self._runtime.health)
 
     @property
     def connected(self) -> bool:
         """Whether aicirt is there."""
         return self._runtime.is_connected()
 
-    async def _ask(self, call: Callable[[], Result]) -> Result:
+    async def _upload_bundled(self, name: str, user: User) -> str:
+        module = await self._ask(user, partial(upload_bundled, self._runtime, name))
+        self._bundled[name] = module
+        return module
+
+    async def _ask_again(self, user: User, module: str, call: Callable[[], Result]) -> Result:
+        """Of a module; a bundled one that somebody has removed meanwhile is given to aicirt anew."""
+        try:
+            return await self._ask(user, call)
+        except UnknownModuleError:
+            name = next((name for name, known in self._bundled.items() if known == module), None)
+            if name is None or await self._upload_bundled(name, user) != module:
+                raise
+        return await self._ask(user, call)
+
+    async def _ask(self, user: User, call: Callable[[], Result]) -> Result:
+        """Raises what `call` raises, and ApiError where too many wait already."""
+        async with self._turns.turn(user.caller):
+            return await self._in_thread(call)
+
+    async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def close(self) -> None:

@@ -95,6 +95,12 @@ def busy(message: str, seconds: int = 1) -> ApiError:
     return ApiError(503, message, kind="overloaded_error", code="overloaded", headers=headers)
 
 
+def too_many(message: str, seconds: int = 1) -> ApiError:
+    """The client has as much under way as one may have; others are not concerned."""
+    headers = {"Retry-After": str(seconds)}
+    return ApiError(429, message, kind="rate_limit_error", code="too_many_waiting", headers=headers)
+
+
 def from_aici(error: AiciError, param: str | None = None) -> ApiError:
     """An error of the runtime, as the client of the server shall see it."""
     log = str(error.detail.get("log", ""))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from pyaici.engines.request import MAX_TOP_LOGPROBS, Sampling
 from pyaici.server.errors import bad_request
 
 #: characters of a controller's argument, or of a grammar
 MAX_ARG = 1 << 20
+#: fields of one object. Each that is unknown is an error by itself, and of half a million nobody needs a list
+MAX_FIELDS = 256
+#: messages of a chat, and parts of a message. Lists stop at their first error for the same reason
+MAX_MESSAGES, MAX_PARTS = 4096, 512
 
 Temperature = Annotated[float, Field(ge=0, le=2, description="0 = always the most likely token")]
 TopP = Annotated[
@@ -21,10 +26,36 @@ TopK = Annotated[int, Field(ge=0, le=1 << 20, description="only so many most lik
 Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63, description="makes an answer repeatable")]
 MaxTokens = Annotated[int, Field(ge=1, le=1 << 20, description="tokens after the prompt")]
 TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS, description="most likely tokens to be listed")]
-TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20)]
+Choices = Annotated[int, Field(ge=1, le=32, description="answers to each prompt")]
+TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20, fail_fast=True)]
 ControllerName = Annotated[
     str, Field(min_length=1, max_length=128, description="a bundled controller, an id or a tag")
 ]
+
+
+class StrictBody(BaseModel):
+    """A part of a request whose fields are all known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_count(cls, body: Any) -> Any:
+        check_count(body)
+        return body
+
+
+def check_count(body: Any) -> None:
+    """Raises PydanticCustomError for an object with more fields than anything here has."""
+    if isinstance(body, dict) and len(body) > MAX_FIELDS:
+        words = "there are {count} fields; {most} are allowed"
+        raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
+
+
+def check_choices(count: int, most: int) -> None:
+    """Raises ApiError for more answers than the server generates at a time: they would never begin."""
+    if count > most:
+        raise bad_request(f"n is {count}; this server generates {most} at a time", "n")
 
 
 def argument_text(value: Any, param: str = "controller_arg") -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
 
 _FIELD = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
+#: characters of a name: longer ones are clients' own, are not looked for among ours, and not repeated whole
+_MAX_NAME = 64
 #: pydantic's names of members of unions
 _TYPES = {"str", "int", "float", "bool", "dict", "list"}
 
@@ -54,7 +56,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     if first["loc"] == ("body",) and not says_json(request) and isinstance(first.get("input"), bytes):
         return _answer(request, not_said_to_be_json(request))
     # of a union, pydantic names the member as well, which is none of the client's words
-    place = [part for part in first["loc"][1:] if isinstance(part, int) or _FIELD.fullmatch(part)]
+    parts = [part if isinstance(part, int) else part[:_MAX_NAME] for part in first["loc"][1:]]
+    place = [part for part in parts if isinstance(part, int) or _FIELD.fullmatch(part)]
     param = ".".join(str(part) for part in place if part not in _TYPES) or first.get("ctx", {}).get("param")
     message = first["msg"].removeprefix("Value error, ")
     problem = message[:1].lower() + message[1:]

@@ -74,11 +74,15 @@ class ServedModel:
         """The tokens of a text, or token ids that have been checked. Raises ApiError."""
         if isinstance(prompt, str):
             check_text(prompt, param)
+            self._check_length(len(prompt), param)
+        else:
+            self._fitting(prompt, param)
         try:
             tokens = encode_prompt(self.tokenizer, prompt, self.num_tokens)
         except ValueError as error:
             raise bad_request(str(error), param) from None
-        return self._fitting(tokens, param)
+        self._fitting(tokens, param)
+        return tokens
 
     def encode_chat(
         self,
@@ -103,6 +107,7 @@ class ServedModel:
                 "no_chat_template",
             )
         self._check_template_arguments(template_arguments or {})
+        self._check_length(_characters([*messages, *(tools or ())]), param)
         try:
             tokens = self.tokenizer.apply_chat_template(
                 list(messages),
@@ -113,7 +118,9 @@ class ServedModel:
             )
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
             raise bad_request(f"the model's template refuses this chat: {error}", param) from None
-        return self._fitting(list(tokens), param)
+        tokens = list(tokens)
+        self._fitting(tokens, param)
+        return tokens
 
     def _check_template_arguments(self, given: Mapping[str, Any]) -> None:
         """They are variables of the template; what the library does with it is not for clients to say."""
@@ -125,12 +132,43 @@ class ServedModel:
             if not isinstance(value, str | int | float | bool | None) or len(str(value)) > _MAX_VARIABLE:
                 raise bad_request(f"{name} must be true, false, a number or a short text", param)
 
-    def _fitting(self, tokens: list[int], param: str) -> list[int]:
+    def _check_length(self, characters: int, param: str) -> None:
+        """Raises ApiError for what is longer than as many of the longest tokens as the model takes.
+
+        Nobody waits for the tokens of such a text. That tokenizers leave something out is not thought of.
+        """
+        if characters <= self.max_context:
+            return
+        longest = self.vocabulary.longest_token
+        if characters > self.max_context * longest:
+            raise bad_request(
+                f"the prompt has {characters} characters; the model takes {self.max_context} tokens, the "
+                f"answer included, none of which has more than {longest}",
+                param,
+                "context_length_exceeded",
+            )
+
+    def _fitting(self, tokens: Sequence[int], param: str) -> None:
         try:
             check_room(tokens, self.max_context)
         except ValueError as error:
             raise bad_request(str(error), param, "context_length_exceeded") from None
-        return tokens
+
+
+def _characters(value: Any) -> int:
+    """Of all texts in JSON; what is no text counts as one."""
+    total, left = 0, [value]
+    while left:
+        inner = left.pop()
+        if isinstance(inner, str):
+            total += len(inner)
+        elif isinstance(inner, Mapping):
+            left += [*inner, *inner.values()]
+        elif isinstance(inner, list):
+            left += inner
+        else:
+            total += 1
+    return total
 
 
 def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedModel:

@@ -132,7 +132,7 @@ def serve(settings: ServerSettings) -> None:
         for_desk = stack.enter_context(Runtime(socket))
         model = models.load(settings, for_engine, socket)
         for_desk.register(model.vocabulary)
-        app = create_app(settings, model, ControllerDesk(for_desk))
+        app = create_app(settings, model, ControllerDesk(for_desk, settings))
         server = uvicorn.Server(
             uvicorn.Config(
                 app,

@@ -12,6 +12,9 @@ from aicirt.errors import AiciError
 from pyaici.engines.request import Request, Sampling
 from pyaici.server.engine_thread import EngineStream, EngineThread
 from pyaici.server.errors import bad_request, busy, from_aici
+from pyaici.server.reading import Reading
+from pyaici.server.turns import Turns
+from pyaici.server.waiting_room import WaitingRoom
 
 if TYPE_CHECKING:
     from pyaici.server.desk import ControllerDesk
@@ -63,14 +66,14 @@ class Service:
         self.desk = desk
         self.metrics = metrics
         self.engine = EngineThread(model.engine, asyncio.get_running_loop())
-        self._turns = asyncio.Semaphore(settings.max_streams)
-        self._waiting = 0
+        self.reading = Reading(settings)
+        self._turns = Turns(settings.max_streams, WaitingRoom.for_streams(settings))
 
     @contextlib.asynccontextmanager
     async def run(self, job: Job) -> AsyncIterator[EngineStream]:
         """What the engine makes of a job; leaving the block cancels what is left. Raises ApiError."""
         request = await self._prepare(job)
-        async with self._turn():
+        async with self._turn(job):
             try:
                 stream = await self.engine.add(request)
             except AiciError as error:
@@ -90,7 +93,7 @@ class Service:
         module = None
         if (call := job.controller) is not None:
             try:
-                module = await self.desk.find(call.controller)
+                module = await self.desk.find(call.controller, job.user)
             except AiciError as error:
                 raise from_aici(error, call.param) from None
             try:
@@ -121,28 +124,14 @@ class Service:
         return job.max_tokens
 
     @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
+    async def _turn(self, job: Job) -> AsyncIterator[None]:
         if not self.engine.alive:
             raise busy("the engine has ended: the server must be started again", 60)
-        if self._turns.locked():
-            if self._waiting >= self.settings.max_waiting:
-                raise busy(
-                    f"{self.settings.max_streams} requests are under way and {self._waiting} wait already: "
-                    "try again later"
-                )
-            self._waiting += 1
-            try:
-                await self._turns.acquire()
-            finally:
-                self._waiting -= 1
-        else:
-            await self._turns.acquire()
-        try:
+        async with self._turns.turn(job.user.caller):
             yield
-        finally:
-            self._turns.release()
 
     def close(self) -> None:
         """Ends the engine's thread and all that is left."""
+        self.reading.close()
         self.engine.close()
         self.desk.close()

@@ -103,6 +103,9 @@ class ServerSettings(BaseSettings):
     # -- limits
     max_streams: int = Field(64, ge=1, description="requests that generate at the same time")
     max_waiting: int = Field(256, ge=0, description="requests that wait for their turn; more get status 503")
+    max_waiting_each: int = Field(
+        128, ge=0, description="of these, of each user, or address without a token; more get status 429"
+    )
     max_body_bytes: int = Field(4 << 20, ge=1024, description="of a request that is no upload")
     max_upload_bytes: int = Field(16 << 20, ge=1024, description="of a controller")
     max_tokens: int = Field(4096, ge=1, description="most tokens that a request may ask for")

@@ -99,6 +99,12 @@ class Vocabulary:
         return self.tokenizer.data.decode() if self.tokenizer.kind == "tokenizers" else None
 
     @cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token, or longest name of a special one: none stands for more characters."""
+        names = (name.encode() for name in self.special_names.values())
+        return max(len(text) for text in (*self.tokens, *names))
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) of everything but the name: equal for equal vocabularies on any machine."""
         digest = hashlib.sha256(b"aici vocabulary 1\0")

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import math
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyaici.cpc import Certificate, Cover, heal_context
@@ -42,7 +43,8 @@ class Completion:
         prefix = request.prefix
         if request.heal_context:
             context, prefix = heal_context(context, prefix)
-        tokens = tuple(model.encode(context, "context")) or (begin_token(model.vocabulary),)
+        reading = self._service.reading.read(self._user, partial(model.encode, context, "context"))
+        tokens = tuple(await reading) or (begin_token(model.vocabulary),)
         task = Task(request, self._user, tokens, prefix.encode())
         cover, self.certificate = await self._covers.draw(task)
         shown = " ".join(repr(model.token_text(token)) for token in cover.tokens)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from pyaici.server.fields import StrictBody
 
 #: who completes: the model here, or one behind a server of Ollama
 Backend = Literal["pcas", "ollama"]
@@ -12,10 +14,8 @@ Sampler = Literal["exact", "enumerate", "pcas", "heal"]
 _MAX_PREFIX = 256
 
 
-class CpcRequest(BaseModel):
+class CpcRequest(StrictBody):
     """A text up to where the cursor is, in two parts."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     context: str = Field("", max_length=1 << 20, description="what stands before the prefix")
     prefix: str = Field(

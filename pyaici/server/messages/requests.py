@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from pyaici.server.fields import MAX_MESSAGES, MAX_PARTS
 from pyaici.server.messages.errors import from_validation, invalid
 from pyaici.server.messages.rules import check
 
@@ -39,6 +40,9 @@ class TextBlock(_Part):
     text: str
 
 
+TextBlocks = Annotated[list[TextBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
 class ToolUseBlock(_Part):
     """A call that the model made."""
 
@@ -53,7 +57,7 @@ class ToolResultBlock(_Part):
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: str | list[TextBlock] | None = None
+    content: str | TextBlocks | None = None
     is_error: bool = False
 
 
@@ -75,7 +79,7 @@ class Message(_Part):
     """A turn of the conversation."""
 
     role: Literal["user", "assistant"]
-    content: str | list[Block]
+    content: str | Annotated[list[Block], Field(max_length=MAX_PARTS, fail_fast=True)]
 
     @property
     def blocks(self) -> list[TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock]:
@@ -119,17 +123,20 @@ class MessagesRequest(_Part):
     """The body of ``POST /api/v1/messages``. A field that is null is as one that is not there."""
 
     model: str
-    messages: list[Message]
-    system: str | list[TextBlock] = ""
+    messages: list[Message] = Field(max_length=MAX_MESSAGES, fail_fast=True)
+    system: str | TextBlocks = ""
     max_tokens: int = DEFAULT_MAX_TOKENS
     stream: bool = False
     stop_sequences: list[str] = Field(
-        default=[END_OF_ANSWER], validation_alias=AliasChoices("stop_sequences", "stop")
+        default=[END_OF_ANSWER],
+        validation_alias=AliasChoices("stop_sequences", "stop"),
+        max_length=MAX_PARTS,  # `rules` allows fewer, and says so
+        fail_fast=True,
     )
     temperature: float = 1.0
     top_p: float = 0.5
     top_k: int = 128
-    tools: list[Tool] = []
+    tools: list[Tool] = Field(default=[], max_length=MAX_PARTS, fail_fast=True)
     tool_choice: ToolChoice = ToolChoice()
     thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] = ThinkingDisabled(
         type="disabled"

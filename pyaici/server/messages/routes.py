@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -47,18 +48,23 @@ async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
     service: Service = request.app.state.service
     if not says_json(request):
         raise not_said_to_be_json(request)
+    read = service.reading.read(user, partial(_read, service, await request.body(), user))
+    turn = await while_connected(request, read)
+    if turn.streams:
+        return await stream_events(request, turn.events(), service.settings)
+    return await while_connected(request, turn.whole())
+
+
+def _read(service: Service, data: bytes, user: User) -> _Turn:
     try:
-        body = json.loads(await request.body())
+        body = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from None
     with _as_api_errors():
         asked = parse_request(body)
         service.model.check_name(asked.model)
         planned = plan(asked, prompt_format=_prompt_format(service))
-    turn = _Turn(service, planned, user)
-    if asked.stream:
-        return await stream_events(request, turn.events(), service.settings)
-    return await while_connected(request, turn.whole())
+    return _Turn(service, planned, user)
 
 
 def _prompt_format(service: Service) -> PromptFormat:
@@ -84,6 +90,7 @@ class _Turn:
     def __init__(self, service: Service, planned: Plan, user: User) -> None:
         self._service, self._plan = service, planned
         asked: MessagesRequest = planned.request
+        self.streams = asked.stream
         prompt = planned.prompt()
         model = service.model
         tokens = model.encode(prompt) if isinstance(prompt, str) else model.encode_chat(prompt)

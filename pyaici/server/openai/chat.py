@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
 from pyaici.server.access import Runner
+from pyaici.server.fields import check_choices
 from pyaici.server.openai.answer import ChatAnswer, News
 from pyaici.server.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.openai.choices import copies, side_by_side
@@ -31,7 +33,9 @@ async def chat(request: Request, body: ChatRequest, user: Runner) -> Response | 
     """Answers a chat, as in OpenAI's API; docs/openai.md has the fields that constrain the answer."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
-    answer = _Chat(service, body, plan_chat(service.model, body, user))
+    check_choices(body.n or 1, service.settings.max_streams)
+    read = service.reading.read(user, partial(plan_chat, service.model, body, user))
+    answer = _Chat(service, body, await while_connected(request, read))
     if body.stream:
         return await stream_events(request, answer.events(), service.settings)
     return await while_connected(request, answer.whole())

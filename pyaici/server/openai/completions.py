@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -36,7 +37,8 @@ async def complete(request: Request, body: CompletionRequest, user: Runner) -> R
     """Continues a text, as in OpenAI's API; docs/openai.md has the fields that constrain it."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
-    answer = _Completion(service, body, user)
+    read = service.reading.read(user, partial(_Completion, service, body, user))
+    answer = await while_connected(request, read)
     if body.stream:
         return await stream_events(request, answer.events(), service.settings)
     return await while_connected(request, answer.whole())
@@ -48,14 +50,15 @@ class _Completion:
     def __init__(self, service: Service, body: CompletionRequest, user: User) -> None:
         self._model: ServedModel = service.model
         self._service, self._body = service, body
-        prompts = [service.model.encode(prompt) for prompt in body.prompts]
         count = body.n or 1
-        if len(prompts) * count > service.settings.max_streams:
+        number = len(body.prompts)
+        if number * count > service.settings.max_streams:
             raise bad_request(
-                f"{len(prompts)} prompts with {count} answers each are {len(prompts) * count} sequences; "
+                f"{number} prompts with {count} answers each are {number * count} sequences; "
                 f"this server generates {service.settings.max_streams} at a time",
                 "n",
             )
+        prompts = [service.model.encode(prompt) for prompt in body.prompts]
         first = Job(
             user,
             prompts[0],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -55,5 +54,4 @@ def grammar_controller(grammar: str) -> str:
 
 
 def _call(controller: str, value: Any, param: str) -> ControllerCall:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return ControllerCall(controller, argument_text(text, param), param, param)
+    return ControllerCall(controller, argument_text(value, param), param, param)

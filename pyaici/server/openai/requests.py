@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic_core import PydanticCustomError
 
 from pyaici.server.fields import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    Choices,
     ControllerName,
     MaxTokens,
     Seed,
@@ -17,10 +20,13 @@ from pyaici.server.fields import (
     TopK,
     TopLogprobs,
     TopP,
+    check_count,
 )
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
-Choices = Annotated[int, Field(ge=1, le=32, description="answers to each prompt")]
+Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
+#: characters of a name that may be a mistyped one of ours
+_MAX_NAME = 32
 
 #: fields that would change the answer and that no engine here has; clients may send what changes nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -52,7 +58,9 @@ class Constrained(BaseModel):
         None, min_length=1, description="the whole answer matches this regular expression"
     )
     json_schema: dict[str, Any] | bool | None = Field(None, description="the answer is JSON of this schema")
-    choice: list[str] | None = Field(None, min_length=1, description="the answer is one of these texts")
+    choice: Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)] | None = Field(
+        None, description="the answer is one of these texts"
+    )
     top_k: TopK | None = None
 
 
@@ -73,7 +81,7 @@ class GenerationRequest(Constrained):
     top_p: TopP | None = None
     n: Choices | None = None
     seed: Seed | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
+    stop: Stop | Stops | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -84,13 +92,14 @@ class GenerationRequest(Constrained):
         """Refuses what cannot be had, and what looks like a mistyped name of a field of ours."""
         if not isinstance(body, dict):
             return body
+        check_count(body)
         ours = [*Constrained.model_fields]
         for name, value in body.items():
             if name in _NEUTRAL and not any(value == neutral for neutral in _NEUTRAL[name]):
                 raise PydanticCustomError("field", "this is not supported here", {"param": name})
-            if name not in cls.model_fields and (
-                meant := difflib.get_close_matches(name, ours, n=1, cutoff=0.8)
-            ):
+            if name in cls.model_fields or len(name) > _MAX_NAME:
+                continue
+            if meant := difflib.get_close_matches(name, ours, n=1, cutoff=0.8):
                 words = "there is no such field; did you mean {meant}?"
                 raise PydanticCustomError("field", words, {"param": name, "meant": meant[0]})
         return body
@@ -106,9 +115,12 @@ class CompletionRequest(GenerationRequest):
 
     prompt: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=64)]
+        | Annotated[list[str], Field(min_length=1, max_length=64, fail_fast=True)]
         | Annotated[TokenIds, Field(min_length=1)]
-        | Annotated[list[Annotated[TokenIds, Field(min_length=1)]], Field(min_length=1, max_length=64)]
+        | Annotated[
+            list[Annotated[TokenIds, Field(min_length=1)]],
+            Field(min_length=1, max_length=64, fail_fast=True),
+        ]
     ) = ""
     max_tokens: MaxTokens | None = Field(None, description="default: 16")
     logprobs: TopLogprobs | None = None
@@ -150,9 +162,9 @@ class Message(BaseModel):
     """A turn of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
 
@@ -226,13 +238,13 @@ class ResponseFormat(BaseModel):
 class ChatRequest(GenerationRequest):
     """`POST /v1/chat/completions`."""
 
-    messages: list[Message] = Field(min_length=1, max_length=4096)
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     max_tokens: MaxTokens | None = None
     max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = None
     top_logprobs: TopLogprobs | None = None
     response_format: ResponseFormat | None = None
-    tools: list[Tool] | None = Field(None, max_length=128)
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="for the model's template of chats")

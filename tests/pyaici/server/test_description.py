@@ -37,7 +37,9 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         options = ("--anonymous", "admin", "--max-tokens", "4", "--requests-per-minute", "0")
         # a store of its own: whoever may do everything also deletes what other tests have uploaded
         places = ("--store", str(folder / "store"), "--ollama-url", ollama.url)
-        with Serving(folder / "log", *options, *places) as server:
+        # lists with more items than there may be are to be refused for that, not for their bytes
+        bytes_ = ("--max-body-bytes", str(64 << 20))
+        with Serving(folder / "log", *options, *places, *bytes_) as server:
             yield server
 
 

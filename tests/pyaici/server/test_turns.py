@@ -1,0 +1,162 @@
+"""Who is next, and who is told to come again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from pyaici.server.errors import ApiError
+from pyaici.server.turns import Turns
+from pyaici.server.waiting_room import WaitingRoom
+
+ROOM = WaitingRoom(1000, 1000)
+
+
+class _Requests:
+    """Each takes a place, and keeps it until it is told to go."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, asyncio.Event] = {}
+        #: in the order in which they had their turn
+        self.begun: list[str] = []
+
+    async def send(self, *names: str) -> None:
+        """The first letter is the caller's name."""
+        for name in names:
+            self._ends[name] = asyncio.Event()
+            self._tasks[name] = asyncio.create_task(self._run(name))
+        await _settle()
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self._ends[name].set()
+        await _settle()
+
+    async def cancel(self, name: str) -> None:
+        self._tasks[name].cancel()
+        await _settle()
+
+    def error(self, name: str) -> ApiError:
+        error = self._tasks[name].exception()
+        assert isinstance(error, ApiError)
+        return error
+
+    async def _run(self, name: str) -> None:
+        async with self._turns.turn(name[0]):
+            self.begun.append(name)
+            await self._ends[name].wait()
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+
+async def _settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def _with(turns: Turns, work: Callable[[_Requests], Awaitable[None]]) -> None:
+    @asynccontextmanager
+    async def requests() -> AsyncIterator[_Requests]:
+        made = _Requests(turns)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    async def run() -> None:
+        places = turns._free
+        async with requests() as made:
+            await work(made)
+        assert turns._free == places and not turns._held
+        assert not turns._waiting and not turns._room._waiting
+
+    asyncio.run(run())
+
+
+def test_one_who_sends_much_waits_for_himself_only() -> None:
+    async def work(requests: _Requests) -> None:
+        await requests.send(*(f"a{number}" for number in range(100)))
+        await requests.send("b0", "b1", "c0")
+        assert requests.begun == ["a0", "a1"]
+        await requests.end("a0")
+        assert requests.begun[2:] == ["b0"], "a has one still"
+        await requests.end("a1")
+        assert requests.begun[3:] == ["a2"], "c has none either, and came later"
+        await requests.end("b0")
+        assert requests.begun[4:] == ["c0"]
+        await requests.end("c0", "a2")
+        assert requests.begun[5:] == ["b1", "a3"]
+
+    _with(Turns(2, ROOM), work)
+
+
+def test_one_may_have_all_places_if_nobody_else_wants_them() -> None:
+    async def work(requests: _Requests) -> None:
+        await requests.send("a0", "a1", "a2")
+        assert requests.begun == ["a0", "a1", "a2"]
+
+    _with(Turns(3, ROOM), work)
+
+
+def test_places_of_each_have_a_bound() -> None:
+    async def work(requests: _Requests) -> None:
+        await requests.send("a0", "a1", "a2", "a3")
+        await requests.send("b0", "c0")
+        assert requests.begun == ["a0", "a1", "b0", "c0"], "those that wait for their own pass nobody"
+        await requests.end("b0")
+        assert len(requests.begun) == 4
+        await requests.end("a1")
+        assert requests.begun[4:] == ["a2"]
+
+    _with(Turns(4, ROOM, each=2), work)
+
+
+def test_those_who_go_while_they_wait_leave_nothing() -> None:
+    async def work(requests: _Requests) -> None:
+        await requests.send("a0", "a1", "b0", "c0", "c1")
+        await requests.cancel("b0")
+        await requests.cancel("c1")
+        await requests.end("a0")
+        assert requests.begun == ["a0", "a1", "c0"]
+        await requests.end("a1")
+        await requests.cancel("c0")
+        await requests.send("a2")
+        assert requests.begun[3:] == ["a2"]
+
+    _with(Turns(2, ROOM), work)
+
+
+def test_one_that_goes_in_the_moment_of_its_turn() -> None:
+    async def work(requests: _Requests) -> None:
+        await requests.send("a0", "b0", "c0")
+        requests._ends["a0"].set()
+        await asyncio.sleep(0)
+        await requests.cancel("b0")
+        assert requests.begun[-1] == "c0"
+
+    _with(Turns(1, ROOM), work)
+
+
+def test_a_full_room() -> None:
+    async def work(requests: _Requests) -> None:
+        await requests.send(*(f"a{number}" for number in range(4)))
+        refused = requests.error("a3")
+        assert (refused.status, refused.code) == (429, "too_many_waiting")
+        assert refused.headers == {"Retry-After": "1"}
+        await requests.send("b0", "c0")
+        full = requests.error("c0")
+        assert (full.status, full.code) == (503, "overloaded")
+        await requests.end("a0")
+        await requests.send("c1")
+        with pytest.raises(asyncio.InvalidStateError):
+            requests.error("c1")
+
+    _with(Turns(1, WaitingRoom(3, 2)), work)
