@@ -41,9 +41,8 @@ def run(arguments: argparse.Namespace, url: str) -> int:
         raise AiciError(f"{', '.join(given)}: not with --server, which has its own model and way to run it")
     fill_in(arguments)
     request = read_request(arguments)
-    if request.n > 1:
-        raise AiciError(f"--n {request.n}: not at a server ({url}), which makes one sequence a run")
     body: dict[str, Any] = {
+        "n": request.n,
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
         "top_k": request.sampling.top_k,

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from pyaici.server.access import Runner
 from pyaici.server.errors import bad_request
 from pyaici.server.fields import (
+    MAX_MESSAGES,
+    Choices,
     ControllerName,
     MaxTokens,
     Seed,
+    StrictBody,
     Temperature,
     TokenIds,
     TopK,
     TopLogprobs,
     TopP,
     argument_text,
+    check_choices,
     sampling,
 )
+from pyaici.server.openai.choices import copies, side_by_side
 from pyaici.server.run_story import RunStory
 from pyaici.server.service import ControllerCall, Job, Service
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
@@ -31,31 +38,35 @@ from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connec
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
 
+    from pyaici.engines.events import Event
+    from pyaici.engines.request import GenerationResult
     from pyaici.server.users import User
+
+    #: what happened to a sequence, and what became of it and its forks when they have ended
+    _Step = tuple[list[Event], list[GenerationResult]]
 
 router = APIRouter(tags=["run"])
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(StrictBody):
     """One turn of a chat."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
     content: str
 
 
-class RunRequest(BaseModel):
+class RunRequest(StrictBody):
     """A prompt, and who controls what the model makes of it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     controller: ControllerName = Field(
         "none", description="a bundled controller, an id or a tag; none = no control"
     )
     controller_arg: Any = Field(None, description="its argument: a text, or JSON")
     prompt: str | TokenIds | None = Field(None, description="a text as it is, or token ids")
-    messages: list[ChatMessage] | None = Field(None, max_length=4096, description="instead: a chat")
+    messages: Annotated[list[ChatMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] | None = Field(
+        None, description="instead: a chat"
+    )
+    n: Choices = Field(1, description="sequences of this prompt")
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
     top_k: TopK = 0
@@ -71,10 +82,12 @@ class RunRequest(BaseModel):
 async def run(request: Request, body: RunRequest, user: Runner) -> Response | dict[str, Any]:
     """Runs a controller. The answer is a stream of server-sent events, which docs/server.md describes."""
     service: Service = request.app.state.service
-    job = _job(service, body, user)
+    check_choices(body.n, service.settings.max_streams)
+    read = service.reading.read(user, partial(_job, service, body, user))
+    jobs = copies(await while_connected(request, read), body.n)
     if body.stream:
-        return await stream_events(request, _events(service, job), service.settings)
-    return await while_connected(request, _whole(service, job))
+        return await stream_events(request, _events(service, jobs), service.settings)
+    return await while_connected(request, _whole(service, jobs))
 
 
 def _job(service: Service, body: RunRequest, user: User) -> Job:
@@ -106,22 +119,57 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
     )
 
 
-async def _events(service: Service, job: Job) -> AsyncGenerator[ServerSentEvent, None]:
+async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[ServerSentEvent, None]:
     story = RunStory(service.model)
-    async with service.run(job) as stream:
-        yield event(_header(service, job))
-        async for step in stream:
-            yield event(story.tell(step))
-        yield event(story.end(stream.results))
+    results: list[GenerationResult] = []
+    async with contextlib.aclosing(_happens(service, jobs)) as steps:
+        async for happened, ended in steps:
+            if happened:
+                yield event(story.tell(happened))
+            elif not ended:
+                yield event(_header(service, jobs[0]))
+            results += ended
+    yield event(story.end(results))
     yield event("[DONE]")
 
 
-async def _whole(service: Service, job: Job) -> dict[str, Any]:
+async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:
     story = RunStory(service.model)
+    results: list[GenerationResult] = []
+    async with contextlib.aclosing(_happens(service, jobs)) as steps:
+        async for happened, ended in steps:
+            story.tell(happened)
+            results += ended
+    return {**_header(service, jobs[0]), **story.end(results), "object": "run.result"}
+
+
+async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:
+    """What happens to all sequences; the first step is empty: all have been accepted. Raises ApiError."""
+    early: list[_Step] = []
+    missing = len(jobs)
+    sequences = side_by_side([_sequence(service, job) for job in jobs])
+    async with contextlib.aclosing(sequences) as steps:  # type: ignore[type-var]
+        async for _, step in steps:
+            accepted = not any(step)
+            missing -= accepted
+            if missing and not accepted:
+                early.append(step)
+            elif not missing:
+                yield step
+                for happened in early:
+                    yield happened
+                early.clear()
+
+
+async def _sequence(service: Service, job: Job) -> AsyncGenerator[_Step, None]:
+    """First an empty step: it has been accepted. The last one has its results."""
     async with service.run(job) as stream:
-        async for step in stream:
-            story.tell(step)
-        return {**_header(service, job), **story.end(stream.results), "object": "run.result"}
+        yield [], []
+        async for happened in stream:
+            if happened:
+                yield happened, []
+        if stream.results:
+            yield [], stream.results
 
 
 def _header(service: Service, job: Job) -> dict[str, Any]:

@@ -104,7 +104,8 @@ class RunStory:
     def _happened(self, fork: dict[str, Any], event: Event) -> None:
         match event:
             case Started():
-                self._usage.prompt_tokens += len(event.tokens)
+                # of several sequences, too: it is one prompt
+                self._usage.prompt_tokens = len(event.tokens)
                 fork["prompt"] = event.prompt
                 fork["prompt_ids"] = event.tokens
                 self._texts[fork["index"]] = ""

@@ -8,6 +8,7 @@ import json
 import re
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.pyaici.server.serving import Serving
 pytestmark = pytest.mark.slow
 
 STREAMS = 32
+LIVE = ('aici_live_requests{controlled="false"}', 'aici_live_requests{controlled="true"}')
 
 
 def _settled(server: Serving, seconds: float = 60) -> dict[str, float]:
@@ -175,19 +177,76 @@ def test_half_requests_and_nonsense(server: Serving) -> None:
         assert client.get("/ready").status_code == 200
 
 
-def test_more_requests_than_may_wait_are_refused(tmp_path: Path) -> None:
-    options = ("--max-streams", "2", "--max-waiting", "3")
-    with Serving(tmp_path / "log", *options) as server:
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """Two generate, five wait, of these three of one address."""
+    options = ("--max-streams", "2", "--max-waiting", "5", "--max-waiting-each", "3")
+    with Serving(tmp_path_factory.mktemp("narrow") / "log", *options) as server:
+        yield server
 
-        async def ask(client: httpx2.AsyncClient) -> httpx2.Response:
-            return await client.post("/v1/run", json={"prompt": "Once", "max_tokens": 20, "stream": False})
 
-        async def all_at_once() -> list[httpx2.Response]:
-            async with httpx2.AsyncClient(base_url=server.url, timeout=300) as client:
-                return await asyncio.gather(*(ask(client) for _ in range(12)))
+def _from(server: Serving, address: str) -> httpx2.AsyncClient:
+    """A client at another address of this machine: another caller."""
+    transport = httpx2.AsyncHTTPTransport(local_address=address)
+    return httpx2.AsyncClient(base_url=server.url, timeout=300, transport=transport)
 
-        answers = asyncio.run(all_at_once())
-        refused = [answer for answer in answers if answer.status_code == 503]
-        assert sum(answer.status_code == 200 for answer in answers) == 5 and len(refused) == 7
-        assert all(answer.headers["retry-after"] == "1" for answer in refused)
-        assert all(answer.json()["error"]["code"] == "overloaded" for answer in refused)
+
+async def _answers(client: httpx2.AsyncClient, count: int, tokens: int = 20) -> list[httpx2.Response]:
+    """To so many requests at the same time."""
+    body = {"prompt": "Once upon a time", "max_tokens": tokens, "stream": False}
+    return await asyncio.gather(*(client.post("/v1/run", json=body) for _ in range(count)))
+
+
+def test_more_requests_than_may_wait_are_refused(narrow: Serving) -> None:
+    async def all_at_once() -> list[list[httpx2.Response]]:
+        clients = [_from(narrow, f"127.0.0.{number}") for number in (2, 3, 4)]
+        first = asyncio.create_task(_answers(clients[0], 12, 60))
+        while sum(narrow.metrics().get(name, 0) for name in LIVE) < 2:
+            await asyncio.sleep(0.05)
+        found = await asyncio.gather(first, *(_answers(client, 12) for client in clients[1:]))
+        for client in clients:
+            await client.aclose()
+        return found
+
+    one, *others = asyncio.run(all_at_once())
+    refused = [answer for answer in one if answer.status_code == 429]
+    assert sum(answer.status_code == 200 for answer in one) == 5 and len(refused) == 7
+    assert all(answer.headers["retry-after"] == "1" for answer in refused)
+    assert all(answer.json()["error"]["code"] == "too_many_waiting" for answer in refused)
+    full = [answer for answers in others for answer in answers if answer.status_code == 503]
+    assert full and all(answer.json()["error"]["code"] == "overloaded" for answer in full)
+    assert all(any(answer.status_code == 200 for answer in answers) for answers in others)
+
+
+def test_one_caller_does_not_hold_up_another(narrow: Serving) -> None:
+    ended: list[str] = []
+
+    async def ask(client: httpx2.AsyncClient, name: str) -> None:
+        (answer,) = await _answers(client, 1, 24)
+        assert answer.status_code == 200, answer.text
+        ended.append(name)
+
+    async def all_at_once() -> None:
+        async with _from(narrow, "127.0.0.5") as greedy, _from(narrow, "127.0.0.6") as modest:
+            first = [asyncio.create_task(ask(greedy, "greedy")) for _ in range(5)]
+            while sum(narrow.metrics().get(name, 0) for name in LIVE) < 2:
+                await asyncio.sleep(0.05)
+            await asyncio.gather(*first, ask(modest, "modest"))
+
+    asyncio.run(all_at_once())
+    assert len(ended) == 6 and "modest" in ended[:4], ended
+
+
+def test_no_more_answers_than_are_generated_at_a_time(narrow: Serving) -> None:
+    chat = {"model": "default", "messages": [{"role": "user", "content": "Hi"}]}
+    with narrow.client() as client:
+        for path, body in (
+            ("/v1/chat/completions", {**chat, "n": 3}),
+            ("/v1/completions", {"prompt": "Hi", "n": 3}),
+            ("/v1/run", {"prompt": "Hi", "n": 3}),
+        ):
+            answer = client.post(path, json={**body, "max_tokens": 2})
+            assert answer.status_code == 400, answer.text
+            assert answer.json()["error"]["param"] == "n" and "2 at a time" in answer.text
+    ran = narrow.run(prompt="Hi", n=2, max_tokens=2, temperature=1.0)
+    assert len(ran["forks"]) == 2

@@ -197,6 +197,15 @@ def test_forks_side_by_side(aici: Aici, server: Serving) -> None:
     assert any(p.kind is Kind.TAKEN for p in transcripts.by_seq[0].pieces)
 
 
+def test_several_sequences(aici: Aici) -> None:
+    more = ("--prompt", "My favourite animal is", "--no-chat", "--max-tokens", "4", "--temperature", "1")
+    status, shown, _ = aici("", "run", "none", *more, "--n", "3", "--seed", "1")
+    assert status == 0
+    assert [f"#{index}" in shown for index in range(4)] == [True, True, True, False]
+    status, _, said = aici("", "run", "none", *more, "--n", "33")
+    assert status == 1 and "less than or equal to 32" in said
+
+
 def test_text_with_ends_of_lines_that_json_does_not_escape(aici: Aici) -> None:
     text = "a\u2028b\x85c\u2029"
     status, shown, _ = aici("", "run", "choice", "--arg", json.dumps([text]), "--prompt", "x")

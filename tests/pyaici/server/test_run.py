@@ -76,6 +76,22 @@ def test_forks_and_what_is_taken_back(server: Serving) -> None:
     assert all("mid_process" in log for log in logs.values())
 
 
+def test_several_sequences_of_a_prompt(server: Serving) -> None:
+    body: dict[str, Any] = {
+        "prompt": "My favourite animal is",
+        "max_tokens": 6,
+        "temperature": 1.0,
+        "seed": 1,
+    }
+    first, *steps, end = server.events(**body, n=3)
+    texts = {fork["index"]: fork["text"] for fork in end["forks"]}
+    assert _texts(steps) == texts and len(set(texts.values())) == len(texts) == 3
+    assert end["usage"]["prompt_tokens"] == first["prompt_tokens"]
+    assert end["usage"]["sampled_tokens"] > first["prompt_tokens"]
+    controlled = server.run(**body, n=2, controller="choice", controller_arg=["cats", "dogs"])
+    assert [fork["text"] in ("cats", "dogs") for fork in controlled["forks"]] == [True, True]
+
+
 def test_without_a_stream_the_answer_comes_at_the_end(server: Serving) -> None:
     body: dict[str, Any] = {"controller": "regex", "controller_arg": "[a-z]{5}", "prompt": "x", "seed": 3}
     body |= {"temperature": 1.0, "max_tokens": 20}
@@ -112,6 +128,8 @@ def test_variables_are_told(server: Serving) -> None:
         ({"prompt": 1}, 400, "prompt", ""),
         ({"prompt": "a", "temprature": 1}, 400, "temprature", "did you mean temperature?"),
         ({"prompt": "a", "temperature": 3}, 400, "temperature", "less than or equal to 2"),
+        ({"prompt": "a", "n": 0}, 400, "n", "greater than or equal to 1"),
+        ({"prompt": "a", "n": 33}, 400, "n", "less than or equal to 32"),
         ({"prompt": "a", "max_tokens": 0}, 400, "max_tokens", "greater than or equal to 1"),
         ({"prompt": "a", "max_tokens": 5000}, 400, "max_tokens", "this server allows 4096"),
         ({"prompt": [1, 999999]}, 400, "prompt", "below 49152"),
