@@ -44,6 +44,12 @@ class CompileLimitError(ModuleError):
     code = "compile_limit"
 
 
+class NotOwnerError(ModuleError):
+    """The module or tag is another owner's: only they may change it."""
+
+    code = "not_owner"
+
+
 class UnknownModuleError(AiciError):
     """No module has this id or tag."""
 

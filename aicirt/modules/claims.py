@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import ModuleError
+from aicirt.errors import NotOwnerError
 from aicirt.modules.table import Table
 
 
@@ -57,11 +57,11 @@ class ClaimsChange:
         row["owners"].setdefault(owner, now)
 
     def require(self, module: str, owner: str) -> None:
-        """Raises ModuleError if `owner` has no claim to it."""
+        """Raises NotOwnerError if `owner` has no claim to it."""
         owners = self.owners(module)
         if owner not in owners:
             who = f"{len(owners)} others have" if owners else "nobody is known to have"
-            raise ModuleError(
+            raise NotOwnerError(
                 f"owner {owner!r} has not uploaded module {module}, {who}: only who has uploaded a module "
                 "may remove it, or an administrator, by force"
             )
@@ -69,6 +69,11 @@ class ClaimsChange:
     def drop(self, module: str, owner: str) -> None:
         """`owner` wants it no more."""
         self._rows.get(module, {}).get("owners", {}).pop(owner, None)
+
+    def abandoned(self, module: str) -> bool:
+        """Whether all who had a claim to it have dropped it; false where there never was one."""
+        row = self._rows.get(module)
+        return row is not None and not row["owners"]
 
     def forget(self, module: str) -> None:
         """It is there no more."""

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
-from aicirt.modules.claims import Claim, Claims
+from aicirt.modules.claims import Claim, Claims, ClaimsChange
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, let_read, move_whole, private_directory, write_whole
@@ -240,7 +240,8 @@ class ModuleStore:
 
         Where nobody else has a claim, and no tag of anybody else names it, the module goes, with what was
         compiled of it: then the answer is true. `force`: it goes whoever has claims to it, and its tags too.
-        Raises `UnknownModuleError`, `ModuleError` if the owner has tags on it, or no claim.
+        Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim to it, `ModuleError` if the
+        owner has tags on it.
         """
         module_id = self.tags.resolve(name)
         with self.claims.changing() as claims:
@@ -259,9 +260,46 @@ class ModuleStore:
                 claims.drop(module_id, owner)
                 if tags or claims.owners(module_id):
                     return False
-            claims.forget(module_id)
-            self._discard(self._wasm_path(module_id), *self.code.glob(f"{module_id}-*"))
+            self._drop(module_id, claims)
         return True
+
+    def tag(self, name: str, module: str, owner: str = "") -> str | None:
+        """Name a module (id or tag), or move the tag there.
+
+        Returns which module has gone with that, if any: see `untag`. Raises `UnknownModuleError`, and as
+        `Tags.set`.
+        """
+        module_id = self.tags.resolve(module)
+        with self.claims.changing() as claims:
+            if not self.has(module_id):
+                raise UnknownModuleError(f"no module {module_id}")
+            before = [tag.module for tag in self.tags.list() if tag.name == name]
+            self.tags.set(name, module_id, owner)
+            return self._drop_unwanted(before, claims)
+
+    def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
+        """Take a tag away; raises as `Tags.remove`.
+
+        The last tag of a module that all its owners have removed has kept it, and takes it along: else it
+        would stay for ever, and nobody could remove it. Returns the id of such a module.
+        """
+        with self.claims.changing() as claims:
+            before = [tag.module for tag in self.tags.list() if tag.name == name]
+            self.tags.remove(name, owner, force=force)
+            return self._drop_unwanted(before, claims)
+
+    def _drop_unwanted(self, modules: Sequence[str], claims: ClaimsChange) -> str | None:
+        """`modules`: what a tag named that names it no more; none or one."""
+        tagged = {tag.module for tag in self.tags.list()}
+        for module_id in modules:
+            if claims.abandoned(module_id) and module_id not in tagged:
+                self._drop(module_id, claims)
+                return module_id
+        return None
+
+    def _drop(self, module_id: str, claims: ClaimsChange) -> None:
+        claims.forget(module_id)
+        self._discard(self._wasm_path(module_id), *self.code.glob(f"{module_id}-*"))
 
     def artifact_path(self, module_id: str) -> Path:
         """Where `Program.from_file` finds the code of a module that `add` or `get` returned."""

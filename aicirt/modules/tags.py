@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import ModuleError, UnknownModuleError
+from aicirt.errors import ModuleError, NotOwnerError, UnknownModuleError
 from aicirt.modules.table import Table
 
 #: what a tag looks like; no path, no module id
@@ -36,7 +36,7 @@ class Tags:
     def set(self, name: str, module: str, owner: str = "") -> Tag:
         """Name `module` `name`, or move the tag there.
 
-        Raises `ModuleError` for a bad name, or if the tag belongs to another owner.
+        Raises `ModuleError` for a bad name, `NotOwnerError` if the tag belongs to another owner.
         """
         if not _NAME.fullmatch(name) or is_module_id(name):
             raise ModuleError(
@@ -50,8 +50,8 @@ class Tags:
         return tag
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> None:
-        """`force`: whosever it is. Raises `UnknownModuleError` for an unknown tag, `ModuleError` for another
-        owner's."""
+        """`force`: whosever it is. Raises `UnknownModuleError` for an unknown tag, `NotOwnerError` for
+        another owner's."""
         with self._table.changing() as tags:
             if name not in tags:
                 raise UnknownModuleError(f"no tag {name!r}")
@@ -75,4 +75,4 @@ class Tags:
 
 def _require_owner(tag: dict[str, Any] | None, owner: str) -> None:
     if tag and tag["owner"] not in ("", owner):
-        raise ModuleError(f"tag {tag['name']!r} belongs to {tag['owner']!r}")
+        raise NotOwnerError(f"tag {tag['name']!r} belongs to {tag['owner']!r}")

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import UnknownModuleError
 from aicirt.logs import fields
 from aicirt.supervisor.owners import owner_of
 
@@ -41,23 +40,25 @@ class ModuleCalls:
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
-        tags = self._store.tags
-        module = tags.resolve(args["module"])
-        if not self._store.has(module):
-            raise UnknownModuleError(f"no module {module}")
-        tags.set(args["tag"], module, self._owner(args))
+        owner = self._owner(args)
+        self._forget(owner, self._store.tag(args["tag"], args["module"], owner))
 
     async def _untag(self, args: dict[str, Any]) -> None:
-        self._store.tags.remove(args["tag"], self._owner(args), force=args.get("force") is True)
+        owner = self._owner(args)
+        self._forget(owner, self._store.untag(args["tag"], owner, force=args.get("force") is True))
 
     async def _remove(self, args: dict[str, Any]) -> bool:
         """Whether the module has gone, and not only the owner's claim to it."""
         owner, module = self._owner(args), self._store.tags.resolve(args["module"])
         gone = self._store.remove(module, owner, force=args.get("force") is True)
-        if gone:
-            self._supervisor.templates.forget_module(module)
-            self._tell("client %d has removed %s", owner, module)
+        self._forget(owner, module if gone else None)
         return gone
+
+    def _forget(self, owner: str, gone: str | None) -> None:
+        """`gone`: a module that is stored no more."""
+        if gone is not None:
+            self._supervisor.templates.forget_module(gone)
+            self._tell("client %d has removed %s", owner, gone)
 
     async def _describe(self, args: dict[str, Any]) -> dict[str, Any]:
         info = await self._store.describe_async(args["module"], self._owner(args))

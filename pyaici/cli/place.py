@@ -127,10 +127,10 @@ class _Store:
         return self._store.add(wasm, DEFAULT_OWNER)
 
     def tag(self, module: str, tag: str) -> None:
-        self._store.tags.set(tag, self._store.tags.resolve(module), DEFAULT_OWNER)
+        self._store.tag(tag, module, DEFAULT_OWNER)
 
     def untag(self, tag: str, force: bool) -> None:
-        self._store.tags.remove(tag, DEFAULT_OWNER, force=force)
+        self._store.untag(tag, DEFAULT_OWNER, force=force)
 
     def remove(self, module: str, force: bool) -> bool:
         return self._store.remove(module, DEFAULT_OWNER, force=force)

@@ -8,6 +8,7 @@ from aicirt.errors import (
     AiciError,
     ControllerError,
     ModuleError,
+    NotOwnerError,
     OwnerLimitError,
     RuntimeFailure,
     UnknownModuleError,
@@ -106,6 +107,8 @@ def from_aici(error: AiciError, param: str | None = None) -> ApiError:
     log = str(error.detail.get("log", ""))
     message = error.message
     match error:
+        case NotOwnerError():
+            return ApiError(403, message, kind="permission_error", code=error.code, param=param)
         case UnknownModuleError():
             return ApiError(404, message, kind="not_found_error", code=error.code, param=param)
         case OwnerLimitError():

@@ -13,7 +13,14 @@ import msgpack
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.errors import CompileLimitError, ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
+from aicirt.errors import (
+    CompileLimitError,
+    ModuleError,
+    NotOwnerError,
+    ProtocolError,
+    RuntimeFailure,
+    UnknownModuleError,
+)
 from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
 from aicirt.modules import store as store_module
 from aicirt.modules.private import is_private_file, let_read, private_directory, write_whole
@@ -235,6 +242,25 @@ def test_a_module_is_there_as_long_as_somebody_wants_it(store: ModuleStore) -> N
     with pytest.raises(UnknownModuleError):
         asyncio.run(store.describe_async(first.id))
     assert store.add(wasm, "cleo").owners == ["cleo"], "nothing is left of earlier claims"
+
+
+def test_what_only_a_tag_has_kept_goes_with_it(store: ModuleStore) -> None:
+    kept, other = store.add(_module(8), "ann"), store.add(_module(9), "ann")
+    unclaimed = store.add(_module(10))
+    for tag, owner in (("a", "bob"), ("b", "cleo")):
+        assert store.tag(tag, kept.id, owner) is None
+    assert not store.remove(kept.id, "ann")
+    assert store.untag("a", "bob") is None and store.has(kept.id)
+    with pytest.raises(NotOwnerError):
+        store.tag("b", other.id, "bob")
+    assert store.tag("b", other.id, "cleo") == kept.id, "the last one has moved"
+    assert not store.has(kept.id) and kept.id not in store.claims.read()
+    assert not store.artifact_path(kept.id).exists()
+    assert store.untag("b", "cleo") is None and store.has(other.id), "it is ann's"
+    assert store.tag("c", unclaimed.id) is None and store.untag("c") is None
+    assert store.has(unclaimed.id), "it was never anybody's: it was given to the store as it is"
+    with pytest.raises(UnknownModuleError):
+        store.tag("d", kept.id)
 
 
 def test_force_asks_nobody(store: ModuleStore) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ModuleError, UnknownModuleError
+from aicirt.errors import ModuleError, NotOwnerError, UnknownModuleError
 from aicirt.modules import Tag, Tags
 
 ONE, TWO = "1" * 64, "a" * 64
@@ -45,7 +45,7 @@ def test_a_tag_of_one_owner_is_not_moved_by_another(tags: Tags) -> None:
         lambda: tags.set("t", TWO),
         lambda: tags.remove("t", "bob"),
     ):
-        with pytest.raises(ModuleError, match="belongs to 'ann'"):
+        with pytest.raises(NotOwnerError, match="belongs to 'ann'"):
             act()
     assert tags.resolve("t") == ONE
     tags.set("t", TWO, "ann")

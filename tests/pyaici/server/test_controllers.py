@@ -53,7 +53,9 @@ def test_what_is_anothers_stays_theirs(server: Serving, tokens: dict[str, str], 
             bob.delete("/v1/tags/shared"),
             bob.delete(f"/v1/controllers/{module}"),
         ):
-            assert answer.status_code == 400, answer.text
+            error = answer.json()["error"]
+            assert answer.status_code == 403, answer.text
+            assert (error["type"], error["code"]) == ("permission_error", "not_owner")
         # who uploads the same file owns it too, and takes only that back
         assert bob.post("/v1/controllers", content=wasm).json()["owners"] == ["ada", "bob"]
         assert bob.delete(f"/v1/controllers/{module}").status_code == 200
@@ -61,6 +63,36 @@ def test_what_is_anothers_stays_theirs(server: Serving, tokens: dict[str, str], 
         with server.client(tokens["root"]) as root:
             assert root.delete(f"/v1/controllers/{module}").status_code == 200
         assert ada.get("/v1/controllers/shared").status_code == 404
+
+
+def test_what_only_a_tag_of_another_kept_goes_with_it(
+    server: Serving, tokens: dict[str, str], wasm: bytes
+) -> None:
+    with server.client(tokens["ada"]) as ada, server.client(tokens["bob"]) as bob:
+        module = ada.post("/v1/controllers", content=wasm).json()["id"]
+        bob.put("/v1/tags/kept", json={"controller": module}).raise_for_status()
+        ada.delete(f"/v1/controllers/{module}").raise_for_status()
+        assert bob.get("/v1/controllers/kept").json()["owners"] == [], "bob goes on with it"
+        body = {"controller": "kept", "prompt": "Is the sky blue?", "stream": False}
+        assert bob.post("/v1/run", json=body).status_code == 200
+        bob.delete("/v1/tags/kept").raise_for_status()
+        assert bob.get(f"/v1/controllers/{module}").status_code == 404
+        assert bob.post("/v1/run", json={**body, "controller": module}).status_code == 404
+
+
+def test_bundled_controllers_come_back(server: Serving, tokens: dict[str, str]) -> None:
+    """Whoever removes one, as an administrator may, takes it from nobody."""
+    body: dict[str, Any] = {"controller": "uppercase", "prompt": "Hello", "max_tokens": 2}
+    before = server.run(**body)
+    module = hashlib.sha256(bundled_controllers()["uppercase"].read_bytes()).hexdigest()
+    with server.client(tokens["root"]) as root:
+        for use in ("run", "tag"):
+            assert root.delete(f"/v1/controllers/{module}").status_code == 200
+            if use == "run":
+                assert server.run(**body)["forks"] == before["forks"]
+            else:
+                assert root.put("/v1/tags/loud", json={"controller": "uppercase"}).status_code == 200
+        assert root.delete("/v1/tags/loud").status_code == 200
 
 
 def test_lists_show_what_is_ones_own_or_has_a_tag(
