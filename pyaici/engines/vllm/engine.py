@@ -52,13 +52,15 @@ class VllmEngine(Engine):
         #: vLLM's names of what we have asked of it
         self._names = f"aici-{secrets.token_hex(4)}"
 
-    def add(self, request: Request) -> int:
+    def add(self, request: Request, placed: Any = None) -> int:
         """Takes a request and returns its number; it begins with the next step.
 
-        Raises ValueError for a prompt that the model cannot take, and for beam search, which vLLM's engine
-        does not have. What a controller fails with, at its argument too, is the error of its result.
+        Raises ValueError for a prompt that the model cannot take, for what vLLM refuses, and for beam search,
+        which vLLM's engine does not have; nothing of the request is left then. What a controller fails with,
+        at its argument too, is the error of its result.
         """
         from vllm import SamplingParams
+        from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import RequestOutputKind
 
         if request.beams > 1:
@@ -84,23 +86,30 @@ class VllmEngine(Engine):
             if sampling.temperature == 0:
                 # vLLM refuses n > 1 where the texts would be the same; this is the most likely token, too
                 sampling = replace(sampling, temperature=1.0, top_k=1)
-        for copy in range(request.n):
-            parameters = SamplingParams(
-                n=choices,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                # vLLM adds the index of the choice
-                seed=None if sampling.seed is None else sampling.seed + copy * self._max_sequences,
-                max_tokens=request.max_tokens,
-                logprobs=request.top_logprobs if request.logprobs else None,
-                extra_args=extra,
-                detokenize=False,
-                output_kind=RequestOutputKind.DELTA,
-            )
-            name = f"{self._names}-{number}-{copy}"
+        names = [f"{self._names}-{number}-{copy}" for copy in range(request.n)]
+        try:
+            for copy, name in enumerate(names):
+                parameters = SamplingParams(
+                    n=choices,
+                    temperature=sampling.temperature,
+                    top_p=sampling.top_p,
+                    top_k=sampling.top_k,
+                    # vLLM adds the index of the choice
+                    seed=None if sampling.seed is None else sampling.seed + copy * self._max_sequences,
+                    max_tokens=request.max_tokens,
+                    logprobs=request.top_logprobs if request.logprobs else None,
+                    extra_args=extra,
+                    detokenize=False,
+                    output_kind=RequestOutputKind.DELTA,
+                )
+                self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
+        except BaseException as error:
+            self._engine.abort_request(names)  # what it has taken of the request before
+            if isinstance(error, VLLMValidationError):
+                raise ValueError(str(error)) from None
+            raise
+        for name in names:
             self._families.start(name, number, request, tokens, events=forks)
-            self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
         return number
 
     def cancel(self, request_id: int) -> None:

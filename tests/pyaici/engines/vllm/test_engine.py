@@ -216,6 +216,10 @@ def test_what_fails(engines: Engines, daemon: Daemon) -> None:
         engine.add(Request(FRANCE, beams=2))
     with pytest.raises(ValueError, match="the prompt has 600 tokens; the model takes 512"):
         engine.add(Request([5] * 600))
+    lost = VllmEngine(engine._engine, path="nowhere")
+    with pytest.raises(ValueError, match="aici_path is 'nowhere'"):
+        lost.add(Request(FRANCE, "regex", "a", n=2))
+    assert not lost.busy and lost.drain() == []
     unknown, refused, fine = engine.run(
         [Request(FRANCE, "rejex"), Request(FRANCE, "regex", "[a-"), Request(FRANCE, max_tokens=2)]
     )
