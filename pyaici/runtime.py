@@ -174,34 +174,56 @@ class Runtime:
         seed: int | None = None,
         wait: bool = True,
         owner: str | None = None,
+        placed: dict[str, Any] | None = None,
     ) -> int:
         """Starts a controller (id or tag) for a prompt and returns the sequence's number.
 
         Returns after `init_prompt`, or if not told to `wait`, before: the sequence is late until it is over,
         and what it fails with is its first answer. Raises UnknownModuleError, ArgumentError (the controller
         refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
+
+        `placed`: what `place` has said of the same controller; then nothing is waited for that may take long.
+        Raises RuntimeFailure with "gone" in its `detail` if it has to be placed again.
         """
-        call = self._template(module, arg, capabilities, owner)
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
-        placed = self._control.call("instantiate", **call)
+        where = placed or self.place(module, arg, capabilities=capabilities, owner=owner)
         try:
-            link, seq = self._start(placed, tokens, capabilities, seed, wait, owner)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, owner)
         except RuntimeFailure as error:
-            if "gone" not in error.detail:
+            if "gone" not in error.detail or placed is not None:
                 raise
-            # the worker had to give the controller's snapshot up for others: it makes another
-            gone = [placed["worker"], placed["generation"], placed["template"]]
-            placed = self._control.call("instantiate", **call, gone=gone)
-            link, seq = self._start(placed, tokens, capabilities, seed, wait, owner)
+            where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, owner)
         self._live.start(
             seq,
             link,
-            has_pre=placed["has_pre"],
-            has_post=placed["has_post"],
-            repeatable=placed.get("repeatable", False),
+            has_pre=where["has_pre"],
+            has_post=where["has_post"],
+            repeatable=where.get("repeatable", False),
         )
         return seq
+
+    def place(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        *,
+        capabilities: Capabilities = ALL,
+        owner: str | None = None,
+        gone: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Chooses a worker for a sequence to come, and has it make ready: what takes long of `instantiate`.
+
+        May be called from any thread. `gone`: where the worker has had to give the controller's snapshot up
+        for others; it makes another. Raises UnknownModuleError, ArgumentError and every other
+        ControllerError.
+        """
+        call = self._template(module, arg, capabilities, owner)
+        if gone is not None:
+            call["gone"] = [gone["worker"], gone["generation"], gone["template"]]
+        placed: dict[str, Any] = self._control.call("instantiate", **call)
+        return placed
 
     def _template(
         self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pyaici.engines.counts import Counts
@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 class Engine(ABC):
     """An inference engine whose requests may have controllers. Use from one thread."""
 
+    def place(self, request: Request, gone: Any = None) -> Any:
+        """What may take long of `add`, for its `placed`; from any thread. `gone`: what is not there any more.
+
+        Raises what `add` raises.
+        """
+        return None
+
     @abstractmethod
-    def add(self, request: Request) -> int:
+    def add(self, request: Request, placed: Any = None) -> int:
         """Takes a request and returns its number; it begins with the next step.
 
-        Raises ValueError for one that the engine cannot do.
+        `placed`: what `place` has returned for it. Raises ValueError for one that the engine cannot do, and
+        RuntimeFailure with "gone" in its `detail` if it has to be placed again.
         """
 
     @abstractmethod

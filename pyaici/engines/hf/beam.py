@@ -115,12 +115,15 @@ class BeamSearch:
         ways: dict[int, list[_Candidate]] = {}
         for candidate in kept:
             ways.setdefault(candidate.seq.id, []).append(candidate)
-        for seq in self._beams(pool):
+        beams = self._beams(pool)
+        for seq in beams:
             if seq.id not in ways:
-                pool.finish(seq, FinishReason.CUT)
+                pool.finish(seq, FinishReason.CUT)  # its slot is free for a copy
+        for seq in beams:
+            if seq.id not in ways:
                 continue
             copies = pool.clone(seq, len(ways[seq.id]) - 1)
-            # where the runtime refuses a clone, a way is lost
+            # where a clone is refused, a way is lost
             for candidate, target in zip(ways[seq.id], (seq, *copies), strict=False):
                 if candidate.token >= 0:
                     tokens = [candidate.token]

@@ -15,22 +15,31 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from aicirt.errors import SpaceError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Room for a first short conversation; both sides double when they are too small.
+#: Room for a first short conversation; both sides double when they are too small, as far as they may.
 FIRST_SLOTS = 4
 FIRST_TOKENS = 256
+#: The least that the limit may be: what a cache is made with.
+MIN_TOKENS = FIRST_SLOTS * FIRST_TOKENS
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
     """Where one sequence lies. `index` changes when the cache moves it; `length` is its valid tokens."""
 
-    index: int
+    index: int = -1
     length: int = 0
     #: positions that may hold anything but zeros
     used: int = 0
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is in a cache: not before it has been given out, nor after it has been freed."""
+        return self.index >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +78,23 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ig
         self.is_initialized = True
 
     def resize(self, slots: int, capacity: int) -> None:
-        """Moves what there is into larger tensors."""
+        """Moves what there is into tensors of another size. Raises what torch raises if memory is short.
+
+        Then one of the tensors, or both, have the size that they had.
+        """
         for name in ("keys", "values"):
             old = getattr(self, name)
+            if (old.shape[0], old.shape[2]) == (slots, capacity):
+                continue  # of an attempt that found no memory for another layer
             new = _room(old, slots, capacity)
-            new[: old.shape[0], :, : old.shape[2]] = old
+            new[: old.shape[0], :, : old.shape[2]] = old[:slots, :, :capacity]
             setattr(self, name, new)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Slots and tokens of each that both tensors have."""
+        stores = (self.keys, self.values)
+        return min(store.shape[0] for store in stores), min(store.shape[2] for store in stores)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -117,13 +137,19 @@ def _room(like: torch.Tensor, slots: int, capacity: int) -> torch.Tensor:
 
 
 class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
-    """The cache of all live sequences of one engine."""
+    """The cache of all live sequences of one engine.
+
+    What raises SpaceError has changed nothing: there is no memory, or no room within the limit.
+    """
 
     layers: list[SlotLayer]  # type: ignore[assignment,unused-ignore]
 
     def __init__(self, num_layers: int, num_slots: int = FIRST_SLOTS, capacity: int = FIRST_TOKENS) -> None:
+        #: what every layer has, or is made with
         self.num_slots = num_slots
         self.capacity = capacity
+        #: most tokens that it may grow to, `num_slots` times `capacity`; None = as memory allows
+        self.limit: int | None = None
         #: live slots; ``slots[i].index == i``
         self.slots: list[Slot] = []
         #: set before each forward pass
@@ -131,8 +157,8 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
 
     def new_slot(self) -> Slot:
-        """An empty slot."""
-        self._reserve(len(self.slots) + 1, 0)
+        """An empty slot. Raises SpaceError."""
+        self.reserve(len(self.slots) + 1, 0)
         slot = Slot(len(self.slots))
         self.slots.append(slot)
         return slot
@@ -156,7 +182,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         slot.used = slot.length
 
     def fork(self, slot: Slot) -> Slot:
-        """A new slot with the same contents."""
+        """A new slot with the same contents. Raises SpaceError."""
         copy = self.new_slot()
         self.copy(slot, copy)
         return copy
@@ -167,7 +193,6 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         With a `length`, equal to the first so many tokens of it.
         """
         start, end = target.length, source.length if length is None else length
-        self._reserve(0, end)
         if end > start:
             for layer in self._ready_layers():
                 for store in (layer.keys, layer.values):
@@ -179,9 +204,10 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         """Reserves room for `counts[b]` more tokens in ``slots[b]`` and says where a pass shall put them.
 
         The pass pads its queries on the left. Lengths are for the caller to change, once it has succeeded.
+        Raises SpaceError.
         """
         ends = [slot.length + count for slot, count in zip(slots, counts, strict=True)]
-        self._reserve(0, max(ends))
+        self.reserve(0, max(ends))
         for slot, end in zip(slots, ends, strict=True):
             slot.used = max(slot.used, end)
         indices = [slot.index for slot in slots]
@@ -224,12 +250,54 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
     def _ready_layers(self) -> list[SlotLayer]:
         return [layer for layer in self.layers if layer.is_initialized]
 
-    def _reserve(self, slots: int, tokens: int) -> None:
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token in all layers that have been used."""
+        stores = [store for layer in self._ready_layers() for store in (layer.keys, layer.values)]
+        return sum(store.shape[1] * store.shape[3] * store.element_size() for store in stores)
+
+    def reserve(self, slots: int, tokens: int) -> None:
+        """Makes room for so many slots in all, of so many tokens each. Raises SpaceError."""
         if slots <= self.num_slots and tokens <= self.capacity:
             return
-        while self.num_slots < slots:
-            self.num_slots *= 2
-        while self.capacity < tokens:
-            self.capacity *= 2
-        for layer in self._ready_layers():
-            layer.resize(self.num_slots, self.capacity)
+        size = self._grown(max(slots, len(self.slots)), max(1, tokens, self.get_seq_length()))
+        layers = self._ready_layers()
+        try:
+            for layer in layers:
+                layer.resize(*size)
+        except (MemoryError, RuntimeError) as error:
+            if not _memory_is_short(error):
+                raise
+            raise SpaceError(
+                f"there is no memory for a key-value cache of {size[0]} sequences of {size[1]} tokens"
+            ) from error
+        finally:
+            # one layer after the other, so that two copies are there of one layer only; if some have not been
+            # resized, all have what the smallest has
+            sizes = [layer.size for layer in layers] or [size]
+            self.num_slots, self.capacity = (min(side) for side in zip(*sizes, strict=True))
+            for slot in self.slots:
+                slot.used = min(slot.used, self.capacity)
+
+    def _grown(self, slots: int, tokens: int) -> tuple[int, int]:
+        """A size with room for what is needed, and more. Raises SpaceError if that is beyond the limit."""
+        num_slots, capacity = self.num_slots, self.capacity
+        while num_slots < slots:
+            num_slots *= 2
+        while capacity < tokens:
+            capacity *= 2
+        if self.limit is None or num_slots * capacity <= self.limit:
+            return num_slots, capacity
+        if slots * tokens > self.limit:
+            raise SpaceError(
+                f"{slots} sequences of up to {tokens} tokens do not fit into the key-value cache, which may "
+                f"have {self.limit} tokens"
+            )
+        # one side grows at the other one's cost
+        num_slots = slots if tokens > self.capacity else min(num_slots, self.limit // tokens)
+        return num_slots, min(capacity, self.limit // num_slots)
+
+
+def _memory_is_short(error: Exception) -> bool:
+    """Torch has a type of its own for devices; on the CPU it says so in words."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -17,12 +18,16 @@ from aicirt.errors import AiciError
 from pyaici.engines.engine import Engine
 from pyaici.engines.events import Event
 from pyaici.engines.hf.beam import BeamSearch
+from pyaici.engines.hf.budget import Budget
+from pyaici.engines.hf.family import most_tokens, width
 from pyaici.engines.hf.histories import Histories
+from pyaici.engines.hf.memory import cache_limit
 from pyaici.engines.hf.pool import SequencePool
 from pyaici.engines.hf.prefixes import PrefixCache
 from pyaici.engines.hf.probe import check_model
-from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
+from pyaici.engines.hf.runner import Feed, ModelRunner
 from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
+from pyaici.engines.hf.scheduler import Scheduler
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import Phase, StepStats
 from pyaici.engines.hf.steering import Turn
@@ -37,9 +42,6 @@ if TYPE_CHECKING:
 
     from pyaici.runtime import Runtime
     from pyaici.tokens import Vocabulary
-
-#: Tokens that a splice may bring into a step without waiting for its turn, as a long prompt does.
-SHORT_FEED = 64
 
 
 class HfEngine(Engine):
@@ -57,14 +59,17 @@ class HfEngine(Engine):
         *,
         vocabulary: Vocabulary | None = None,
         keep: int = 0,
+        cache_tokens: int | Literal["auto"] | None = None,
     ) -> None:
         """`model`: a causal language model of Transformers, on any device. `tokenizer`: its tokenizer.
 
         `vocabulary` goes before the one that is read from the tokenizer; with it and prompts of
         token ids, no tokenizer is needed. `keep`: how many ended sequences stay in the cache, the least
         recently used going first; with one or more, a prompt that begins as one of them, or as a live
-        sequence, is fed from where they part. Raises ValueError for a model that cannot be run
-        (see `ModelRunner`), VocabularyError for a tokenizer whose bytes are unknown.
+        sequence, is fed from where they part. `cache_tokens`: most tokens of the key-value cache, 1024 at
+        least, where each sequence has as much room as the longest; "auto": as many as a good part of the free
+        memory holds; None: no limit. Requests for which there is no room wait. Raises ValueError for a model
+        that cannot be run (see `ModelRunner`), VocabularyError for a tokenizer whose bytes are unknown.
         """
         self._runner = ModelRunner(model)
         check_model(model, self._runner)
@@ -80,35 +85,50 @@ class HfEngine(Engine):
         # ids without bytes or a name stand for nothing
         known = [len(self.vocabulary.tokens), *(token + 1 for token in self.vocabulary.special_names)]
         self._vocab_size = max(known)
-        self._prefixes = PrefixCache(self._runner.cache, keep)
-        self._pool = SequencePool(
-            self._runner.cache, self._prefixes, self.vocabulary, runtime, self._runner.max_tokens
-        )
-        self._histories = Histories(self._runner, self._prefixes)
+        cache = self._runner.cache
+        #: most tokens of the key-value cache; None = no limit
+        self.cache_tokens = cache.limit = cache_limit(cache_tokens, self._runner.device, cache.token_bytes)
         #: ids that prompts may have, and the most tokens of a prompt and its answer together
         self.num_tokens = self._runner.num_tokens
-        self.max_context = self._runner.max_tokens
+        self.max_context = min(self._runner.max_tokens, self.cache_tokens or self._runner.max_tokens)
+        self._budget = Budget(self.cache_tokens)
+        self._prefixes = PrefixCache(cache, keep)
+        self._pool = SequencePool(
+            cache, self._prefixes, self._budget, self.vocabulary, runtime, self.max_context
+        )
+        self._histories = Histories(
+            self._runner, self._prefixes, self._budget, self._pool.stats, self.max_context
+        )
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
-        #: first sequences of requests with n > 1, to be copied when their turn comes
-        self._to_copy: set[int] = set()
+        self._scheduler = Scheduler(self._pool, self._prefixes)
 
     # -- requests -------------------------------------------------------------------------------
 
-    def add(self, request: Request) -> int:
-        """Takes a request and returns its number; it begins with the next step.
+    def place(self, request: Request, gone: Any = None) -> Any:
+        """As `Engine` has it: where the controller will work, which is ready there."""
+        if request.module is None or self._runtime is None:
+            return None
+        return self._runtime.place(
+            request.module, request.arg, capabilities=request.capabilities, owner=request.owner, gone=gone
+        )
 
-        Raises ValueError for a prompt that the model cannot take, and what `Runtime.instantiate`
-        raises, e.g. ArgumentError if the controller refuses its argument. While its `init_prompt` works,
-        others go on; what that fails with ends the request, with the error in its result.
+    def add(self, request: Request, placed: Any = None) -> int:
+        """Takes a request and returns its number; it begins with the next step, or when there is room for it.
+
+        Raises ValueError for a prompt that the model cannot take, and for more sequences than the cache can
+        ever have room for; and what `Runtime.instantiate` raises, e.g. ArgumentError if the controller
+        refuses its argument. While its `init_prompt` works, others go on; what that fails with ends the
+        request, with the error in its result.
         """
         tokens = first_tokens(
             self._tokenizer,
             request.prompt,
             self.vocabulary,
             num_tokens=self._runner.num_tokens,
-            max_context=self._runner.max_tokens,
+            max_context=self.max_context,
         )
+        self._budget.check(width(request), most_tokens(request, tokens, self.max_context))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed & (2**63 - 1)
         control = None
         if request.module is not None:
@@ -123,19 +143,19 @@ class HfEngine(Engine):
                 # copies of the controller can be made only when it has read the prompt
                 wait=request.n > 1 or request.beams > 1,
                 owner=request.owner,
+                placed=placed,
             )
         request_id = next(self._request_ids)
         seq = self._pool.start(request_id, request, tokens, seed, control)
         if request.beams > 1:
             self._searches[request_id] = BeamSearch(request_id, request)
         elif request.n > 1:
-            self._to_copy.add(seq.id)
+            self._scheduler.to_copy.add(seq.id)
         return request_id
 
     def cancel(self, request_id: int) -> None:
         """Ends what is left of a request."""
         for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
-            self._to_copy.discard(seq.id)
             self._pool.finish(seq, FinishReason.CANCELLED)
 
     @property
@@ -176,15 +196,31 @@ class HfEngine(Engine):
         To be called between steps. Ids that stand for nothing have -inf. With `keep`, a sequence that
         extends one that was evaluated before, or a request's, costs only the tokens that are new.
         Raises ValueError for an empty sequence, one longer than the model takes, or ids that it does not
-        have. What the model raises comes out here; all sequences of requests have ended then.
+        have; SpaceError if the cache has no room beside the requests. What the model raises comes out here;
+        all sequences of requests have ended then.
+        """
+        pieces = self.logits_in_pieces(sequences)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                logits: torch.Tensor = done.value
+                return logits
+
+    def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, torch.Tensor]:
+        """As `next_logits`, in pieces of at most `CHUNK_TOKENS` tokens, between which the engine may step.
+
+        To be closed where it is not wanted to the end. Raises besides AiciError when the model has failed for
+        a request between two pieces.
         """
         histories = self._histories.check(sequences)
         try:
-            logits = self._histories.logits(histories, self._pool.cached())
+            logits = yield from self._histories.logits(histories, self._pool.cached)
+        except (AiciError, GeneratorExit):
+            raise
         except BaseException as error:  # also an interrupt: the pass may be half done
             self._end_all(error)
             raise
-        self._pool.stats.reused += self._histories.reused
         logits[:, self._vocab_size :] = float("-inf")
         return logits
 
@@ -198,7 +234,7 @@ class HfEngine(Engine):
         """
         stats = self._pool.stats
         stats.begin_step()
-        ready, filling = self._schedule()
+        ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
             turn = Turn(self._pool, self._runtime, ready, self._runner.num_tokens)
         with stats.phase(Phase.PRE):
@@ -222,30 +258,6 @@ class HfEngine(Engine):
             raise
         return self._pool.drain()
 
-    def _schedule(self) -> tuple[list[Sequence], list[Feed]]:
-        """Sequences whose turn it is, and pieces of long prompts to be fed beside them.
-
-        A step feeds at most `CHUNK_TOKENS` of prompts, so that one long prompt does not stop the others.
-        """
-        ready: list[Sequence] = []
-        filling: list[Feed] = []
-        budget = CHUNK_TOKENS
-        for seq in list(self._pool.live.values()):
-            pending = len(seq.pending)
-            if pending <= SHORT_FEED:
-                ready.append(seq)
-            elif pending <= budget:
-                budget -= pending
-                ready.append(seq)
-            elif budget > 0:
-                filling.append(Feed(seq.slot, seq.pending[:budget]))
-                budget = 0
-        for seq in list(ready):
-            if seq.id in self._to_copy:
-                self._to_copy.remove(seq.id)
-                ready += self._pool.clone(seq, seq.request.n - 1)
-        return ready, filling
-
     def _forward(self, active: list[Sequence], filling: list[Feed]) -> None:
         """Brings the logits of every active sequence up to date; twins share one row of the batch."""
         twins: dict[int, list[Sequence]] = {}
@@ -266,7 +278,8 @@ class HfEngine(Engine):
         if isinstance(cause, Exception):
             reason, error = FinishReason.ERROR, AiciError(f"the model failed: {cause!r}")
         for seq in list(self._pool.live.values()):
-            self._pool.finish(seq, reason, error)
+            if seq.slot.placed or error is None:  # those that wait have nothing in the cache
+                self._pool.finish(seq, reason, error)
         self._prefixes.clear()
 
     def _search(self, active: list[Sequence], sampling: list[tuple[Sequence, Row | None]]) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
+    import torch
     from numpy.typing import NDArray
 
     from pyaici.engines.hf.engine import HfEngine
@@ -25,7 +26,15 @@ class EngineModel:
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
         """As `pyaici.cpc.Model.logprobs`; the softmax is in float64. Raises as `HfEngine.next_logits`."""
-        logits = self._engine.next_logits(histories).numpy().astype(np.float64)
-        logits -= logits.max(axis=1, keepdims=True)
-        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return logits
+        return _log_softmax(self._engine.next_logits(histories))
+
+    def in_pieces(self, histories: Sequence[tuple[int, ...]]) -> Generator[None, None, NDArray[np.float64]]:
+        """The same in pieces, between which the engine may step: see `HfEngine.logits_in_pieces`."""
+        return _log_softmax((yield from self._engine.logits_in_pieces(histories)))
+
+
+def _log_softmax(logits: torch.Tensor) -> NDArray[np.float64]:
+    rows = logits.numpy().astype(np.float64)
+    rows -= rows.max(axis=1, keepdims=True)
+    rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    return rows

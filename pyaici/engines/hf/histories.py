@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
+from aicirt.errors import AiciError, SpaceError
 from pyaici.engines.hf.passes import PASS_COST
 from pyaici.engines.hf.prefixes import Cached, shared_length
-from pyaici.engines.hf.runner import Feed
+from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed
 
 if TYPE_CHECKING:
+    from pyaici.engines.hf.budget import Budget, Claim
     from pyaici.engines.hf.prefixes import PrefixCache
     from pyaici.engines.hf.runner import ModelRunner
+    from pyaici.engines.hf.stats import StepStats
 
 #: Sequences that have slots at the same time: slots are made when needed and stay, at full length each.
 BATCH = 16
@@ -22,19 +25,22 @@ BATCH = 16
 class Histories:
     """Evaluates token sequences in batches, from whatever beginnings of them the cache holds."""
 
-    def __init__(self, runner: ModelRunner, prefixes: PrefixCache) -> None:
+    def __init__(
+        self, runner: ModelRunner, prefixes: PrefixCache, budget: Budget, stats: StepStats, max_tokens: int
+    ) -> None:
         self._runner = runner
         self._prefixes = prefixes
-        #: tokens that the cache had, and tokens that were fed, in the last call
-        self.reused = self.fed = 0
+        self._budget = budget
+        self._stats = stats
+        self._max_tokens = max_tokens
 
     def check(self, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
         """The sequences as lists. Raises ValueError for those that the model cannot take."""
         histories = [list(map(int, sequence)) for sequence in sequences]
         for history in histories:
-            if not 0 < len(history) <= self._runner.max_tokens:
+            if not 0 < len(history) <= self._max_tokens:
                 raise ValueError(
-                    f"a sequence has {len(history)} tokens; the model takes 1 to {self._runner.max_tokens}"
+                    f"a sequence has {len(history)} tokens; the model takes 1 to {self._max_tokens}"
                 )
             for token in history:
                 if not 0 <= token < self._runner.num_tokens:
@@ -43,50 +49,92 @@ class Histories:
                     )
         return histories
 
-    def logits(self, histories: Sequence[list[int]], live: Iterable[Cached]) -> torch.Tensor:
+    def logits(
+        self, histories: Sequence[list[int]], live: Callable[[], Iterable[Cached]]
+    ) -> Generator[None, None, torch.Tensor]:
         """The logits after each sequence: float32 [B, num_logits] on the CPU. `live`: slots to start from.
 
-        Raises what the model raises; no slot of this call is held then, but what the cache holds cannot
-        be trusted.
+        In pieces of at most `CHUNK_TOKENS` tokens, between which the cache may be used for other things.
+        Raises SpaceError, AiciError if what the cache held was given up meanwhile, and what the model raises;
+        no slot of this call is held then, but in the last case what the cache holds cannot be trusted.
         """
-        self.reused = self.fed = 0
         result = torch.empty((len(histories), self._runner.num_logits), dtype=torch.float32)
         places: dict[tuple[int, ...], list[int]] = {}
         for place, history in enumerate(histories):
             places.setdefault(tuple(history), []).append(place)
-        others = list(live)
         # in this order, a history follows those that it extends, and neighbours share most
-        distinct = sorted(places)
-        for first in range(0, len(distinct), BATCH):
-            batch = [list(history) for history in distinct[first : first + BATCH]]
-            for history, row in zip(batch, self._evaluate(batch, others), strict=True):
+        distinct = [list(history) for history in sorted(places)]
+        first = 0
+        while first < len(distinct):
+            if first:
+                yield
+            claim = self._claim(distinct[first : first + BATCH])
+            # one of the claim's slots is for what all share
+            batch = distinct[first : first + max(1, claim.sequences - 1)]
+            first += len(batch)
+            try:
+                rows = yield from self._evaluate(batch, live)
+            finally:
+                self._budget.release(claim)
+            for history, row in zip(batch, rows, strict=True):
                 result[places[tuple(history)]] = row.cpu()
         return result
 
-    def _evaluate(self, batch: list[list[int]], others: list[Cached]) -> list[torch.Tensor]:
+    def _claim(self, batch: list[list[int]]) -> Claim:
+        """Room for a batch, or for as much of it as there is room for. Raises SpaceError."""
+        longest = max(map(len, batch))
+        for number in range(len(batch) + 1, 0, -1):
+            if (claim := self._budget.claim(number, longest)) is not None:
+                return claim
+        raise SpaceError(
+            f"requests need all of the key-value cache, which may have {self._budget.limit} tokens: "
+            f"there is no room now for a sequence of {longest}"
+        )
+
+    def _evaluate(
+        self, batch: list[list[int]], live: Callable[[], Iterable[Cached]]
+    ) -> Generator[None, None, list[torch.Tensor]]:
         working: list[Cached] = []
+        cleared = self._prefixes.cleared
         try:
             if self._prefixes.enabled:
                 # what all share, and nobody has, goes through the model once
                 shared = shared_length(batch[0], batch[-1])
                 common = batch[0][: min(shared, len(batch[0]) - 1)]
-                missing = len(common) - self._prefixes.find(common, others)[1]
+                missing = len(common) - self._prefixes.find(common, live())[1]
                 if missing * (len(batch) - 1) > PASS_COST.get(self._runner.device.type, PASS_COST["cuda"]):
-                    self._start(common, working, others)
-                    self._feed(working)
+                    self._start(common, working, live)
+                    yield from self._feed(working, cleared)
             for history in batch:
-                self._start(history, working, others)
-            return self._feed(working[-len(batch) :])
+                self._start(history, working, live)
+            return (yield from self._feed(working[-len(batch) :], cleared))
         finally:
             for cached in working:
+                if self._prefixes.cleared != cleared:
+                    cached.slot.length = 0  # nothing that is worth keeping
                 self._prefixes.end(cached.tokens, cached.slot)
 
-    def _start(self, history: list[int], working: list[Cached], others: list[Cached]) -> None:
-        slot = self._prefixes.start(history, (*others, *working))
-        self.reused += slot.length
+    def _start(self, history: list[int], working: list[Cached], live: Callable[[], Iterable[Cached]]) -> None:
+        slot = self._prefixes.start(history, (*live(), *working))
+        self._stats.reused += slot.length
         working.append(Cached(history, slot))
 
-    def _feed(self, working: list[Cached]) -> list[torch.Tensor]:
-        feeds = [Feed(cached.slot, cached.tokens[cached.slot.length :]) for cached in working]
-        self.fed += sum(len(feed.tokens) for feed in feeds)
-        return self._runner.run(feeds)
+    def _feed(self, working: list[Cached], cleared: int) -> Generator[None, None, list[torch.Tensor]]:
+        """All but the last tokens in pieces, if they are many; the logits come with the last piece."""
+        while True:
+            left = [len(cached.tokens) - cached.slot.length for cached in working]
+            self._prefixes.reserve(0, max(len(cached.tokens) for cached in working))
+            if sum(left) <= CHUNK_TOKENS:
+                return self._runner.run(
+                    [Feed(cached.slot, cached.tokens[cached.slot.length :]) for cached in working]
+                )
+            budget, feeds = CHUNK_TOKENS, []
+            for cached, missing in zip(working, left, strict=True):
+                if (count := min(missing - 1, budget)) > 0:
+                    start = cached.slot.length
+                    feeds.append(Feed(cached.slot, cached.tokens[start : start + count]))
+                    budget -= count
+            self._runner.run(feeds)
+            yield
+            if self._prefixes.cleared != cleared:
+                raise AiciError("the model failed for another request, and what it had read with it")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError
+from aicirt.errors import AiciError, SpaceError
 from pyaici.engines.events import (
     BackTracked,
     Event,
@@ -19,6 +20,8 @@ from pyaici.engines.events import (
     VariablesChanged,
     by_name,
 )
+from pyaici.engines.hf.cache import Slot
+from pyaici.engines.hf.family import Family, most_tokens
 from pyaici.engines.hf.prefixes import Cached
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import StepStats
@@ -28,6 +31,7 @@ from pyaici.engines.request import FinishReason, GenerationResult, Origin, Reque
 from pyaici.engines.text import TextTrail
 
 if TYPE_CHECKING:
+    from pyaici.engines.hf.budget import Budget
     from pyaici.engines.hf.cache import SlotCache
     from pyaici.engines.hf.prefixes import PrefixCache
     from pyaici.runtime import Runtime
@@ -37,15 +41,6 @@ if TYPE_CHECKING:
 _TOLD = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
 
 
-@dataclass(slots=True)
-class _Family:
-    """The sequences of one request."""
-
-    request: Request
-    unfinished: int = 0
-    ended: list[Sequence] = field(default_factory=list)
-
-
 class SequencePool:
     """Owns the sequences, their cache slots and their controllers."""
 
@@ -53,21 +48,25 @@ class SequencePool:
         self,
         cache: SlotCache,
         prefixes: PrefixCache,
+        budget: Budget,
         vocabulary: Vocabulary,
         runtime: Runtime | None,
         max_context: int,
     ) -> None:
         self._cache = cache
         self._prefixes = prefixes
+        self._budget = budget
         self._vocabulary = vocabulary
         self._runtime = runtime
         self._max_context = max_context
         self._eos = frozenset(vocabulary.eos)
         self._numbers = itertools.count()
-        self._families: dict[int, _Family] = {}
+        self._families: dict[int, Family] = {}
         self._events: list[Event] = []
         #: by number, oldest first
         self.live: dict[int, Sequence] = {}
+        #: those of them that have no slots yet, in the order in which they get them
+        self._waiting: deque[Sequence] = deque()
         #: ended, but their controllers have not been told the last tokens yet
         self.closing: list[Sequence] = []
         self.stats = StepStats()
@@ -82,33 +81,59 @@ class SequencePool:
     def start(
         self, request_id: int, request: Request, tokens: list[int], seed: int, control: int | None
     ) -> Sequence:
-        """The first sequence of a request; it need not feed what the cache holds of its beginning."""
-        slot = self._prefixes.start(tokens, self.cached())
-        self.stats.reused += slot.length
+        """The first sequence of a request. It waits for its turn in `admit`."""
         seq = Sequence(
             id=next(self._numbers),
             request_id=request_id,
             request=request,
             seed=seed,
-            slot=slot,
+            slot=Slot(),
             trail=TextTrail(self._vocabulary.token_bytes),
             control=control,
             measured=request.logprobs
             or (control is not None and self._require_runtime().wants_logprobs(control)),
         )
         text = seq.append(tokens, Origin.PROMPT)
-        self._families[request_id] = _Family(request)
+        self._families[request_id] = Family(
+            request, self._budget, most_tokens(request, tokens, self._max_context)
+        )
         self._enter(seq)
+        self._waiting.append(seq)
         self._events.append(Started(request_id, seq.id, tokens.copy(), text))
         return seq
 
+    def admit(self) -> None:
+        """Gives slots to those that wait, in their order, as long as the cache has room for the next one.
+
+        It need not feed what the cache holds of its beginning.
+        """
+        while self._waiting:
+            seq = self._waiting[0]
+            family = self._families[seq.request_id]
+            if not family.admit():
+                return
+            self._waiting.popleft()
+            try:
+                seq.slot = self._prefixes.start(seq.tokens, self.cached())
+            except SpaceError as error:  # there is less memory than the budget says
+                self.finish(seq, FinishReason.ERROR, error)
+                continue
+            family.placed += 1
+            seq.started = time.perf_counter()
+            self.stats.reused += seq.slot.length
+
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
-        """Copies of a sequence, one for each controller number."""
-        children = [
-            seq.fork(next(self._numbers), self._cache.fork(seq.slot), control) for control in controls
-        ]
-        for child in children:
+        """Copies of a sequence, one for each controller number.
+
+        Those that the cache has no room for have no slots, and an error: they are the caller's to end.
+        """
+        children = []
+        for control in controls:
+            slot, error = self._copy_slot(seq)
+            child = seq.fork(next(self._numbers), slot, control)
+            child.error = error
             self._enter(child)
+            children.append(child)
         self.stats.forks += len(children)
         self._events.append(Forked(seq.request_id, seq.id, [child.id for child in children], by_engine))
         return children
@@ -116,7 +141,8 @@ class SequencePool:
     def clone(self, seq: Sequence, count: int) -> list[Sequence]:
         """`count` copies made by the engine itself, with clones of the controller.
 
-        Where the runtime refuses a clone, that copy ends with the runtime's error and is left out.
+        Where the runtime refuses a clone, or the cache has no room for it, that copy ends with the error and
+        is left out.
         """
         if count == 0:
             return []
@@ -130,7 +156,21 @@ class SequencePool:
         children = self.fork(seq, controls, by_engine=True) if controls else []
         for problem in refused:
             self.finish(self.fork(seq, [None], by_engine=True)[0], FinishReason.ERROR, problem)
-        return children
+        for child in children:
+            if child.error is not None:
+                self.finish(child, FinishReason.ERROR, child.error)
+        return [child for child in children if child.reason is None]
+
+    def _copy_slot(self, seq: Sequence) -> tuple[Slot, SpaceError | None]:
+        """A slot with the contents of this one's, within what its request has room for."""
+        family = self._families[seq.request_id]
+        try:
+            family.widen()
+            slot = self._prefixes.fork(seq.slot)
+        except SpaceError as error:
+            return Slot(), error
+        family.placed += 1
+        return slot, None
 
     def _enter(self, seq: Sequence) -> None:
         self.live[seq.id] = seq
@@ -226,10 +266,20 @@ class SequencePool:
         seq.reason, seq.error = reason, error
         seq.logits = None
         del self.live[seq.id]
-        if reason is FinishReason.CUT:
-            self._cache.free(seq.slot)  # a search cuts many, and nobody continues them
-        else:
-            self._prefixes.end(seq.tokens, seq.slot)
+        self._leave(seq)
+
+    def _leave(self, seq: Sequence) -> None:
+        """Gives back its slot, and what room its request does not need any more."""
+        family = self._families[seq.request_id]
+        if seq in self._waiting:
+            self._waiting.remove(seq)
+        if seq.slot.placed:
+            family.placed -= 1
+            if seq.reason is FinishReason.CUT:
+                self._cache.free(seq.slot)  # a search cuts many, and nobody continues them
+            else:
+                self._prefixes.end(seq.tokens, seq.slot)
+        family.shrink()
 
     def complete(self, seqs: list[Sequence]) -> None:
         """Ended sequences have nothing more to say."""

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aicirt.errors import SpaceError
+
 if TYPE_CHECKING:
     from pyaici.engines.hf.cache import Slot, SlotCache
 
@@ -43,6 +45,8 @@ class PrefixCache:
         self._keep = keep
         #: least recently used first
         self._kept: list[Cached] = []
+        #: how often all that was kept has been given up: what slots held before cannot be relied on
+        self.cleared = 0
 
     @property
     def enabled(self) -> bool:
@@ -63,22 +67,44 @@ class PrefixCache:
         """A slot that holds as much of `tokens` as a kept slot or one of `others` does.
 
         Never all of them: the last token has to be fed, for its logits. The caller feeds the rest,
-        from ``slot.length`` on.
+        from ``slot.length`` on. Raises SpaceError.
         """
         best, length = self.find(tokens[:-1], others)
-        if best is None:
-            return self._cache.new_slot()
         if best in self._kept:
             self._kept.remove(best)
             if length == best.slot.length:
                 return best.slot  # nothing in it is lost
             self._kept.append(best)
+        self.reserve(1, 0)
         slot = self._cache.new_slot()
-        self._cache.copy(best.slot, slot, length)
+        if best is not None and best.slot.placed:  # it may have had to make room
+            self._cache.copy(best.slot, slot, length)
         return slot
+
+    def fork(self, slot: Slot) -> Slot:
+        """A new slot with the same contents. Raises SpaceError."""
+        self.reserve(1, 0)
+        return self._cache.fork(slot)
+
+    def reserve(self, more: int, tokens: int) -> None:
+        """Makes room for so many more slots, and for so many tokens in each; what is kept goes for that.
+
+        Raises SpaceError if it cannot be had even so.
+        """
+        while True:
+            try:
+                self._cache.reserve(len(self._cache.slots) + more, tokens)
+                return
+            except SpaceError:
+                if not self._kept:
+                    raise
+                self._drop(self._kept[0])
 
     def end(self, tokens: Sequence[int], slot: Slot) -> None:
         """The sequence with these tokens needs its slot no more: keeps it, or frees it."""
+        if slot.length == 0:
+            self._cache.free(slot)
+            return
         new = Cached(list(tokens[: slot.length]), slot)
         for old in self._kept:
             if old.shares(new.tokens) == slot.length:
@@ -99,6 +125,7 @@ class PrefixCache:
 
     def clear(self) -> None:
         """Frees all that is kept."""
+        self.cleared += 1
         while self._kept:
             self._drop(self._kept[-1])
 

@@ -73,7 +73,11 @@ class Turn:
                 for child in self._pool.fork(seq, list(answer.children), by_engine=False):
                     assert child.control is not None
                     self._by_control[child.control] = child
-                    active[child.id] = child
+                    if child.error is None:
+                        active[child.id] = child
+                    else:
+                        self._pool.retire(child, FinishReason.ERROR, child.error)
+                        self._closing.append(child)
             elif answer.verb in (Verb.STOP, Verb.ERROR):
                 del active[seq.id]
                 reason = FinishReason.STOP if answer.verb == Verb.STOP else FinishReason.ERROR

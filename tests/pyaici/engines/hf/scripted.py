@@ -105,6 +105,7 @@ class ScriptedRuntime:
         seed: int | None = None,
         wait: bool = True,
         owner: str | None = None,
+        placed: Any = None,
     ) -> int:
         self.capabilities.append(capabilities)
         return self._enter(

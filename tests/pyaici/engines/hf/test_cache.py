@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aicirt.errors import SpaceError
 from pyaici.engines.hf.cache import Slot, SlotCache
 from pyaici.engines.hf.passes import split
 from pyaici.engines.hf.runner import Feed, ModelRunner
@@ -20,17 +23,24 @@ HEADS, DIM, LAYERS = 2, 3, 2
 
 
 class SlotMachine(RuleBasedStateMachine):
-    """Any order of operations: every slot holds what was written to it, in every layer."""
+    """Any order of operations: every slot holds what was written to it, in every layer.
+
+    What there is no room for changes nothing.
+    """
+
+    limit: int | None = None
 
     @initialize()
     def start(self) -> None:
         self.cache = SlotCache(LAYERS, num_slots=1, capacity=2)
+        self.cache.limit = self.limit
         self.model: list[tuple[Slot, list[float]]] = []
         self.next = 1.0
 
     @rule()
     def new(self) -> None:
-        self.model.append((self.cache.new_slot(), []))
+        with self._room(1, 0):
+            self.model.append((self.cache.new_slot(), []))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -42,7 +52,8 @@ class SlotMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def fork(self, data: st.DataObject) -> None:
         slot, held = data.draw(st.sampled_from(self.model))
-        self.model.append((self.cache.fork(slot), held.copy()))
+        with self._room(1, 0):
+            self.model.append((self.cache.fork(slot), held.copy()))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -64,9 +75,21 @@ class SlotMachine(RuleBasedStateMachine):
     def copy_a_beginning(self, data: st.DataObject) -> None:
         slot, held = data.draw(st.sampled_from(self.model))
         length = data.draw(st.integers(0, len(held)))
-        copy = self.cache.new_slot()
-        self.cache.copy(slot, copy, length)
-        self.model.append((copy, held[:length]))
+        with self._room(1, 0):
+            copy = self.cache.new_slot()
+            self.cache.copy(slot, copy, length)
+            self.model.append((copy, held[:length]))
+
+    @contextlib.contextmanager
+    def _room(self, slots: int, tokens: int) -> Iterator[None]:
+        """SpaceError if so many more slots, or a slot of so many tokens, are beyond the limit, else none."""
+        longest = max([1, tokens, *(len(held) for _, held in self.model)])
+        number = len(self.model) + slots
+        if self.limit is None or number * longest <= self.limit:
+            yield
+            return
+        with pytest.raises(SpaceError):
+            yield
 
     @precondition(lambda self: len(self.model) > 1)
     @rule(data=st.data())
@@ -97,6 +120,13 @@ class SlotMachine(RuleBasedStateMachine):
         if gather:
             self.cache.gather([slot for slot, _ in chosen])
         counts = [data.draw(st.integers(1, 4)) for _ in chosen]
+        slots = [slot for slot, _ in chosen]
+        longest = max(slot.length + count for slot, count in zip(slots, counts, strict=True))
+        placement = None
+        with self._room(0, longest):
+            placement = self.cache.place(slots, counts, CPU)
+        if placement is None:
+            return
         width = max(counts)
         states = torch.full((size, HEADS, width, DIM), -99.0)
         for row, ((_, held), count) in enumerate(zip(chosen, counts, strict=True)):
@@ -104,7 +134,7 @@ class SlotMachine(RuleBasedStateMachine):
                 states[row, :, width - count + i] = self.next
                 held.append(self.next)
                 self.next += 1
-        self.cache.placement = self.cache.place([slot for slot, _ in chosen], counts, CPU)
+        self.cache.placement = placement
         for layer in range(LAYERS):
             keys, values = self.cache.update(states + layer, -states - layer, layer)
             assert keys.shape == (size, HEADS, self.cache.placement.num_keys, DIM)
@@ -116,6 +146,7 @@ class SlotMachine(RuleBasedStateMachine):
 
     @invariant()
     def slots_hold_what_was_written(self) -> None:
+        assert self.limit is None or self.cache.num_slots * self.cache.capacity <= self.limit
         assert sorted(slot.index for slot, _ in self.model) == list(range(len(self.model)))
         for slot, held in self.model:
             assert slot.length == len(held) and self.cache.slots[slot.index] is slot
@@ -126,8 +157,37 @@ class SlotMachine(RuleBasedStateMachine):
                     assert not bool(layer.keys[slot.index, :, slot.used :].any())
 
 
+class LimitedSlotMachine(SlotMachine):
+    """The same in a cache that may not grow far."""
+
+    limit = 30
+
+
 TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestLimitedSlots = LimitedSlotMachine.TestCase
+TestLimitedSlots.settings = TestSlots.settings
+
+
+def test_what_there_is_no_memory_for_changes_nothing() -> None:
+    """The first layer finds memory, the second needs more than a process can address."""
+    cache = SlotCache(2, num_slots=1, capacity=1)
+    slot = cache.new_slot()
+    states = [torch.ones((1, 1, 1, 1), dtype=torch.uint8), torch.ones((1, 1 << 10, 1, 1 << 11)).double()]
+    cache.placement = cache.place([slot], [1], CPU)
+    for layer, one in enumerate(states):
+        cache.update(one, one, layer)
+    slot.length = 1
+    with pytest.raises(SpaceError, match="no memory for a key-value cache of 1 sequences of 16777216 tokens"):
+        cache.place([slot], [1 << 23], CPU)
+    assert (cache.num_slots, cache.capacity) == (1, 1)
+    # a little more can be had, and nothing of what was there is lost
+    cache.new_slot()
+    cache.placement = cache.place([slot], [1], CPU)
+    assert (cache.num_slots, cache.capacity) == (2, 2)
+    for layer, one in enumerate(states):
+        keys, values = cache.update(one * 2, one * 3, layer)
+        assert keys[0, 0, :, 0].tolist() == [1, 2] and values[0, 0, :, 0].tolist() == [1, 3]
 
 
 def test_a_freed_slot_leaves_no_infinities() -> None:

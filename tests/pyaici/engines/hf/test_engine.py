@@ -57,10 +57,9 @@ def test_greedy_in_a_mixed_batch_equals_generate(engine: HfEngine, generate: Gen
 def test_a_prompt_longer_than_a_chunk_is_fed_in_pieces_while_others_go_on(
     model: Any, vocabulary: Vocabulary, generate: Generate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyaici.engines.hf import engine as engine_module
-    from pyaici.engines.hf import runner
+    from pyaici.engines.hf import runner, scheduler
 
-    for module in (engine_module, runner):
+    for module in (scheduler, runner):
         monkeypatch.setattr(module, "CHUNK_TOKENS", 70)
     engine = HfEngine(model, vocabulary=vocabulary)
     short = engine.add(Request(PROMPTS[0], max_tokens=30))

@@ -1,0 +1,293 @@
+"""A cache that may not grow for ever: who waits, who is refused, and that nobody else has to pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aicirt.errors import AiciError, SpaceError
+from pyaici.engines.hf import Event, Finished, FinishReason, HfEngine, Request, Sampling, TokensAppended
+from pyaici.engines.hf.budget import Budget
+from pyaici.engines.hf.memory import cache_limit, free_bytes
+from pyaici.step import PreResult, StepInput, Verb
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.scripted import Script, ScriptedRuntime, anything, fork
+from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model
+
+Generate = Callable[..., list[int]]
+PROMPT = [BOS, 72, 101, 108]
+MATE = [BOS, 1, 2, 3, 4, 5, 6]
+#: with the tiny model's 256 tokens of context: four sequences
+FOUR = 1024
+
+
+@pytest.fixture
+def bounded(model: Any, vocabulary: Vocabulary) -> HfEngine:
+    return HfEngine(model, vocabulary=vocabulary, cache_tokens=FOUR)
+
+
+def started(events: list[Event]) -> list[int]:
+    """The requests that got their first tokens, in this order."""
+    found = [event.request for event in events if isinstance(event, TokensAppended)]
+    return list(dict.fromkeys(found))
+
+
+def test_requests_wait_for_room_in_their_order(bounded: HfEngine, model: Any, generate: Generate) -> None:
+    prompts = [[BOS, 60 + i] for i in range(7)]
+    numbers = [bounded.add(Request(prompt, max_tokens=254 - i)) for i, prompt in enumerate(prompts)]
+    events: list[Event] = []
+    with CountingCalls(model) as calls:
+        while bounded.busy:
+            events += bounded.step()
+    assert max(rows for rows, _ in calls.shapes) == 4
+    assert started(events) == numbers
+    for i, (number, prompt) in enumerate(zip(numbers, prompts, strict=True)):
+        (result,) = bounded.results(number)
+        assert result.new_tokens == generate(prompt, 254 - i) and result.error is None
+
+
+def test_small_ones_do_not_pass_by_a_large_one(model: Any, vocabulary: Vocabulary) -> None:
+    model = make_model(max_position_embeddings=2048)
+    engine = HfEngine(model, vocabulary=vocabulary, cache_tokens=FOUR)
+    first = engine.add(Request(PROMPT, max_tokens=300, sampling=Sampling(2.0, seed=1)))
+    large = engine.add(Request(PROMPT, max_tokens=1000, sampling=Sampling(2.0, seed=2)))
+    small = engine.add(Request(PROMPT, max_tokens=2))
+    events: list[Event] = []
+    while engine.busy:
+        events += engine.step()
+    assert started(events) == [first, large, small]
+    assert all(engine.results(number)[0].error is None for number in (first, large, small))
+
+
+def test_who_waits_can_be_cancelled(bounded: HfEngine) -> None:
+    numbers = [bounded.add(Request([BOS, i], max_tokens=250)) for i in range(6)]
+    bounded.step()
+    bounded.cancel(numbers[4])
+    events = bounded.drain()
+    assert [(e.request, e.reason) for e in events if isinstance(e, Finished)] == [
+        (numbers[4], FinishReason.CANCELLED)
+    ]
+    assert bounded.results(numbers[4])[0].new_tokens == []
+    bounded.close()
+    assert all(bounded.results(n)[0].reason is FinishReason.CANCELLED for n in numbers if n != numbers[4])
+    (late,) = bounded.run([Request(PROMPT, n=1, max_tokens=250)])
+    assert late.error is None
+
+
+def test_a_failing_model_ends_nobody_who_waits(
+    bounded: HfEngine, model: Any, generate: Generate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = [bounded.add(Request([BOS, i], max_tokens=250)) for i in range(5)]
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "forward", None)
+        with pytest.raises(TypeError):
+            bounded.step()
+    bounded.run()
+    assert all(bounded.results(n)[0].reason is FinishReason.ERROR for n in numbers[:4])
+    assert bounded.results(numbers[4])[0].new_tokens == generate([BOS, 4], 250)
+
+
+def test_what_can_never_fit_is_refused(bounded: HfEngine, model: Any, vocabulary: Vocabulary) -> None:
+    for request in (Request(PROMPT, n=5, max_tokens=300), Request(PROMPT, beams=3, max_tokens=300)):
+        with pytest.raises(ValueError, match="do not fit"):
+            bounded.add(request)
+    assert not bounded.busy
+    assert len(bounded.run([Request(PROMPT, n=4, max_tokens=300, sampling=Sampling(1.0))])) == 4
+    assert len(bounded.run([Request(PROMPT, beams=2, n=2, max_tokens=300)])) == 2
+    with pytest.raises(ValueError, match="at least 1024"):
+        HfEngine(model, vocabulary=vocabulary, cache_tokens=1023)
+    long = HfEngine(make_model(max_position_embeddings=4096), vocabulary=vocabulary, cache_tokens=FOUR)
+    assert long.max_context == FOUR
+    with pytest.raises(ValueError, match="the prompt has 1024 tokens; the model takes 1024"):
+        long.add(Request([1] * 1024))
+    (result,) = long.run([Request([1] * 1020, max_tokens=100, sampling=Sampling(2.0, seed=4))])
+    assert len(result.tokens) == FOUR and result.reason is FinishReason.LENGTH
+
+
+def test_a_fork_without_room_ends_and_nothing_else_does(
+    model: Any, vocabulary: Vocabulary, generate: Generate
+) -> None:
+    class Forker(Script):
+        def pre(self, report: StepInput) -> PreResult:
+            return fork(6) if len(self.reports) == 2 else PreResult(Verb.CONTINUE)
+
+    runtime = ScriptedRuntime(script=lambda arg, prompt: Forker(anything()))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary, cache_tokens=FOUR)
+    forker = engine.add(Request(PROMPT, module="script", max_tokens=252))
+    mate = engine.add(Request(MATE, max_tokens=249))
+    later = engine.add(Request(MATE, max_tokens=10))
+    engine.run()
+    results = engine.results(forker)
+    errors = [result for result in results if result.reason is FinishReason.ERROR]
+    assert len(results) == 6 and len(errors) == 4, "beside three requests there is room for one more"
+    assert all(isinstance(result.error, SpaceError) for result in errors)
+    assert [r.new_tokens for r in results if r.error is None] == [generate(PROMPT, 252)] * 2
+    assert engine.results(mate)[0].new_tokens == generate(MATE, 249)
+    assert engine.results(later)[0].new_tokens == generate(MATE, 10)
+    assert not runtime.live and not engine._runner.cache.slots
+
+
+def test_what_no_memory_is_there_for_ends_alone(vocabulary: Vocabulary) -> None:
+    """The limit of the cache stands for memory that others have taken: the engine has not foreseen it."""
+    model = make_model(max_position_embeddings=2048)
+    alone, together = (HfEngine(model, vocabulary=vocabulary) for _ in range(2))
+    short = Request(MATE, max_tokens=40)
+    (wanted,) = alone.run([short])
+    mate, long = together.add(short), together.add(Request([7] * 200, max_tokens=500))
+    together.step()
+    together._runner.cache.limit = FOUR
+    for _ in range(30):
+        together.step()
+    together.add(Request([7] * 600))
+    together.run()
+    (result,) = together.results(mate)
+    assert result.error is None and result.tokens == wanted.tokens
+    (result,) = together.results(long)
+    assert result.error is None and len(result.tokens) == 700, "there was room when it was alone"
+    (refused,) = together.results(2)
+    assert isinstance(refused.error, SpaceError) and refused.new_tokens == []
+
+
+def test_what_is_kept_goes_before_anybody_waits(model: Any, vocabulary: Vocabulary) -> None:
+    keeper = HfEngine(model, vocabulary=vocabulary, keep=8, cache_tokens=FOUR)
+    keeper.run([Request([BOS, i], max_tokens=100) for i in range(4)])
+    assert len(keeper._runner.cache.slots) == 4
+    with CountingCalls(model) as calls:
+        results = keeper.run([Request([i, BOS], max_tokens=250) for i in range(4)])
+    assert max(rows for rows, _ in calls.shapes) == 4
+    assert all(result.error is None for result in results)
+
+
+def test_logits_beside_requests_that_need_all_room(bounded: HfEngine, model: Any, generate: Generate) -> None:
+    numbers = [bounded.add(Request([BOS, i], max_tokens=254)) for i in range(3)]
+    bounded.step()
+    asked = [[1, 2, i] for i in range(5)]
+    with CountingCalls(model) as calls:
+        rows = bounded.next_logits(asked)
+    assert [shape[0] for shape in calls.shapes] == [1] * 5, "there is room for one at a time"
+    for history, row in zip(asked, rows, strict=True):
+        want = model(input_ids=torch.tensor([history]), use_cache=False).logits[0, -1]
+        torch.testing.assert_close(row[:258], want[:258], atol=1e-4, rtol=1e-4)
+    numbers.append(bounded.add(Request([BOS, 3], max_tokens=254)))
+    bounded.step()
+    with pytest.raises(SpaceError, match="no room now"):
+        bounded.next_logits(asked)
+    bounded.run()
+    for i, number in enumerate(numbers):
+        assert bounded.results(number)[0].new_tokens == generate([BOS, i], 254)
+
+
+def test_logits_of_a_long_history_let_requests_step(vocabulary: Vocabulary) -> None:
+    model = make_model(max_position_embeddings=4096)
+    engine = HfEngine(model, vocabulary=vocabulary, keep=2)
+    number = engine.add(Request(MATE, max_tokens=20))
+    history = [(13 * i) % 256 for i in range(1800)]
+    pieces, steps = engine.logits_in_pieces([history, [*history[:1700], 5]]), 0
+    with CountingCalls(model) as calls:
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as done:
+                logits = done.value
+                break
+            engine.step()
+            steps += 1
+    assert steps >= 3
+    assert max(rows * width for rows, width in calls.shapes) <= 512
+    want = model(input_ids=torch.tensor([history]), use_cache=False).logits[0, -1]
+    torch.testing.assert_close(logits[0, :258], want[:258], atol=1e-3, rtol=1e-3)
+    (alone,) = HfEngine(model, vocabulary=vocabulary).run([Request(MATE, max_tokens=20)])
+    engine.run()
+    assert engine.results(number)[0].tokens == alone.tokens
+
+
+def test_logits_that_nobody_wants_any_more_give_back_what_they_had(vocabulary: Vocabulary) -> None:
+    engine = HfEngine(make_model(max_position_embeddings=4096), vocabulary=vocabulary, cache_tokens=4 * FOUR)
+    pieces = engine.logits_in_pieces([[1] * 3000])
+    next(pieces)
+    assert len(engine._runner.cache.slots) == 1
+    pieces.close()
+    assert not engine._runner.cache.slots
+    (result,) = engine.run([Request([2] * 3000, max_tokens=4000)])
+    assert result.error is None and len(result.tokens) == 4 * FOUR
+
+
+def test_a_request_that_fails_takes_logits_in_pieces_along(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the cache held by then cannot be relied on."""
+    model = make_model(max_position_embeddings=4096)
+    engine = HfEngine(model, vocabulary=vocabulary, keep=4)
+    engine.add(Request(MATE))
+    pieces = engine.logits_in_pieces([[1] * 3000])
+    next(pieces)
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "forward", None)
+        with pytest.raises(TypeError):
+            engine.step()
+    with pytest.raises(AiciError, match="failed for another request"):
+        next(pieces)
+    assert not engine._runner.cache.slots
+
+
+def test_the_budget() -> None:
+    budget = Budget(100)
+    first = budget.claim(2, 20)
+    assert first is not None and budget.claim(2, 30) is None
+    second = budget.claim(1, 30)
+    assert second is not None and not budget.widen(first, 3) and first.sequences == 2
+    budget.release(second)
+    assert budget.widen(first, 5) and budget.claim(1, 1) is None
+    assert Budget(None).claim(1000, 1 << 40) is not None
+
+
+@pytest.mark.parametrize(
+    ("files", "most"),
+    [
+        ({"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  5 kB\n"}, 5 << 10),
+        (
+            {
+                "proc/meminfo": "MemAvailable: 5000 kB\n",
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/memory.max": "3000\n",
+                "sys/fs/cgroup/a/memory.current": "1500\n",
+                "sys/fs/cgroup/a/memory.stat": "anon 1000\ninactive_file 400\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/b/memory.current": "10\n",
+            },
+            1900,
+        ),
+        (
+            {
+                "proc/meminfo": "MemAvailable: 5000 kB\n",
+                "proc/self/cgroup": "7:cpu:/x\n5:memory:/y\n",
+                "sys/fs/cgroup/memory/y/memory.limit_in_bytes": "3000\n",
+                "sys/fs/cgroup/memory/y/memory.usage_in_bytes": "3100\n",
+                "sys/fs/cgroup/memory/y/memory.stat": "cache 1\n",
+            },
+            0,
+        ),
+    ],
+    ids=["machine", "version 2", "version 1"],
+)
+def test_free_memory(tmp_path: Path, files: dict[str, str], most: int) -> None:
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert free_bytes(tmp_path) == most
+
+
+def test_the_limit_that_fits_this_machine(model: Any, vocabulary: Vocabulary) -> None:
+    free = free_bytes()
+    assert free > 1 << 20
+    engine = HfEngine(model, vocabulary=vocabulary, cache_tokens="auto")
+    token_bytes = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, their size, float32
+    assert engine.cache_tokens is not None
+    assert 0.1 * free < engine.cache_tokens * token_bytes < free
+    assert engine._runner.cache.token_bytes == token_bytes
+    assert cache_limit("auto", torch.device("cpu"), 1 << 60) == 1024
