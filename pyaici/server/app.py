@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
@@ -34,16 +34,22 @@ Language models whose output is steered, token by token, by small WebAssembly pr
 """
 
 
-def create_app(settings: ServerSettings, model: ServedModel, desk: ControllerDesk) -> FastAPI:
+def create_app(
+    settings: ServerSettings,
+    model: ServedModel,
+    desk: ControllerDesk,
+    on_failure: Callable[[], None] | None = None,
+) -> FastAPI:
     """The application; model and desk stay the caller's to close, after it has ended.
 
-    Raises AiciError for a file of users that makes no sense.
+    `on_failure`: called, in some thread, when the engine cannot go on. Raises AiciError for a file of users
+    that makes no sense.
     """
     metrics = Metrics()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = app.state.service = Service(settings, model, desk, metrics)
+        service = app.state.service = Service(settings, model, desk, metrics, on_failure)
         app.state.watcher = operations.watch(service)
         covers = app.state.covers = Covers(service)
         try:

@@ -7,13 +7,17 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.errors import AiciError
+from aicirt.errors import RuntimeFailure
 from pyaici.engines.events import Finished
+from pyaici.server.errors import ApiError, busy
+from pyaici.server.jobs import Call, Job, Piecewise
+from pyaici.server.streams import EngineStream
 
 if TYPE_CHECKING:
     from pyaici.engines.engine import Engine
@@ -22,81 +26,62 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aicirt.server")
 Result = TypeVar("Result")
-#: steps of one request that its reader has not taken yet: far more than any request has. Bounds memory
-MAX_BACKLOG = 100_000
+#: attempts at starting a request: others may take the place of its controller before it begins
+PLACINGS = 4
 #: an engine that fails so often in a row will not recover
 MAX_FAILURES = 3
-
-
-class EngineStream:
-    """What happens to one request, for one task. Closing it before its end cancels the request."""
-
-    def __init__(self, thread: EngineThread) -> None:
-        self._thread = thread
-        self._steps: deque[list[Event]] = deque()
-        self._arrived = asyncio.Event()
-        self._closed = False
-        #: what became of its sequences, when there is no more to come
-        self.results: list[GenerationResult] | None = None
-        #: the engine's number of it
-        self.number = -1
-
-    def __aiter__(self) -> EngineStream:
-        return self
-
-    async def __anext__(self) -> list[Event]:
-        """The events of the next step in which anything happened to it."""
-        while not self._steps:
-            if self.results is not None or self._closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._steps.popleft()
-
-    def close(self) -> None:
-        """Nobody wants to know more."""
-        if not self._closed:
-            self._closed = True
-            if self.results is None:
-                self._thread.cancel(self)
-            self._arrived.set()
-
-    def take(self, events: list[Event], results: list[GenerationResult] | None) -> None:
-        """More has happened; called in the event loop."""
-        if self._closed:
-            return
-        if events:
-            self._steps.append(events)
-        if results is not None:
-            self.results = results
-        elif len(self._steps) > MAX_BACKLOG:
-            self.close()
-        self._arrived.set()
+_FAILED = "the engine has failed: the server must be started again"
 
 
 class EngineThread:
-    """The engine, and who waits for what of it."""
+    """The engine, and who waits for what of it. Whatever it ends with, nobody who waits is forgotten."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
-        """`loop`: where streams are read. The engine is this thread's own from now on."""
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, on_failure: Callable[[], None] | None = None
+    ) -> None:
+        """`loop`: where streams are read. The engine is this thread's own from now on.
+
+        `on_failure`: called, in the thread, when the engine ends though nobody has asked for that.
+        """
         self.engine = engine
         self._loop = loop
-        self._todo: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._on_failure = on_failure
+        self._todo: SimpleQueue[Job] = SimpleQueue()
+        #: work that is done in pieces, one between two steps, each of them in turn
+        self._pieces: deque[Piecewise] = deque()
         self._streams: dict[int, EngineStream] = {}
         self._stopping = False
+        #: guards `_todo` against what would come after its last reader
+        self._entry = threading.Lock()
+        self._ended = False
+        #: why it does not work any more
+        self._why = "the server is closing: try again when it is back"
         #: steps that failed in a row
-        self._failed = 0
+        self._failures = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
     # -- from the event loop ----------------------------------------------------------------------
 
     async def add(self, request: Request) -> EngineStream:
-        """Starts a request. Raises what `Engine.add` raises."""
-        stream = EngineStream(self)
+        """Starts a request. Raises what `Engine.add` raises, and ApiError if the engine has ended."""
+        gone, left = None, PLACINGS
+        while True:
+            # here, not in the engine's thread: others shall not wait for a controller that reads its argument
+            placed = await asyncio.to_thread(self.engine.place, request, gone)
+            try:
+                return await self._add(request, placed)
+            except RuntimeFailure as error:
+                left -= 1
+                if "gone" not in error.detail or left == 0:
+                    raise
+                gone = placed
+
+    async def _add(self, request: Request, placed: Any) -> EngineStream:
+        stream = EngineStream(self.cancel)
 
         def start() -> None:
-            stream.number = self.engine.add(request)
+            stream.number = self.engine.add(request, placed)
             self._streams[stream.number] = stream
 
         try:
@@ -113,39 +98,60 @@ class EngineThread:
             if self._streams.pop(stream.number, None) is not None:
                 self.engine.cancel(stream.number)
 
-        self._todo.put(end)
+        with contextlib.suppress(ApiError):  # then all requests have ended
+            self._put(Call(end, told=_log_failure))
 
     async def call(self, work: Callable[[], Result]) -> Result:
         """Has the engine's thread do something between two steps; what comes of it."""
         return await asyncio.wrap_future(self.post(work))
 
     def post(self, work: Callable[[], Result]) -> Future[Result]:
-        """As `call`, from any thread."""
-        future: Future[Result] = Future()
+        """As `call`, from any thread. The future has an ApiError if the engine has ended."""
+        call = Call(work)
+        return self._posted(call, call.future)
 
-        def do() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
+    def post_in_pieces(
+        self, work: Callable[[], Generator[None, None, Result]], wanted: Callable[[], bool]
+    ) -> Future[Result]:
+        """As `post`, for work that takes long: other things are done between its pieces.
 
-        if not self.alive:
-            future.set_exception(AiciError("the engine has ended"))
-        else:
-            self._todo.put(do)
+        It is given up between two of them when it is not `wanted` any more.
+        """
+        piecewise = Piecewise(work, wanted)
+        return self._posted(Call(partial(self._pieces.append, piecewise), piecewise.end), piecewise.future)
+
+    def _posted(self, call: Job, future: Future[Result]) -> Future[Result]:
+        try:
+            self._put(call)
+        except ApiError as error:
+            future.set_exception(error)
         return future
+
+    def _put(self, job: Job) -> None:
+        """Raises ApiError if nobody would do it."""
+        with self._entry:
+            if self._ended or self._stopping:
+                raise self.gone()
+            self._todo.put(job)
+
+    def gone(self) -> ApiError:
+        """What requests end with when the engine has."""
+        return busy(self._why, 5)
 
     @property
     def alive(self) -> bool:
         """Whether the engine can do anything."""
         return self._thread.is_alive() and not self._stopping
 
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended though nobody has asked for that."""
+        return self._why == _FAILED
+
     def close(self) -> None:
         """Ends all requests, then the thread."""
         self._stopping = True
-        self._todo.put(lambda: None)
+        self._todo.put(Call(lambda: None))
         self._thread.join()
 
     # -- in the thread ----------------------------------------------------------------------------
@@ -153,22 +159,51 @@ class EngineThread:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                self._work_off(wait=not self.engine.busy)
+                self._work_off(wait=not self.engine.busy and not self._pieces)
+                self._do_piece()
                 self._publish(self._step())
+        except BaseException as error:
+            self._fail(error)
         finally:
             self._stopping = True
+            self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        self._why = _FAILED
+        self._stopping = True
+        _log.critical("%s (%s)", _FAILED, type(error).__name__, exc_info=error)
+
+    def _end(self) -> None:
+        """Whoever waits for anything hears that there is no more to come."""
+        with self._entry:
+            self._ended = True
+        for piecewise in self._pieces:
+            piecewise.end(self.gone())
+        try:
             self.engine.close()
             self._publish(self.engine.drain())
-            with contextlib.suppress(Empty):
-                while True:  # nobody shall wait for ever
-                    self._todo.get_nowait()()
+        except Exception as error:
+            _log.error("the engine could not be closed: %s", type(error).__name__, exc_info=error)
+        self._tell([partial(stream.fail, self.gone()) for stream in self._streams.values()])
+        self._streams.clear()
+        with contextlib.suppress(Empty):
+            while True:
+                self._todo.get_nowait().end(self.gone())
+        if self.failed and self._on_failure is not None:
+            self._on_failure()
 
     def _work_off(self, *, wait: bool) -> None:
         """Does what was asked for; waits for it if there is nothing else to do."""
         with contextlib.suppress(Empty):
-            self._todo.get(wait)()
-            while True:
-                self._todo.get_nowait()()
+            self._todo.get(wait).do()
+            while not self._stopping:
+                self._todo.get_nowait().do()
+
+    def _do_piece(self) -> None:
+        if self._pieces and not self._stopping:
+            piecewise = self._pieces.popleft()
+            if piecewise.do():
+                self._pieces.append(piecewise)
 
     def _step(self) -> list[Event]:
         if not self.engine.busy or self._stopping:
@@ -177,30 +212,35 @@ class EngineThread:
             events = self.engine.step()
         except Exception as error:
             # its sequences have ended with the error; what the model could not do now it may do next
-            self._failed += 1
+            self._failures += 1
             _log.error("a step of the engine failed: %s", type(error).__name__, exc_info=error)
-            if self._failed >= MAX_FAILURES:
-                self._stopping = True
+            if self._failures >= MAX_FAILURES:
+                self._fail(error)
             return self.engine.drain()
-        self._failed = 0
+        self._failures = 0
         return events
 
     def _publish(self, events: list[Event]) -> None:
         news: dict[int, list[Event]] = {}
         for event in events:
             news.setdefault(event.request, []).append(event)
-        told: list[tuple[EngineStream, list[Event], list[GenerationResult] | None]] = []
+        told: list[Callable[[], None]] = []
         for number, happened in news.items():
-            # fetched in any case: the engine keeps them until then
-            results = self._results(number) if any(type(event) is Finished for event in happened) else None
+            try:
+                # fetched in any case: the engine keeps them until then
+                ended = any(type(event) is Finished for event in happened)
+                results = self._results(number) if ended else None
+            except Exception as error:
+                _log.error("a request has no results: %s", type(error).__name__, exc_info=error)
+                if (stream := self._streams.pop(number, None)) is not None:
+                    told.append(partial(stream.fail, _defect()))
+                continue
             stream = self._streams.get(number)
             if stream is not None:
-                told.append((stream, happened, results))
+                told.append(partial(stream.take, happened, results))
                 if results is not None:
                     del self._streams[number]
-        if told:
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
-                self._loop.call_soon_threadsafe(_tell, told)
+        self._tell(told)
 
     def _results(self, number: int) -> list[GenerationResult] | None:
         """None while it goes on."""
@@ -209,7 +249,24 @@ class EngineThread:
         except ValueError:
             return None
 
+    def _tell(self, told: list[Callable[[], None]]) -> None:
+        if told:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(_do_each, told)
 
-def _tell(told: list[Any]) -> None:
-    for stream, events, results in told:
-        stream.take(events, results)
+
+def _do_each(told: list[Callable[[], None]]) -> None:
+    """In the event loop: what one stream cannot take is nothing to the others."""
+    for tell in told:
+        try:
+            tell()
+        except Exception as error:
+            _log_failure(error)
+
+
+def _log_failure(error: BaseException) -> None:
+    _log.error("a request could not be followed: %s", type(error).__name__, exc_info=error)
+
+
+def _defect() -> ApiError:
+    return ApiError(500, "internal error; the server's log has more", kind="api_error")

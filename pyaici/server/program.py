@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import logging
 import sys
+import threading
 import time
 import typing
 from pathlib import Path
@@ -132,7 +133,13 @@ def serve(settings: ServerSettings) -> None:
         for_desk = stack.enter_context(Runtime(socket))
         model = models.load(settings, for_engine, socket)
         for_desk.register(model.vocabulary)
-        app = create_app(settings, model, ControllerDesk(for_desk, settings))
+        failed = threading.Event()
+
+        def end() -> None:
+            failed.set()
+            server.should_exit = True
+
+        app = create_app(settings, model, ControllerDesk(for_desk, settings), end)
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -146,6 +153,8 @@ def serve(settings: ServerSettings) -> None:
         )
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
         server.run()
+        if failed.is_set():
+            raise AiciError("the engine has failed, which ended the server; its log says why")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from pyaici.server.access import Runner
-from pyaici.server.errors import bad_request
+from pyaici.server.errors import ApiError, bad_request
 from pyaici.server.fields import (
     MAX_MESSAGES,
     Choices,
@@ -120,17 +120,26 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
 
 
 async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[ServerSentEvent, None]:
+    """Raises ApiError before the first event, when it can still be a status."""
     story = RunStory(service.model)
     results: list[GenerationResult] = []
-    async with contextlib.aclosing(_happens(service, jobs)) as steps:
-        async for happened, ended in steps:
-            if happened:
-                yield event(story.tell(happened))
-            elif not ended:
-                yield event(_header(service, jobs[0]))
-            results += ended
-    yield event(story.end(results))
-    yield event("[DONE]")
+    begun = False
+    try:
+        async with contextlib.aclosing(_happens(service, jobs)) as steps:
+            async for happened, ended in steps:
+                begun = True
+                if happened:
+                    yield event(story.tell(happened))
+                elif not ended:
+                    yield event(_header(service, jobs[0]))
+                results += ended
+        yield event(story.end(results))
+    except ApiError as error:
+        if not begun:
+            raise
+        yield event({"object": "error", **error.body()})
+    else:
+        yield event("[DONE]")
 
 
 async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:

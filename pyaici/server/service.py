@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError
 from pyaici.engines.request import Request, Sampling
-from pyaici.server.engine_thread import EngineStream, EngineThread
-from pyaici.server.errors import bad_request, busy, from_aici
+from pyaici.server.engine_thread import EngineThread
+from pyaici.server.errors import bad_request, from_aici
 from pyaici.server.reading import Reading
 from pyaici.server.turns import Turns
 from pyaici.server.waiting_room import WaitingRoom
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyaici.server.metrics import Metrics
     from pyaici.server.models import ServedModel
     from pyaici.server.settings import ServerSettings
+    from pyaici.server.streams import EngineStream
     from pyaici.server.users import User
 
 
@@ -59,21 +60,26 @@ class Service:
         model: ServedModel,
         desk: ControllerDesk,
         metrics: Metrics,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """To be made in the event loop that serves."""
+        """To be made in the event loop that serves. `on_failure`: see `EngineThread`."""
         self.settings = settings
         self.model = model
         self.desk = desk
         self.metrics = metrics
-        self.engine = EngineThread(model.engine, asyncio.get_running_loop())
+        self.engine = EngineThread(model.engine, asyncio.get_running_loop(), on_failure)
         self.reading = Reading(settings)
-        self._turns = Turns(settings.max_streams, WaitingRoom.for_streams(settings))
+        self.waiting_room = WaitingRoom.for_streams(settings)
+        self._turns = Turns(settings.max_streams, self.waiting_room)
 
     @contextlib.asynccontextmanager
-    async def run(self, job: Job) -> AsyncIterator[EngineStream]:
-        """What the engine makes of a job; leaving the block cancels what is left. Raises ApiError."""
+    async def run(self, job: Job, *, in_turn: bool = False) -> AsyncIterator[EngineStream]:
+        """What the engine makes of a job; leaving the block cancels what is left. Raises ApiError.
+
+        `in_turn`: it is part of something that has its turn already.
+        """
         request = await self._prepare(job)
-        async with self._turn(job):
+        async with contextlib.nullcontext() if in_turn else self.turn(job.user):
             try:
                 stream = await self.engine.add(request)
             except AiciError as error:
@@ -124,10 +130,11 @@ class Service:
         return job.max_tokens
 
     @contextlib.asynccontextmanager
-    async def _turn(self, job: Job) -> AsyncIterator[None]:
+    async def turn(self, user: User) -> AsyncIterator[None]:
+        """One of the places for requests that work; callers take turns. Raises ApiError."""
         if not self.engine.alive:
-            raise busy("the engine has ended: the server must be started again", 60)
-        async with self._turns.turn(job.user.caller):
+            raise self.engine.gone()
+        async with self._turns.turn(user.caller):
             yield
 
     def close(self) -> None:

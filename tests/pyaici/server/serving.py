@@ -16,19 +16,22 @@ import httpx2
 
 from tests.processes import family, left_behind
 
+PROGRAM = ("-m", "pyaici.cli", "serve")
 _ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 
 
 class Serving:
     """A running server. Use as a context manager: it is ended in order, and must leave nothing behind."""
 
-    def __init__(self, log: Path, *arguments: str, seconds: float = 300) -> None:
+    def __init__(
+        self, log: Path, *arguments: str, seconds: float = 300, program: tuple[str, ...] = PROGRAM
+    ) -> None:
         self.log = log
         if "--store" not in arguments:  # that of the session has the tags of other tests
             arguments = (*arguments, "--store", str(log.with_name(f"{log.name}-store")))
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pyaici.cli", "serve", "--port", "0", *arguments],
+                [sys.executable, *program, "--port", "0", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,64 @@
+"""The server's service on a tiny model in this process, for what would take long or harm a whole server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+from pyaici.engines.hf import EngineModel, HfEngine
+from pyaici.server.metrics import Metrics
+from pyaici.server.models import ServedModel
+from pyaici.server.service import Job, Service
+from pyaici.server.settings import ServerSettings
+from pyaici.server.users import Role, User
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH, make_model
+
+USER = User("ada", Role.RUN)
+VOCABULARY = Vocabulary(
+    [bytes([i]) for i in range(256)] + [b"", b""],
+    {BOS: "<s>", EOS: "</s>"},
+    eos=(EOS,),
+    bos=BOS,
+    vocab_size=WIDTH,
+)
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes."""
+
+    chat_template = None
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return list(text.encode())
+
+
+def small_engine(runtime: Any = None, **options: Any) -> HfEngine:
+    """A model of random weights with 4096 tokens of context."""
+    model = make_model(max_position_embeddings=4096)
+    return HfEngine(model, runtime=runtime, vocabulary=VOCABULARY, **options)
+
+
+def served(engine: HfEngine) -> ServedModel:
+    """As the server has it."""
+    pieces = EngineModel(engine).in_pieces
+    sizes = engine.num_tokens, engine.max_context
+    return ServedModel("small", engine, Bytes(), VOCABULARY, *sizes, pieces)
+
+
+@contextlib.asynccontextmanager
+async def small_service(engine: HfEngine | None = None, **settings: Any) -> AsyncIterator[Service]:
+    """Without controllers. Nothing of the engine's thread is left at the end."""
+    engine = engine or small_engine()
+    service = Service(ServerSettings(**settings), served(engine), cast("Any", None), Metrics())
+    try:
+        yield service
+    finally:
+        await asyncio.to_thread(service.engine.close)
+
+
+def job(length: int, max_tokens: int = 4000) -> Job:
+    """A request that generates, with a prompt of so many tokens."""
+    return Job(USER, [(7 * i) % 256 for i in range(length)], max_tokens=max_tokens)

@@ -1,0 +1,296 @@
+"""The engine's thread when something in it fails: what ends, with which error, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Generator
+from typing import Any
+
+import pytest
+
+from aicirt.errors import AiciError
+from pyaici.engines.events import Log, TokensAppended, VariablesChanged
+from pyaici.engines.hf import HfEngine, Request
+from pyaici.engines.request import FinishReason
+from pyaici.server.engine_thread import EngineThread
+from pyaici.server.errors import ApiError
+from pyaici.server.streams import MAX_BACKLOG_BYTES, EngineStream, size
+from tests.pyaici.server.small import small_engine
+
+REQUEST = Request([1, 2, 3], max_tokens=3000)
+SHORT = Request([4, 5], max_tokens=3)
+
+
+@contextlib.asynccontextmanager
+async def running(engine: HfEngine, failures: list[str] | None = None) -> AsyncIterator[EngineThread]:
+    told = [] if failures is None else failures
+    thread = EngineThread(engine, asyncio.get_running_loop(), lambda: told.append("failed"))
+    try:
+        yield thread
+    finally:
+        await asyncio.to_thread(thread.close)
+
+
+async def _rest(stream: EngineStream) -> list[Any]:
+    """All results of a stream."""
+    async for _ in stream:
+        pass
+    assert stream.results is not None
+    return stream.results
+
+
+async def _ended(thread: EngineThread) -> None:
+    await asyncio.to_thread(thread._thread.join, 60)
+    assert not thread.alive
+
+
+def test_what_waits_when_the_engine_ends_is_refused_and_not_done() -> None:
+    async def main() -> None:
+        done: list[str] = []
+        go, begun = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            go.wait(60)
+
+        async with running(small_engine()) as thread:
+            first = thread.post(hold)
+            assert await asyncio.to_thread(begun.wait, 60)
+            second = thread.post(lambda: done.append("second"))
+            waits = asyncio.create_task(thread.add(REQUEST))
+            await asyncio.sleep(0)
+            closing = asyncio.create_task(asyncio.to_thread(thread.close))
+            while thread.alive:
+                await asyncio.sleep(0.01)
+            go.set()
+            await closing
+            assert first.result(0) is None
+            with pytest.raises(ApiError, match="the server is closing") as refused:
+                second.result(0)
+            assert refused.value.status == 503 and refused.value.code == "overloaded"
+            with pytest.raises(ApiError, match="the server is closing"):
+                await waits
+            with pytest.raises(ApiError, match="the server is closing"):
+                await thread.call(lambda: done.append("late"))
+            assert done == [] and not thread.failed
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_that_fails_ends_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        engine = small_engine()
+        async with running(engine) as thread:
+            one, other = await thread.add(REQUEST), await thread.add(REQUEST)
+            await anext(one)
+            cancel = engine.cancel
+
+            def refuse(request_id: int) -> None:
+                monkeypatch.setattr(engine, "cancel", cancel)
+                raise AiciError("aicirt has gone")
+
+            monkeypatch.setattr(engine, "cancel", refuse)
+            one.close()
+            await anext(other)
+            (result,) = await _rest(await thread.add(SHORT))
+            assert result.sampled == 3 and thread.alive
+
+    asyncio.run(main())
+    assert "AiciError" in caplog.text
+
+
+def test_one_request_without_results_ends_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        engine = small_engine()
+        async with running(engine) as thread:
+            other = await thread.add(REQUEST)
+            await anext(other)
+            results = engine.results
+
+            def fail(request_id: int) -> Any:
+                monkeypatch.setattr(engine, "results", results)
+                raise KeyError(request_id)
+
+            monkeypatch.setattr(engine, "results", fail)
+            with pytest.raises(ApiError, match="internal error") as ended:
+                await _rest(await thread.add(SHORT))
+            assert ended.value.status == 500
+            (result,) = await _rest(await thread.add(SHORT))
+            assert result.sampled == 3
+            await anext(other)
+
+    asyncio.run(main())
+    assert "KeyError" in caplog.text
+
+
+def test_one_stream_that_takes_nothing_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with running(small_engine()) as thread:
+            one = await thread.add(REQUEST)
+            failed: list[Any] = []
+
+            def fail(*events: Any) -> None:
+                failed.append(events)
+                raise RuntimeError("no")
+
+            monkeypatch.setattr(one, "take", fail)
+            (result,) = await _rest(await thread.add(SHORT))
+            assert result.sampled == 3 and failed
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["drain", "busy"])
+def test_a_thread_that_dies_tells_everybody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    async def main() -> None:
+        engine, failures = small_engine(), list[str]()
+        async with running(engine, failures) as thread:
+            stream = await thread.add(REQUEST)
+            await anext(stream)
+
+            def fail(*_: Any) -> Any:
+                raise OSError("no more")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(HfEngine, what, property(fail) if what == "busy" else fail)
+                if what == "drain":
+                    patch.setattr(engine, "step", fail)
+                await _ended(thread)
+            with contextlib.suppress(ApiError):
+                (result,) = await _rest(stream)
+                assert result.reason is FinishReason.CANCELLED
+            assert failures == ["failed"] and thread.failed
+            with pytest.raises(ApiError, match="the engine has failed") as refused:
+                await thread.add(SHORT)
+            assert refused.value.status == 503
+
+    asyncio.run(main())
+    assert "CRITICAL" in caplog.text and "the engine has failed: the server must be started" in caplog.text
+
+
+def test_a_model_that_fails_again_and_again_ends_the_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        engine, failures = small_engine(), list[str]()
+        async with running(engine, failures) as thread:
+            monkeypatch.setattr(engine._runner._model, "forward", None)
+            for _ in range(3):
+                (result,) = await _rest(await thread.add(SHORT))
+                assert result.reason is FinishReason.ERROR
+            await _ended(thread)
+            assert failures == ["failed"]
+
+    asyncio.run(main())
+    assert caplog.text.count("a step of the engine failed") == 3
+
+
+def test_work_in_pieces_lets_the_engine_step_and_stops_when_nobody_waits() -> None:
+    async def main() -> None:
+        engine = small_engine()
+        async with running(engine) as thread:
+            stream = await thread.add(REQUEST)
+            await anext(stream)
+            steps: list[int] = []
+            wanted, closed = threading.Event(), threading.Event()
+            wanted.set()
+
+            def count(number: int) -> Generator[None, None, str]:
+                try:
+                    for _ in range(number):
+                        steps.append(engine.stats.steps)
+                        yield
+                finally:
+                    closed.set()
+                return "done"
+
+            assert await asyncio.wrap_future(thread.post_in_pieces(lambda: count(5), wanted.is_set)) == "done"
+            assert steps == list(range(steps[0], steps[0] + 5))
+            closed.clear()
+            steps.clear()
+            endless = thread.post_in_pieces(lambda: count(1 << 40), wanted.is_set)
+            while not steps:
+                await anext(stream)
+            wanted.clear()
+            with pytest.raises(ApiError) as gone:
+                await asyncio.wrap_future(endless)
+            assert gone.value.status == 499 and closed.is_set()
+            wanted.set()
+            endless = thread.post_in_pieces(lambda: count(1 << 40), wanted.is_set)
+            await asyncio.to_thread(thread.close)
+            with pytest.raises(ApiError, match="the server is closing"):
+                endless.result(0)
+            (result,) = await _rest(stream)
+            assert result.reason is FinishReason.CANCELLED
+
+    asyncio.run(main())
+
+
+def test_a_controller_that_takes_long_to_place_holds_up_nobody() -> None:
+    class Slow(HfEngine):
+        def place(self, request: Request, gone: Any = None) -> Any:
+            if request.max_tokens == 1:
+                begun.set()
+                assert go.wait(60)
+            return super().place(request, gone)
+
+    go, begun = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        engine = small_engine()
+        engine.__class__ = Slow
+        async with running(engine) as thread:
+            stream = await thread.add(REQUEST)
+            slow = asyncio.create_task(thread.add(Request([1], max_tokens=1)))
+            assert await asyncio.to_thread(begun.wait, 60)
+            before = engine.stats.steps
+            while engine.stats.steps < before + 5:
+                await anext(stream)
+            go.set()
+            (result,) = await _rest(await slow)
+            assert result.sampled == 1
+
+    asyncio.run(main())
+
+
+def test_a_reader_that_is_far_behind_is_cut_off() -> None:
+    """Bytes count, not steps: few large events, or many small ones."""
+
+    async def main() -> None:
+        cancelled: list[EngineStream] = []
+        stream = EngineStream(cancelled.append)
+        written = VariablesChanged(1, 1, {"x": bytes(1 << 20)})
+        for _ in range(15):
+            stream.take([written], None)
+        assert not cancelled and await anext(stream) == [written]
+        stream.take([written], None)
+        assert not cancelled
+        stream.take([Log(1, 1, "a" * (1 << 20))], None)
+        assert cancelled == [stream]
+        with pytest.raises(ApiError, match="too slowly") as error:
+            await anext(stream)
+        assert error.value.code == "slow_reader"
+        stream.take([written], None)
+        stream.close()
+        assert cancelled == [stream] and stream._bytes <= MAX_BACKLOG_BYTES + (2 << 20)
+
+    asyncio.run(main())
+
+
+def test_usual_texts_are_far_from_the_limit() -> None:
+    token = TokensAppended(1, 1, [5], " word", next(iter(_origins())), [-0.5], [[(7, -1.0)] * 20])
+    assert 10_000 * size(token) > MAX_BACKLOG_BYTES > 5000 * size(token)
+
+
+def _origins() -> Any:
+    from pyaici.engines.request import Origin
+
+    return Origin

@@ -1,0 +1,46 @@
+"""Where a controller works is found outside the engine's thread, and again if it had to go meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pyaici.engines.hf import HfEngine, Request
+from pyaici.engines.request import FinishReason
+from pyaici.runtime import Runtime
+from pyaici.server.engine_thread import EngineThread
+from tests.pyaici.server.small import small_engine
+
+
+def test_a_controller_that_had_to_go_for_another_is_placed_again(guest: bytes) -> None:
+    with Runtime(workers=1, limits={"max_templates": 1}) as runtime:
+        module = ""
+        placed: list[Any] = []
+
+        class Crowded(HfEngine):
+            """There is room for one controller in the worker, and another comes at once."""
+
+            def place(self, request: Request, gone: Any = None) -> Any:
+                placed.append(super().place(request, gone))
+                if len(placed) < 3:
+                    runtime.place(module, f"ok {len(placed)}")
+                return placed[-1]
+
+        engine = small_engine(runtime)
+        module = runtime.upload(guest).id
+        engine.__class__ = Crowded
+
+        async def main() -> None:
+            thread = EngineThread(engine, asyncio.get_running_loop())
+            try:
+                stream = await thread.add(Request([1, 2], module=module, arg="ok", max_tokens=3))
+                async for _ in stream:
+                    pass
+                assert stream.results is not None
+                assert stream.results[0].reason is FinishReason.LENGTH, stream.results[0].error
+            finally:
+                await asyncio.to_thread(thread.close)
+
+        asyncio.run(main())
+        numbers = [place["template"] for place in placed]
+        assert len(set(numbers)) == 3, "each time the worker had to take it anew"
