@@ -42,12 +42,13 @@ def run(arguments: argparse.Namespace, url: str) -> int:
     fill_in(arguments)
     request = read_request(arguments)
     body: dict[str, Any] = {
-        "n": request.n,
         "temperature": request.sampling.temperature,
         "top_p": request.sampling.top_p,
         "top_k": request.sampling.top_k,
         "max_tokens": request.max_tokens,
     }
+    if request.n > 1:
+        body["n"] = request.n
     if request.sampling.seed is not None:
         body["seed"] = request.sampling.seed
     if arguments.arg is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyaici.engines.prompts import check_room, encode_prompt
 from pyaici.server.errors import bad_request, not_found
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
+_log = logging.getLogger("aicirt.server")
 #: how models are called on the Hub, and which of their files are needed
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: names of variables that a client may give a template, and how long their values may be
@@ -47,9 +49,9 @@ class ServedModel:
     num_tokens: int
     #: tokens of a prompt and its answer together
     max_context: int
-    #: tells the log-probabilities of all tokens after token sequences, as `pyaici.cpc.Model` does; to be
-    #: called in the engine's thread. None: the engine does not tell them
-    logprobs: Callable[[Sequence[tuple[int, ...]]], NDArray[np.float64]] | None = None
+    #: tells the log-probabilities of all tokens after token sequences, as `pyaici.cpc.Model` does, in pieces
+    #: between which the engine may step; for the engine's thread. None: the engine does not tell them
+    logprobs: Callable[[Sequence[tuple[int, ...]]], Generator[None, None, NDArray[np.float64]]] | None = None
     #: what else clients may call it
     aliases: frozenset[str] = frozenset()
     created: float = field(default_factory=time.time)
@@ -185,7 +187,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
         engine, tokenizer = _load_hf(settings, runtime, folder)
         from pyaici.engines.hf.engine_model import EngineModel
 
-        logprobs = EngineModel(engine).logprobs
+        logprobs = EngineModel(engine).in_pieces
     else:
         engine, tokenizer = _load_vllm(socket, folder)
     return ServedModel(
@@ -239,7 +241,10 @@ def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> tuple[
     model, tokenizer = load_model(folder, settings.device)
     from pyaici.engines.hf.engine import HfEngine
 
-    return HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts), tokenizer
+    cache_tokens: int | Literal["auto"] = settings.kv_cache_tokens or "auto"
+    engine = HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts, cache_tokens=cache_tokens)
+    _log.info("the key-value cache may have %d tokens", engine.cache_tokens)
+    return engine, tokenizer
 
 
 def _load_vllm(socket: Path, folder: Path) -> tuple[VllmEngine, Any]:

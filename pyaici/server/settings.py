@@ -65,6 +65,13 @@ class ServerSettings(BaseSettings):
         8, ge=0, le=256, description="ended sequences whose cache is kept, for prompts that begin alike (hf)"
     )
 
+    kv_cache_tokens: int | None = Field(
+        None,
+        ge=1024,
+        description="most tokens of the key-value cache, in which each request has room for as many as the "
+        "longest (hf; default: as many as half of the free memory holds, 80 % on a GPU)",
+    )
+
     # -- controllers
     socket: Path | None = Field(None, description="of a running aicirt (default: one is started)")
     store: Path | None = Field(None, description="folder of uploaded controllers, if aicirt is started")

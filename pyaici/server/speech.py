@@ -156,11 +156,19 @@ def common_length(one: str, other: str) -> int:
 
 
 async def speak(
-    service: Service, job: Job, stop: Sequence[str] = (), protected: Protected | None = None
+    service: Service,
+    job: Job,
+    stop: Sequence[str] = (),
+    protected: Protected | None = None,
+    *,
+    in_turn: bool = False,
 ) -> AsyncGenerator[Said, None]:
-    """Runs a job. The first item is empty: the request has been accepted. Raises ApiError."""
+    """Runs a job. The first item is empty: the request has been accepted. Raises ApiError.
+
+    `in_turn`: see `Service.run`.
+    """
     speech = Speech(service.model.vocabulary.token_bytes, stop, protected)
-    async with service.run(job) as stream:
+    async with service.run(job, in_turn=in_turn) as stream:
         yield Said()
         async for events in stream:
             said = speech.follow(events)

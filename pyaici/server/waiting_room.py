@@ -33,10 +33,14 @@ class WaitingRoom:
         streams = settings.max_streams
         return cls(settings.max_waiting + streams, settings.max_waiting_each + streams)
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return self._waiting.total()
+
     @contextmanager
     def waiting(self, caller: str) -> Iterator[None]:
         """Around the waiting. Raises ApiError: 429 if it is full of this caller's requests, else 503."""
-        own, total = self._waiting[caller], self._waiting.total()
+        own, total = self._waiting[caller], len(self)
         if own >= self._each:
             raise too_many(f"{own} requests of yours wait already: send more when some have been answered")
         if total >= self._most:

@@ -46,8 +46,19 @@ class Completion:
         reading = self._service.reading.read(self._user, partial(model.encode, context, "context"))
         tokens = tuple(await reading) or (begin_token(model.vocabulary),)
         task = Task(request, self._user, tokens, prefix.encode())
-        cover, self.certificate = await self._covers.draw(task)
+        async with contextlib.AsyncExitStack() as held:
+            async with self._covers.line(task):
+                await held.enter_async_context(self._service.turn(self._user))
+                cover, self.certificate = await self._covers.draw(task)
+            async with contextlib.aclosing(self._suggest(task, cover)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _suggest(self, task: Task, cover: Cover) -> AsyncGenerator[str, None]:
+        """The cover from the prefix on, and what the model writes behind it."""
+        request, model = self._request, self._service.model
         shown = " ".join(repr(model.token_text(token)) for token in cover.tokens)
+        assert self.certificate is not None
         self.debug = list(self.certificate.debug) or ([f"[cover] {shown}"] if shown else [])
         # what was moved from the context stands in the editor already
         moved = len(task.prefix) - len(request.prefix.encode())
@@ -64,13 +75,13 @@ class Completion:
             return
         job = Job(
             self._user,
-            [*tokens, *cover.tokens],
+            [*task.context, *cover.tokens],
             None,
             Sampling(request.temperature, request.top_p, request.top_k, request.seed),
             count,
         )
         stop = [_LINE, _FENCE] if request.code_only else [_LINE]
-        async with contextlib.aclosing(speak(self._service, job, stop)) as all_said:
+        async with contextlib.aclosing(speak(self._service, job, stop, in_turn=True)) as all_said:
             async for said in all_said:
                 self.tokens_emitted += len(said.tokens)
                 if said.text:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,9 @@ from aicirt.errors import AiciError
 from pyaici.cpc import Certificate, Cover, DeadPrefixError, Session, TokenTrie, enumeration, exact, heal, pcas
 from pyaici.engines.events import BackTracked, Finished, TokensAppended, VariablesChanged
 from pyaici.engines.request import FinishReason, Sampling
-from pyaici.server.errors import ApiError, bad_request, from_aici
+from pyaici.server.errors import bad_request, from_aici
 from pyaici.server.service import ControllerCall, Job
+from pyaici.server.turns import Turns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,10 +60,26 @@ class Covers:
             self._asked = _AskedModel(service)
             self._trie = TokenTrie(model.vocabulary)
             # one sample at a time, each at home in what the others have learned
+            self._line = Turns(1, service.waiting_room)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="cpc")
 
+    @contextlib.asynccontextmanager
+    async def line(self, task: Task) -> AsyncIterator[None]:
+        """Where samples wait for each other: before they have a turn, so that they keep nobody else from one.
+
+        Raises ApiError if too many wait.
+        """
+        if not self._tells or not task.prefix:
+            yield
+            return
+        async with self._line.turn(task.user.caller):
+            yield
+
     async def draw(self, task: Task) -> tuple[Cover, Certificate]:
-        """A cover. Raises DeadPrefixError, and ApiError for a sampler that the engine cannot have."""
+        """A cover, for whoever is first in `line` and has a turn.
+
+        Raises DeadPrefixError, and ApiError for a sampler that the engine cannot have.
+        """
         if not task.prefix:
             return Cover((), b""), Certificate(0, tv_bound=0.0, log_z_lower=0.0, approximate=False)
         if self._tells:
@@ -155,7 +173,7 @@ class Covers:
         vocabulary = self._service.model.vocabulary
         tokens: list[int] = []
         told: dict[str, Any] = {}
-        async with self._service.run(job) as stream:
+        async with self._service.run(job, in_turn=True) as stream:
             async for events in stream:
                 for event in events:
                     if isinstance(event, TokensAppended):
@@ -178,7 +196,7 @@ class Covers:
 
 
 class _AskedModel:
-    """The model, asked from another thread between the engine's steps."""
+    """The model, asked from another thread; the engine goes on with its steps meanwhile."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -186,9 +204,8 @@ class _AskedModel:
         self.given_up = threading.Event()
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """As `pyaici.cpc.Model.logprobs`."""
-        if self.given_up.is_set():
-            raise ApiError(499, "the client has gone", code="disconnected")
-        ask = self._service.model.logprobs
+        """As `pyaici.cpc.Model.logprobs`. Raises ApiError if nobody waits for it any more."""
+        ask, given_up = self._service.model.logprobs, self.given_up
         assert ask is not None
-        return self._service.engine.post(lambda: ask(histories)).result()
+        pieces = self._service.engine.post_in_pieces(lambda: ask(histories), lambda: not given_up.is_set())
+        return pieces.result()

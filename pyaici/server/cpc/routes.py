@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
@@ -89,8 +90,9 @@ class _Suggestion:
 async def _whole(asked: _Suggestion) -> CpcResponse:
     text, dead = "", False
     try:
-        async for chunk in asked.completion.chunks():
-            text += chunk
+        async with contextlib.aclosing(asked.completion.chunks()) as chunks:
+            async for chunk in chunks:
+                text += chunk
     except DeadPrefixError:
         dead = True
     answer: dict[str, Any] = {"suggestion": text, "backend": asked.backend, "ms_total": asked.milliseconds}
@@ -109,23 +111,21 @@ async def _whole(asked: _Suggestion) -> CpcResponse:
 async def _events(asked: _Suggestion) -> AsyncGenerator[ServerSentEvent, None]:
     """Raises ApiError for what is wrong before the first piece of text, when it can still be a status."""
     done: dict[str, Any] = {}
-    chunks = asked.completion.chunks()
-    try:
-        first = await anext(chunks, None)
-    except DeadPrefixError:
-        first, done["error"] = None, _DEAD
-    yield event({"backend": asked.backend}, "meta")
-    if first is not None:
-        yield event({"ms": round(asked.milliseconds)}, "ttfb")
-        yield event({"text": first}, "chunk")
+    async with contextlib.aclosing(asked.completion.chunks()) as chunks:
         try:
-            async for chunk in chunks:
-                yield event({"text": chunk}, "chunk")
-        except ApiError as error:
-            yield event({"status": error.status, **error.body()["error"]}, "error")
-            done["error"] = error.message
-        finally:
-            await chunks.aclose()
+            first = await anext(chunks, None)
+        except DeadPrefixError:
+            first, done["error"] = None, _DEAD
+        yield event({"backend": asked.backend}, "meta")
+        if first is not None:
+            yield event({"ms": round(asked.milliseconds)}, "ttfb")
+            yield event({"text": first}, "chunk")
+            try:
+                async for chunk in chunks:
+                    yield event({"text": chunk}, "chunk")
+            except ApiError as error:
+                yield event({"status": error.status, **error.body()["error"]}, "error")
+                done["error"] = error.message
     completion = asked.completion
     if isinstance(completion, Completion):
         done |= {"calls_prefix": asked.calls_prefix, "tokens_emitted": completion.tokens_emitted}

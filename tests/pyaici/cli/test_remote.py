@@ -135,7 +135,7 @@ def run(answers: Answers, *options: str) -> tuple[int, list[Any]]:
 
 def test_a_run_asks_for_what_the_options_say(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-tokens", "9")
-    status, (body,) = run([(200, RUN)], "yesno", "--arg", "a+", "--prompt", "Well?", *options)
+    status, (body,) = run([(200, RUN)], "yesno", "--arg", "a+", "--prompt", "Well?", "--n", "2", *options)
     assert status == 0
     assert body == {
         "controller": "yesno",
@@ -146,6 +146,7 @@ def test_a_run_asks_for_what_the_options_say(capsys: pytest.CaptureFixture[str])
         "top_k": 7,
         "seed": 3,
         "max_tokens": 9,
+        "n": 2,
         "stream": True,
     }
     shown = capsys.readouterr().out
@@ -191,7 +192,6 @@ def test_a_stream_that_breaks_shows_what_there_was(capsys: pytest.CaptureFixture
         (["--model", "x"], "--model: not with --server"),
         (["--device", "cpu", "--beams", "2"], "--device, --beams: not with --server"),
         (["--socket", "x"], "--socket: not with --server"),
-        (["--n", "2"], "--n 2: not at a server"),
         (["--temperature", "-1"], "temperature is -1"),
         (["--arg", "@/no/file"], "--arg: cannot read '/no/file'"),
     ],

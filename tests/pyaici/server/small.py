@@ -56,6 +56,7 @@ async def small_service(engine: HfEngine | None = None, **settings: Any) -> Asyn
     try:
         yield service
     finally:
+        service.reading.close()
         await asyncio.to_thread(service.engine.close)
 
 

@@ -179,8 +179,9 @@ def test_half_requests_and_nonsense(server: Serving) -> None:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """Two generate, five wait, of these three of one address."""
-    options = ("--max-streams", "2", "--max-waiting", "5", "--max-waiting-each", "3")
+    """Two generate, five wait, of these three of one address; the cache is small."""
+    bounds = {"max-streams": 2, "max-waiting": 5, "max-waiting-each": 3, "kv-cache-tokens": 1024}
+    options = [f"--{name}={most}" for name, most in bounds.items()]
     with Serving(tmp_path_factory.mktemp("narrow") / "log", *options) as server:
         yield server
 
@@ -250,3 +251,10 @@ def test_no_more_answers_than_are_generated_at_a_time(narrow: Serving) -> None:
             assert answer.json()["error"]["param"] == "n" and "2 at a time" in answer.text
     ran = narrow.run(prompt="Hi", n=2, max_tokens=2, temperature=1.0)
     assert len(ran["forks"]) == 2
+
+
+def test_no_request_is_longer_than_the_cache(narrow: Serving) -> None:
+    assert "the key-value cache may have 1024 tokens" in narrow.text()
+    with narrow.client() as client:
+        long = client.post("/v1/run", json={"prompt": [5] * 1024, "stream": False})
+    assert long.status_code == 400 and long.json()["error"]["code"] == "context_length_exceeded"

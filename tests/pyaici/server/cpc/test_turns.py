@@ -1,0 +1,99 @@
+"""A completion of a prefix among other requests: it takes a turn, lets them step, ends with its client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from typing import Any
+
+import pytest
+
+from pyaici.server.cpc.completion import Completion
+from pyaici.server.cpc.covers import Covers, Task
+from pyaici.server.cpc.requests import CpcRequest
+from pyaici.server.errors import ApiError
+from pyaici.server.service import Service
+from tests.pyaici.engines.hf.support import CountingCalls
+from tests.pyaici.server.small import USER, job, small_engine, small_service
+
+
+async def _complete(service: Service, covers: Covers, **fields: Any) -> str:
+    request = CpcRequest(**{"context": "a = ", "prefix": "pri", "max_new_tokens": 2} | fields)
+    completion = Completion(service, covers, request, USER)
+    async with contextlib.aclosing(completion.chunks()) as chunks:
+        return "".join([chunk async for chunk in chunks])
+
+
+def test_a_completion_waits_for_its_turn() -> None:
+    async def main() -> None:
+        async with small_service(max_streams=1, max_waiting=1) as service:
+            covers = Covers(service)
+            async with service.turn(USER):
+                waiting = asyncio.create_task(_complete(service, covers))
+                while not len(service.waiting_room):
+                    await asyncio.sleep(0.01)
+                with pytest.raises(ApiError, match="wait already") as refused:
+                    await _complete(service, covers)
+                assert refused.value.status == 503
+                with pytest.raises(ApiError, match="wait already"):
+                    async with service.run(job(3)):
+                        pass
+                assert service.model.engine.stats.steps == 0 and not waiting.done()
+            assert (await waiting).startswith("pri")
+            # one turn is enough for all of it, and it has been given back
+            assert (await _complete(service, covers)).startswith("pri")
+            covers.close()
+
+    asyncio.run(main())
+
+
+def test_completions_in_line_keep_no_turns_from_others() -> None:
+    async def main() -> None:
+        async with small_service(max_streams=1) as service:
+            covers = Covers(service)
+            async with covers.line(Task(CpcRequest(prefix="x"), USER, (1,), b"x")):
+                texts = [asyncio.create_task(_complete(service, covers, context="b" * i)) for i in range(6)]
+                async with service.run(job(3, max_tokens=3)) as stream:
+                    async for _ in stream:
+                        pass
+                    assert stream.results is not None
+                assert len(service.waiting_room) == 6
+            assert all(text.startswith("pri") for text in await asyncio.gather(*texts))
+            covers.close()
+
+    asyncio.run(main())
+
+
+def test_a_long_context_lets_others_step_and_ends_with_its_client() -> None:
+    async def main() -> None:
+        engine = small_engine(keep=2)
+        async with small_service(engine) as service:
+            covers = Covers(service)
+            async with service.run(job(3)) as stream:
+                await anext(stream)
+                widths: list[int] = []
+                with CountingCalls(engine._runner._model) as calls:
+                    # heal_context must not move anything of it
+                    asked = asyncio.create_task(
+                        _complete(service, covers, context="word " * 600 + "x", heal_context=False)
+                    )
+                    while not any(width > 100 for _, width in calls.shapes):
+                        await anext(stream)
+                    asked.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asked
+                    before = engine.stats.steps
+                    while engine.stats.steps < before + 10:
+                        await anext(stream)
+                    widths = [width for _, width in calls.shapes if width > 1]
+                assert max(widths) <= 512 and sum(widths) < 3001, "it was not read to its end"
+                assert len(engine._runner.cache.slots) <= 3, "the stream's, and what is kept"
+                with CountingCalls(engine._runner._model) as calls:
+                    text = await _complete(service, covers, context="drow " * 600 + "x", heal_context=False)
+                assert text.startswith("pri")
+                wide = [place for place, (_, width) in enumerate(calls.shapes) if width > 100]
+                assert len(wide) == 6 and all(b - a > 1 for a, b in itertools.pairwise(wide))
+            covers.close()
+
+    asyncio.run(main())
