@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -22,6 +23,9 @@ from aicirt.wasm.check import CHECKED
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.limits import Limits
 from aicirt.wasm.rewrite import REWRITER_VERSION
+
+#: so much of an id finds a module: nobody comes upon those of others by trying
+_BEGINNING = re.compile("[0-9a-f]{12,63}")
 
 
 def default_directory() -> Path:
@@ -191,12 +195,12 @@ class ModuleStore:
 
         Raises `UnknownModuleError`, or as `add`.
         """
-        module_id = self.tags.resolve(name)
+        module_id = self.resolve(name)
         return self._known(module_id) or self.add(self.wasm(module_id))
 
     async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
         """`get` for asyncio, compiled for `owner` if it must be."""
-        module_id = self.tags.resolve(name)
+        module_id = self.resolve(name)
         return self._known(module_id) or await self._add_async(self.wasm(module_id), owner, "")
 
     async def describe_async(self, name: str, owner: str = "") -> ModuleInfo:
@@ -204,11 +208,27 @@ class ModuleStore:
 
         Raises as `get_async`.
         """
-        module_id = self.tags.resolve(name)
+        module_id = self.resolve(name)
         info = self._described(module_id)
         if info is None or not self.has(module_id):
             return await self.get_async(module_id, owner)
         return self._named(info)
+
+    def resolve(self, name: str) -> str:
+        """Module id of a tag, of the beginning of an id, or of an id itself. Raises `UnknownModuleError`."""
+        try:
+            return self.tags.resolve(name)
+        except UnknownModuleError:
+            if not _BEGINNING.fullmatch(name):
+                raise
+            found = [path.stem for path in self._modules.glob(f"{name}*.wasm") if is_module_id(path.stem)]
+            if len(found) > 1:
+                raise UnknownModuleError(
+                    f"{len(found)} modules begin with {name!r}: say more of the id"
+                ) from None
+            if not found:
+                raise
+            return found[0]
 
     def has(self, module_id: str) -> bool:
         """Whether a module is stored."""
@@ -217,7 +237,7 @@ class ModuleStore:
     def wasm(self, name: str) -> bytes:
         """The module itself, checked against its id. Raises `UnknownModuleError`, or RuntimeFailure if it
         cannot be read now."""
-        module_id = self.tags.resolve(name)
+        module_id = self.resolve(name)
         try:
             data = self._wasm_path(module_id).read_bytes()
         except OSError as error:
@@ -243,7 +263,7 @@ class ModuleStore:
         Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim to it, `ModuleError` if the
         owner has tags on it.
         """
-        module_id = self.tags.resolve(name)
+        module_id = self.resolve(name)
         with self.claims.changing() as claims:
             if not self.has(module_id):
                 raise UnknownModuleError(f"no module {module_id}")
@@ -269,7 +289,7 @@ class ModuleStore:
         Returns which module has gone with that, if any: see `untag`. Raises `UnknownModuleError`, and as
         `Tags.set`.
         """
-        module_id = self.tags.resolve(module)
+        module_id = self.resolve(module)
         with self.claims.changing() as claims:
             if not self.has(module_id):
                 raise UnknownModuleError(f"no module {module_id}")

@@ -49,7 +49,7 @@ class ModuleCalls:
 
     async def _remove(self, args: dict[str, Any]) -> bool:
         """Whether the module has gone, and not only the owner's claim to it."""
-        owner, module = self._owner(args), self._store.tags.resolve(args["module"])
+        owner, module = self._owner(args), self._store.resolve(args["module"])
         gone = self._store.remove(module, owner, force=args.get("force") is True)
         self._forget(owner, module if gone else None)
         return gone

@@ -258,7 +258,7 @@ class Session:
 
     async def _build(self, args: dict[str, Any]) -> Built:
         supervisor = self._supervisor
-        module = supervisor.store.tags.resolve(args["module"])
+        module = supervisor.store.resolve(args["module"])
         vocabulary = supervisor.vocabularies.get(args["vocabulary"])
         capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
         return await supervisor.templates.build(

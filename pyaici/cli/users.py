@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from aicirt.errors import AiciError
 from pyaici.cli.command import add_command
 
 _MORE = """
@@ -57,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"this is the token of {arguments.name}; it is not shown again", file=sys.stderr)
     elif arguments.action == "remove":
         users.remove(arguments.name)
+    elif not arguments.file.exists():
+        raise AiciError(f"there is no file {arguments.file}: `aici users add NAME --file ...` makes it")
     else:
         for entry in users.entries():
             since = time.strftime("%Y-%m-%d", time.localtime(entry.created))

@@ -106,8 +106,8 @@ def check_folder(path: str | Path) -> Path:
     folder = Path(path)
     if not (folder / "config.json").is_file():
         raise ValueError(
-            f"{folder} is no folder of a Transformers model: it has no config.json (models are not fetched "
-            "by name: download one first and give its folder)"
+            f"{folder} is no folder of a Transformers model: it has no config.json (give the "
+            "folder of one that has been downloaded)"
         )
     return folder
 

@@ -48,6 +48,8 @@ class Gate:
             self._count(user.caller)
         if known is None and self._users and token is not None:
             raise _unauthorized("this token is not known here")
+        if self._users and token is None and "authorization" in request.headers:
+            raise _unauthorized("this Authorization has no token")
         if user.role < needed:
             if known is None:
                 raise _unauthorized(f"this needs a token of the role {needed.name.lower()}")

@@ -101,6 +101,17 @@ class EngineThread:
         with contextlib.suppress(ApiError):  # then all requests have ended
             self._put(Call(end, told=_log_failure))
 
+    def cancel_all(self) -> None:
+        """Ends all requests; their streams tell it."""
+
+        def end() -> None:
+            for number in list(self._streams):
+                self.engine.cancel(number)
+            self._end_pieces()
+
+        with contextlib.suppress(ApiError):
+            self._put(Call(end, told=_log_failure))
+
     async def call(self, work: Callable[[], Result]) -> Result:
         """Has the engine's thread do something between two steps; what comes of it."""
         return await asyncio.wrap_future(self.post(work))
@@ -177,8 +188,7 @@ class EngineThread:
         """Whoever waits for anything hears that there is no more to come."""
         with self._entry:
             self._ended = True
-        for piecewise in self._pieces:
-            piecewise.end(self.gone())
+        self._end_pieces()
         try:
             self.engine.close()
             self._publish(self.engine.drain())
@@ -191,6 +201,10 @@ class EngineThread:
                 self._todo.get_nowait().end(self.gone())
         if self.failed and self._on_failure is not None:
             self._on_failure()
+
+    def _end_pieces(self) -> None:
+        while self._pieces:
+            self._pieces.popleft().end(self.gone())
 
     def _work_off(self, *, wait: bool) -> None:
         """Does what was asked for; waits for it if there is nothing else to do."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -17,6 +19,20 @@ MAX_ARG = 1 << 20
 MAX_FIELDS = 256
 #: messages of a chat, and parts of a message. Lists stop at their first error for the same reason
 MAX_MESSAGES, MAX_PARTS = 4096, 512
+#: characters of a name that may be a mistyped one of ours
+_MAX_NAME = 32
+#: constraints as other servers have them, and the fields that do the same here
+_ELSEWHERE = {
+    "guided_json": ("json_schema", "bnf_schema"),
+    "guided_regex": ("regex", "bnf_schema"),
+    "guided_grammar": ("grammar", "bnf_schema"),
+    "guided_choice": ("choice", "bnf_schema"),
+    "structured_outputs": ("json_schema", "regex", "grammar", "choice", "bnf_schema"),
+    "ebnf": ("grammar", "bnf_schema"),
+    "output_config": ("response_format", "json_schema", "bnf_schema"),
+    "output_format": ("response_format", "json_schema", "bnf_schema"),
+    "response_format": ("json_schema", "bnf_schema"),
+}
 
 Temperature = Annotated[float, Field(ge=0, le=2, description="0 = always the most likely token")]
 TopP = Annotated[
@@ -50,6 +66,21 @@ def check_count(body: Any) -> None:
     if isinstance(body, dict) and len(body) > MAX_FIELDS:
         words = "there are {count} fields; {most} are allowed"
         raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
+
+
+def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str] | None:
+    """The first field that looks like a mistyped one of those that are known, or is what another server calls
+    a constraint: (its name, what to say). Other unknown fields may be there: they matter to others alone.
+    """
+    for name, value in body.items():
+        if name in known or value is None or len(name) > _MAX_NAME:
+            continue
+        if name in _ELSEWHERE:
+            meant = [ours for ours in _ELSEWHERE[name] if ours in known]
+            return name, f"there is no such field here; say it with {' or '.join(meant)}"
+        if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            return name, f"there is no such field; did you mean {close[0]}?"
+    return None
 
 
 def check_choices(count: int, most: int) -> None:

@@ -49,16 +49,24 @@ class RequestIds:
         request_id = sent.decode() if _ID.fullmatch(sent) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status, start = 0, time.perf_counter()
+        whole = gone = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, whole
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
+            whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        async def receive_until_gone() -> Message:
+            nonlocal gone
+            message = await receive()
+            gone = gone or (message["type"] == "http.disconnect" and not whole)
+            return message
 
         try:
-            await self._app(scope, receive, send_with_id)
+            await self._app(scope, receive_until_gone, send_with_id)
         except ClientDisconnect:
             status = status or _GONE
         except Exception as error:
@@ -68,6 +76,8 @@ class RequestIds:
             if not status:
                 await refuse(scope, send_with_id, internal(request_id))
         finally:
+            if gone and not whole:  # whatever the answer would have been, nobody has it
+                status = _GONE
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "")
             method = scope["method"] if scope["method"] in _METHODS else "other"

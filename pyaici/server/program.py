@@ -14,8 +14,6 @@ from types import UnionType
 from typing import Any, Literal
 
 import prometheus_client
-import pydantic
-import uvicorn
 
 from aicirt import logs
 from aicirt.errors import AiciError
@@ -24,6 +22,7 @@ from pyaici.runtime import Runtime
 from pyaici.server import models
 from pyaici.server.app import create_app
 from pyaici.server.desk import ControllerDesk
+from pyaici.server.listening import HttpServer, bind
 from pyaici.server.settings import PREFIX, ServerSettings, read_settings
 
 _log = logging.getLogger("aicirt.server")
@@ -82,24 +81,12 @@ def main(argv: list[str]) -> int:
     """The program; returns the exit status. Raises AiciError for what makes no sense."""
     given = vars(parser().parse_args(argv))
     config = given.pop("config", None)
-    try:
-        settings = read_settings(given, config)
-    except pydantic.ValidationError as error:
-        raise AiciError("\n".join(_problem(problem) for problem in error.errors())) from None
-    except (OSError, ValueError) as error:
-        raise AiciError(f"--config {config}: {error}") from None
+    settings = read_settings(given, config)
     try:
         serve(settings)
     except (OSError, ValueError) as error:
         raise AiciError(str(error)) from error
     return 0
-
-
-def _problem(problem: Any) -> str:
-    name = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        return f"there is no setting {name!r}; aici serve --help lists all"
-    return f"--{name.replace('_', '-')}: {problem['msg']}"
 
 
 def configure_log(settings: ServerSettings) -> None:
@@ -121,7 +108,13 @@ def serve(settings: ServerSettings) -> None:
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each counter, which nobody reads
     configure_log(settings)
     start = time.perf_counter()
+    if settings.users is not None and not settings.users.exists():
+        raise AiciError(
+            f"there is no file {settings.users}: `aici users add NAME --file {settings.users}` makes it"
+        )
     with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(bind(settings))
+        print(f"loading {settings.model or 'the default model'} ...", file=sys.stderr, flush=True)
         socket = settings.socket
         if socket is None:
             options = ["--isolate-owners"] if settings.isolate_owners else []
@@ -140,19 +133,9 @@ def serve(settings: ServerSettings) -> None:
             server.should_exit = True
 
         app = create_app(settings, model, ControllerDesk(for_desk, settings), end)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                host=settings.host,
-                port=settings.port_to_listen_on,
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=round(settings.drain_s),
-                server_header=False,
-            )
-        )
+        server = HttpServer(app, settings)
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
-        server.run()
+        server.run(sockets=[listening])
         if failed.is_set():
             raise AiciError("the engine has failed, which ended the server; its log says why")
 

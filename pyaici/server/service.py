@@ -137,6 +137,11 @@ class Service:
         async with self._turns.turn(user.caller):
             yield
 
+    def end_requests(self) -> None:
+        """Cancels what is under way, and refuses what waits: the server is about to end."""
+        self._turns.close(self.engine.gone)
+        self.engine.cancel_all()
+
     def close(self) -> None:
         """Ends the engine's thread and all that is left."""
         self.reading.close()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
+import os
+import re
+import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
+from aicirt.errors import AiciError
+
 PREFIX = "AICI_SERVE_"
+_QUOTED = re.compile('"([a-z_]+)"')
 _PORT, _CPC_PORT = 8000, 6969
 #: where Ollama listens if nobody says otherwise
 _OLLAMA_URL = "http://localhost:11434"
@@ -144,6 +152,11 @@ class ServerSettings(BaseSettings):
         return self.port if self.port is not None else _CPC_PORT if self.cpc else _PORT
 
     @property
+    def last_words_s(self) -> float:
+        """How long requests that are cancelled at the end have to tell their clients."""
+        return 5.0
+
+    @property
     def ollama(self) -> str | None:
         """Where Ollama is, if completions may come from there."""
         return self.ollama_url or (_OLLAMA_URL if self.cpc_backend == "ollama" else None)
@@ -161,14 +174,57 @@ _CONFIG_FILE: dict[str, Path] = {}
 def read_settings(flags: dict[str, Any], config: Path | None = None) -> ServerSettings:
     """The settings from flags, environment and the file `config`.
 
-    Raises pydantic.ValidationError for what is wrong in any of them, OSError or ValueError for a file that
-    cannot be read.
+    Raises AiciError for what is wrong in any of them, and says in which.
     """
+    _check_environment()
     _CONFIG_FILE.clear()
-    if config is not None:
-        config.open("rb").close()  # a missing file would count as an empty one
-        _CONFIG_FILE["path"] = config
     try:
+        if config is not None:
+            config.open("rb").close()  # a missing file would count as an empty one
+            _CONFIG_FILE["path"] = config
         return ServerSettings(**flags)
+    except ValidationError as error:
+        problems = (_problem(problem, flags, config) for problem in error.errors())
+        raise AiciError("\n".join(problems)) from None
+    except SettingsError as error:
+        field = _QUOTED.search(str(error))
+        name = f"{PREFIX}{field[1].upper()}" if field else "the environment"
+        raise AiciError(f'{name}: a list is JSON here, for example ["one", "two"]') from None
+    except (OSError, ValueError) as error:
+        raise AiciError(f"--config {config}: {error}") from None
     finally:
         _CONFIG_FILE.clear()
+
+
+def _check_environment() -> None:
+    known = [_variable(name) for name in ServerSettings.model_fields]
+    for name in os.environ:
+        if name.startswith(PREFIX) and name not in known:
+            meant = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {meant[0]}?" if meant else "; aici serve --help lists all"
+            raise AiciError(f"there is no setting {name}{hint}")
+
+
+def _variable(name: str) -> str:
+    return f"{PREFIX}{name.upper()}"
+
+
+def _problem(problem: Any, flags: dict[str, Any], config: Path | None) -> str:
+    """One line; names the flag, the variable or the file that it is about."""
+    name = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        meant = difflib.get_close_matches(name, ServerSettings.model_fields, n=1)
+        hint = f"; did you mean {meant[0]}?" if meant else "; aici serve --help lists all"
+        return f"--config {config}: there is no setting {name!r}{hint}"
+    field = name.partition(".")[0]
+    if field in flags or (_variable(field) not in os.environ and field not in _file_names(config)):
+        place = f"--{name.replace('_', '-')}"
+    elif _variable(field) in os.environ:
+        place = _variable(field)
+    else:
+        place = f"--config {config}: {name}"
+    return f"{place}: {problem['msg']}"
+
+
+def _file_names(config: Path | None) -> set[str]:
+    return set(tomllib.loads(config.read_text("utf-8"))) if config is not None else set()

@@ -63,7 +63,7 @@ async def stream_events(
         sep="\n",
         ping=_PING_SECONDS,
         send_timeout=settings.send_timeout_s,
-        shutdown_grace_period=settings.drain_s,
+        shutdown_grace_period=settings.drain_s + settings.last_words_s,
     )
 
 

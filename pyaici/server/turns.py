@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyaici.server.errors import ApiError
     from pyaici.server.waiting_room import WaitingRoom
 
 
@@ -24,6 +25,7 @@ class Turns:
         self._free = places
         self._each = places if each is None else each
         self._room = room
+        self._why_closed: Callable[[], ApiError] | None = None
         #: places that callers have
         self._held: Counter[str] = Counter()
         #: by caller, in order; who has waited longest, since coming or since the last turn, is first
@@ -32,6 +34,8 @@ class Turns:
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
         """Around what takes a place. Raises ApiError if there is none, and too many wait for one already."""
+        if self._why_closed is not None:
+            raise self._why_closed()
         # if a place is free, those who wait have as many as one may have
         if self._free and self._held[caller] < self._each:
             self._take(caller)
@@ -43,6 +47,15 @@ class Turns:
         finally:
             self._give_back(caller)
 
+    def close(self, why: Callable[[], ApiError]) -> None:
+        """There are no more turns, for those who wait and for whoever comes."""
+        self._why_closed = why
+        waiting, self._waiting = self._waiting, OrderedDict()
+        for turns in waiting.values():
+            for turn in turns:
+                if not turn.done():
+                    turn.set_exception(why())
+
     async def _wait(self, caller: str) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(turn)
@@ -51,7 +64,7 @@ class Turns:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._forget(caller, turn)
-            else:  # it was given its turn a moment ago
+            elif turn.exception() is None:  # it was given its turn a moment ago
                 self._give_back(caller)
             raise
 

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from pyaici.server.fields import MAX_MESSAGES, MAX_PARTS
+from pyaici.server.fields import MAX_MESSAGES, MAX_PARTS, misnamed
 from pyaici.server.messages.errors import from_validation, invalid
 from pyaici.server.messages.rules import check
 
@@ -188,6 +188,8 @@ def parse_request(body: Any) -> MessagesRequest:
     """Of a JSON body. Raises MessagesError for what is no request, or breaks a rule of `rules.check`."""
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
+    if found := misnamed(body, {*MessagesRequest.model_fields, "stop"}):
+        raise invalid(f"{found[0]}: {found[1]}", found[0])
     try:
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -21,12 +20,11 @@ from pyaici.server.fields import (
     TopLogprobs,
     TopP,
     check_count,
+    misnamed,
 )
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
-#: characters of a name that may be a mistyped one of ours
-_MAX_NAME = 32
 
 #: fields that would change the answer and that no engine here has; clients may send what changes nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -89,19 +87,15 @@ class GenerationRequest(Constrained):
     @model_validator(mode="before")
     @classmethod
     def _check_unknown(cls, body: Any) -> Any:
-        """Refuses what cannot be had, and what looks like a mistyped name of a field of ours."""
+        """Refuses what cannot be had, and what looks like a field that is there."""
         if not isinstance(body, dict):
             return body
         check_count(body)
-        ours = [*Constrained.model_fields]
         for name, value in body.items():
             if name in _NEUTRAL and not any(value == neutral for neutral in _NEUTRAL[name]):
                 raise PydanticCustomError("field", "this is not supported here", {"param": name})
-            if name in cls.model_fields or len(name) > _MAX_NAME:
-                continue
-            if meant := difflib.get_close_matches(name, ours, n=1, cutoff=0.8):
-                words = "there is no such field; did you mean {meant}?"
-                raise PydanticCustomError("field", words, {"param": name, "meant": meant[0]})
+        if found := misnamed(body, {*cls.model_fields, *_NEUTRAL}):
+            raise PydanticCustomError("field", "{words}", {"param": found[0], "words": found[1]})
         return body
 
     @property
@@ -167,6 +161,15 @@ class Message(BaseModel):
     tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _is_text(cls, content: Any) -> Any:
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type", "text") != "text":
+                kind = str(part["type"])[:64]
+                raise ValueError(f"a part of the type {kind!r}: this model reads text alone")
+        return content
 
     @model_validator(mode="after")
     def _has_content(self) -> Message:

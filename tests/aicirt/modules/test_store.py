@@ -200,6 +200,19 @@ def test_unknown_modules_are_named(store: ModuleStore) -> None:
             ask("0" * 64)
 
 
+def test_modules_are_found_by_the_beginning_of_their_id(store: ModuleStore, tmp_path: Path) -> None:
+    info = store.add(_module())
+    assert store.get(info.id[:12]).id == info.id == store.resolve(info.id[:63])
+    for name in (info.id[:11], "0" * 12 if info.id[0] != "0" else "1" * 12, info.id[:12].upper(), "*" * 12):
+        with pytest.raises(UnknownModuleError, match="no module or tag"):
+            store.resolve(name)
+    (tmp_path / "cache" / "modules" / f"{info.id[:12]}{'0' * 52}.wasm").touch()
+    with pytest.raises(UnknownModuleError, match="2 modules begin with"):
+        store.resolve(info.id[:12])
+    store.tags.set(info.id[:12], info.id)
+    assert store.resolve(info.id[:12]) == info.id
+
+
 def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
     one, two = store.add(_module(1)), store.add(_module(2), "ann")
     store.tags.set("best", two.id, "ann")

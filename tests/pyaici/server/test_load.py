@@ -216,7 +216,8 @@ def test_more_requests_than_may_wait_are_refused(narrow: Serving) -> None:
     assert all(answer.json()["error"]["code"] == "too_many_waiting" for answer in refused)
     full = [answer for answers in others for answer in answers if answer.status_code == 503]
     assert full and all(answer.json()["error"]["code"] == "overloaded" for answer in full)
-    assert all(any(answer.status_code == 200 for answer in answers) for answers in others)
+    # the two places that the first one could not take
+    assert sum(answer.status_code == 200 for answers in others for answer in answers) >= 2
 
 
 def test_one_caller_does_not_hold_up_another(narrow: Serving) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -76,6 +77,49 @@ def test_unknown_settings_in_a_file(tmp_path: Path) -> None:
         program.main(["--config", str(file)])
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        (
+            "AICI_SERVE_MAX_STREAM",
+            "3",
+            "no setting AICI_SERVE_MAX_STREAM; did you mean AICI_SERVE_MAX_STREAMS",
+        ),
+        ("AICI_SERVE_MAX_STREAMS", "none", "^AICI_SERVE_MAX_STREAMS: "),
+        ("AICI_SERVE_CORS_ORIGINS", "http://localhost:3000", "^AICI_SERVE_CORS_ORIGINS: a list is JSON here"),
+    ],
+)
+def test_bad_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(AiciError, match=words):
+        read_settings({})
+
+
+def test_what_is_wrong_in_a_file_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "aici.toml"
+    file.write_text("max_streams = 0\n")
+    with pytest.raises(AiciError, match=r"^--config .*aici\.toml: max_streams: "):
+        read_settings({}, file)
+    with pytest.raises(AiciError, match=r"^--max-streams: "):
+        read_settings({"max_streams": 0}, file)
+
+
+def test_a_port_that_is_taken_is_known_before_the_model_is_loaded() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = _aici("serve", "--port", str(port))
+    assert refused.returncode == 1 and f"port {port} of 127.0.0.1 is in use" in refused.stderr
+    assert "loading" not in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_a_file_of_users_that_is_not_there(tmp_path: Path) -> None:
+    missing = str(tmp_path / "users.json")
+    refused = _aici("serve", "--users", missing)
+    assert refused.returncode == 1 and f"aici users add NAME --file {missing}" in refused.stderr
+    listed = _aici("users", "list", "--file", missing)
+    assert listed.returncode == 1 and missing in listed.stderr
+
+
 def test_users_by_the_command_line(tmp_path: Path) -> None:
     file = str(tmp_path / "users.json")
     added = _aici("users", "add", "ada", "--role", "upload", "--file", file)
@@ -108,6 +152,46 @@ def test_requests_under_way_end_before_the_server_does(tmp_path: Path) -> None:
         log = server.text()
         assert "Once upon a time" not in log, "packages of others would tell what users say"
         assert " INFO uvicorn: " in log and "uvicorn.error" not in log
+
+
+def test_what_has_not_ended_by_then_is_cancelled_and_told(tmp_path: Path) -> None:
+    long = {"prompt": "Once upon a time", "max_tokens": 4000}
+    found: dict[str, Any] = {}
+    with Serving(tmp_path / "log", "--drain-s", "1", "--max-streams", "3") as server:
+
+        def ask(path: str, body: dict[str, Any]) -> None:
+            with server.client() as client:
+                answer = client.post(path, json=body)
+                found[f"{path} {body.get('stream')}"] = answer.status_code, answer.text
+
+        asked = [
+            ("/v1/run", long),
+            ("/v1/completions", long),
+            ("/v1/completions", {**long, "stream": True}),
+            (
+                "/api/v1/messages",
+                {"model": "rwkv-world", "messages": [{"role": "user", "content": "x"}]},
+            ),  # waits
+        ]
+        threads = [threading.Thread(target=ask, args=pair) for pair in asked]
+        for thread in threads[:3]:
+            thread.start()
+        while sum(value for name, value in server.metrics().items() if "aici_live_requests{" in name) < 3:
+            time.sleep(0.05)
+        threads[3].start()
+        time.sleep(0.5)
+        assert server.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        for thread in threads:
+            thread.join()
+        log = server.text()
+    status, told = found["/v1/run None"]
+    assert status == 200 and '"finish_reason":"cancelled"' in told and told.rstrip().endswith("data: [DONE]")
+    status, told = found["/v1/completions None"]
+    assert status == 503 and '"overloaded"' in told
+    status, told = found["/v1/completions True"]
+    assert status == 200 and '"overloaded"' in told and told.rstrip().endswith("data: [DONE]")
+    assert found["/api/v1/messages None"][0] == 503
+    assert "Traceback" not in log and "timeout graceful shutdown exceeded" not in log
 
 
 def test_ctrl_c_ends_it_soon_if_told_not_to_wait(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def refusal(body: Any) -> MessagesError:
             "thinking.budget_tokens",
         ),
         ({"bnf_schema": " \n"}, "bnf_schema cannot be empty", "bnf_schema"),
+        ({"bnf_shema": "x"}, "bnf_shema: there is no such field; did you mean bnf_schema?", "bnf_shema"),
+        (
+            {"output_config": {}},
+            "output_config: there is no such field here; say it with bnf_schema",
+            "output_config",
+        ),
     ],
 )
 def test_rules(fields: dict[str, Any], message: str, param: str | None) -> None:

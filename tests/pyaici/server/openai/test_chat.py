@@ -127,6 +127,8 @@ def test_results_of_tools_are_read(client: openai.OpenAI) -> None:
         ({"messages": [{"role": "king", "content": "x"}]}, "role"),
         ({"messages": [{"role": "user"}]}, "content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "this model reads text alone"),
+        ({"extra_body": {"response_fromat": {}}}, "did you mean response_format?"),
         ({"tools": [WEATHER, WEATHER]}, "same name"),
         ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "x"}}}, "no tool 'x'"),
         ({"tool_choice": "required"}, "there are no tools"),

@@ -128,6 +128,12 @@ def test_a_controller_by_name_and_what_it_takes_back(client: openai.OpenAI) -> N
         ({"extra_body": {"regex": "(a", "prompt": "x"}}, "column"),
         ({"extra_body": {"regex": "a", "choice": ["b"]}}, "only one of regex and choice"),
         ({"extra_body": {"gramar": "x"}}, "did you mean grammar?"),
+        ({"extra_body": {"temprature": 1}}, "did you mean temperature?"),
+        ({"extra_body": {"guided_regex": "x"}}, "say it with regex"),
+        (
+            {"extra_body": {"structured_outputs": {"choice": ["a"]}}},
+            "json_schema or regex or grammar or choice",
+        ),
         ({"extra_body": {"controller_arg": "x"}}, "no controller"),
         ({"extra_body": {"grammar": "start ::= 'a"}}, "line 1"),
         ({"presence_penalty": 0.5}, "presence_penalty: this is not supported here"),
