@@ -16,8 +16,8 @@ export class Completion {
     this._api = api;
     this._abort = new AbortController();
     this._text = "";
-    /** what is known of it by now: the sampler or backend, milliseconds, evaluations, tokens */
-    this.facts = {};
+    /** what is known of it by now: the sampler, milliseconds, evaluations, tokens */
+    this.facts = { sampler: parameters.sampler };
     /** why there is no more text than there is */
     this.problem = "";
   }
@@ -35,8 +35,7 @@ export class Completion {
   /** Yields after each event. Throws ApiError, or an AbortError. */
   async *follow() {
     for await (const { name, data } of this._api.events("/cpc_stream", this._body, this._abort.signal)) {
-      if (name === "meta") this.facts.sampler = data.backend;
-      else if (name === "ttfb") this.facts.firstByte = data.ms;
+      if (name === "ttfb") this.facts.firstByte = data.ms;
       else if (name === "chunk") this._text += data.text;
       else if (name === "done") this._end(data);
       yield this;

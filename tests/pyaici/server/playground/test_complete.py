@@ -68,6 +68,18 @@ def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
     expect(code).to_have_value(before)
 
 
+def test_the_sampler_is_the_one_that_was_chosen_all_the_time(open_page: Open, server: Serving) -> None:
+    page = open_page()
+    page.evaluate(
+        "() => { window.samplers = new Set();"
+        " const list = document.getElementById('completion-figures');"
+        " const note = () => window.samplers.add(list.querySelector('dd').textContent);"
+        " new MutationObserver(note).observe(list, { childList: true }); }"
+    )
+    _complete(page, server, "def hello_world():\n    pri")
+    assert page.evaluate("[...window.samplers]") == ["exact"]
+
+
 def test_escape_dismisses_a_completion_and_lets_tab_move_on(open_page: Open, server: Serving) -> None:
     page = open_page()
     page.get_by_role("tab", name="Complete").click()
