@@ -7,7 +7,7 @@ import { findPlace } from "./error_place.js";
 export class Argument {
   constructor() {
     this.editor = new Editor(byId("argument"), {
-      id: "argument-field", labelledBy: "argument-title", describedBy: "argument-error", rows: 8,
+      id: "argument-field", labelledBy: "argument-title", describedBy: "argument-note argument-error", rows: 5,
     });
     this.editor.oninput = () => say(byId("argument-error"), "");
     this._controller = null;
@@ -21,6 +21,8 @@ export class Argument {
     if (this._controller) this._written.set(this._controller.value, this.editor.value);
     this._controller = controller;
     byId("argument-example").hidden = controller.example === null;
+    say(byId("argument-note"), controller.takesArgument === false ? noArgument(controller) : "");
+    this.editor.field.placeholder = controller.takesArgument === null ? "optional" : "";
     this._set(this._written.get(controller.value) ?? readable(controller.example));
   }
 
@@ -33,6 +35,7 @@ export class Argument {
     say(byId("argument-error"), message);
     const place = findPlace(message, this.editor.value);
     if (place) this.editor.mark(place.from, place.to);
+    byId("argument-error").parentElement.scrollIntoView({ block: "nearest" });
   }
 
   accept() {
@@ -49,6 +52,10 @@ export class Argument {
     this.editor.value = text;
     say(byId("argument-error"), "");
   }
+}
+
+function noArgument({ value, name }) {
+  return value === "none" ? "Without a controller there is no argument." : `${name} takes no argument.`;
 }
 
 /** An object of JSON in lines; everything else as it is. */

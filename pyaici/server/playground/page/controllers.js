@@ -2,10 +2,12 @@
 
 import { byId, make } from "./dom.js";
 
-const NONE = { value: "none", name: "none", description: "the model writes what it likes", example: null };
+const NONE = {
+  value: "none", name: "none", description: "the model writes what it likes", example: null, takesArgument: false,
+};
 
 export class Controllers {
-  /** Called with the controller {value, name, description, example} that is chosen now. */
+  /** Called with the controller {value, name, description, example, takesArgument} that is chosen now. */
   onchange = () => {};
 
   constructor(api) {
@@ -26,7 +28,7 @@ export class Controllers {
   async load(wanted = this.chosen.value) {
     const { data, bundled } = await this._api.get("/v1/controllers");
     const own = bundled.map(({ name, description, example_arg }) => ({
-      value: name, name, description, example: example_arg,
+      value: name, name, description, example: example_arg, takesArgument: example_arg !== null,
     }));
     const uploaded = data.flatMap(asChoices);
     this._all = [NONE, ...own, ...uploaded];
@@ -65,11 +67,12 @@ export class Controllers {
   }
 }
 
-/** A module has an entry for each tag, or one for its id. */
+/** A module has an entry for each tag, or one for its id. Whether it takes an argument, nobody knows but its author. */
 function asChoices({ id, tags, owners, size, callbacks }) {
   const description = `${Math.ceil(size / 1024)} KiB, of ${owners.join(", ") || "nobody"}; ${callbacks.join(", ")}`;
-  if (tags.length === 0) return [{ value: id, name: `${id.slice(0, 12)}…`, description, example: null }];
-  return tags.map((tag) => ({ value: tag, name: tag, description, example: null }));
+  const known = { description, example: null, takesArgument: null };
+  if (tags.length === 0) return [{ value: id, name: `${id.slice(0, 12)}…`, ...known }];
+  return tags.map((tag) => ({ value: tag, name: tag, ...known }));
 }
 
 function group(title, choices) {

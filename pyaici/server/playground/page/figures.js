@@ -2,11 +2,16 @@
 
 import { describe } from "./dom.js";
 
+/** Seconds after which a speed means something: what comes at once was one step, or waited on its way here. */
+const SHORTEST = 0.02;
+
 export class Figures {
   constructor(list) {
     this._list = list;
     this._start = 0;
     this._first = 0;
+    /** tokens of the first step that had any: they took the time before it */
+    this._firstMade = 0;
   }
 
   begin() {
@@ -19,10 +24,13 @@ export class Figures {
     const { usage } = transcript;
     if (!usage) return;
     const made = usage.sampled_tokens + usage.forced_tokens;
-    if (made > 0 && this._first === 0) this._first = performance.now();
+    if (made > 0 && this._first === 0) {
+      this._first = performance.now();
+      this._firstMade = made;
+    }
     const rows = [
       ["first token", this._first ? milliseconds(this._first - this._start) : "–", "from the click to the first token"],
-      ["speed", this._speed(transcript, made), "tokens a second, of all forks together, after the first token"],
+      ["speed", this._speed(transcript, made), "tokens a second, of all forks together, after the first step"],
       ["sampled", count(usage.sampled_tokens)],
       ["forced", count(usage.forced_tokens), "appended by the controller"],
       ["taken back", count(usage.backtracked_tokens)],
@@ -34,10 +42,11 @@ export class Figures {
   }
 
   /** While it goes on by the clock of this page, at its end by that of the server. */
-  _speed({ timing, usage }, made) {
+  _speed({ timing }, made) {
     const served = timing?.seconds != null && timing.first_token_s != null;
     const seconds = served ? timing.seconds - timing.first_token_s : (performance.now() - this._first) / 1000;
-    return usage && this._first && made > 1 && seconds > 0 ? `${((made - 1) / seconds).toFixed(1)} /s` : "–";
+    const later = made - this._firstMade;
+    return this._first && later > 0 && seconds >= SHORTEST ? `${quantity(later / seconds)} /s` : "–";
   }
 }
 
@@ -51,6 +60,12 @@ function masks({ lanes }) {
 
 function milliseconds(value) {
   return value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(2)} s`;
+}
+
+/** In a few letters: 8.5, 123, 30K. */
+function quantity(value) {
+  if (value < 100) return value.toFixed(1);
+  return value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });
 }
 
 function count(value) {

@@ -22,14 +22,13 @@ export class RunView {
     this._form = byId("run-form");
     this._form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this._run();
+      if (!this._abort) this._run();
     });
     byId("stop").addEventListener("click", () => this._abort?.abort());
     document.addEventListener("keydown", (event) => this._key(event));
     document.querySelector(".story .choice").addEventListener("change", (event) => {
-      byId("forks").dataset.colour = event.target.value;
+      byId("story").dataset.colour = event.target.value;
     });
-    byId("forks").dataset.colour = "probability";
   }
 
   /** What there is to choose. */
@@ -66,13 +65,11 @@ export class RunView {
   }
 
   async _run() {
-    this._abort?.abort();
-    const abort = (this._abort = new AbortController());
+    this._abort = new AbortController();
     const transcript = new Transcript();
     this._begin();
     try {
-      for await (const { data } of this._api.events("/v1/run", this._request(), abort.signal)) {
-        if (abort !== this._abort) return; // another run has begun
+      for await (const { data } of this._api.events("/v1/run", this._request(), this._abort.signal)) {
         this._tell("Running …", "running");
         this._tree.update(transcript.take(data), transcript.vocabulary);
         this._figures.update(transcript);
@@ -80,25 +77,30 @@ export class RunView {
       }
       this._tell(ending(transcript), "done");
     } catch (error) {
-      if (abort !== this._abort) return;
       if (error.name === "AbortError") this._tell("Stopped.", "stopped");
       else this._fail(error);
     } finally {
-      if (abort === this._abort) {
-        this._abort = null;
-        byId("stop").disabled = true;
-      }
+      this._abort = null;
+      this._mark(false);
     }
   }
 
+  /** Shows that a run goes on, or does not. */
+  _mark(running) {
+    byId("stop").disabled = !running;
+    // not `disabled`: who has pressed it by a key would lose their place
+    byId("run").setAttribute("aria-disabled", running);
+  }
+
   _begin() {
-    byId("stop").disabled = false;
+    this._mark(true);
     this._tree.clear();
     this._figures.begin();
     this._argument.accept();
     showVariables({});
     say(byId("run-error"), "");
     this._tell("Waiting for the server …", "running");
+    if (matchMedia("(max-width: 760px)").matches) byId("story").scrollIntoView();
   }
 
   _fail(error) {

@@ -25,8 +25,14 @@ def open_page(browser: Browser, server: Serving) -> Iterator[Open]:
     watches: list[Watch] = []
     contexts = []
 
-    def open_it(path: str = "/", expected: set[int] | None = None, width: int = 1280, **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+    def open_it(
+        path: str = "/",
+        expected: set[int] | None = None,
+        width: int = 1280,
+        height: int = 900,
+        **options: Any,
+    ) -> Page:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
         watch = Watch(page, server.url)

@@ -115,7 +115,7 @@ def test_everything_has_a_name_and_can_be_reached(open_page: Open, tab: str) -> 
     references = page.evaluate(
         "[...document.querySelectorAll('[aria-labelledby],[aria-describedby],[aria-controls],[for]')]"
         ".flatMap((one) => ['aria-labelledby','aria-describedby','aria-controls','for']"
-        ".map((name) => one.getAttribute(name)).filter(Boolean))"
+        ".flatMap((name) => (one.getAttribute(name) ?? '').split(' ')).filter(Boolean))"
     )
     assert set(references) <= set(ids)
 

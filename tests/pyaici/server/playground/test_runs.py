@@ -198,11 +198,16 @@ def test_stop_ends_the_run_on_the_server_too(open_page: Open, server: Serving) -
         page.get_by_role("textbox", name="Prompt").press("Control+Enter")
         expect(lane(page, 0).locator(".token.sampled").nth(3)).to_be_visible()
         assert _live(server) == 1
+        # one run at a time, also by keys; the button keeps the focus that it may have
+        expect(page.get_by_role("button", name="Run")).to_be_disabled()
+        page.keyboard.press("Control+Enter")
+        assert _live(server) == 1
         if key:
             page.keyboard.press("Escape")
         else:
             page.get_by_role("button", name="Stop").click()
         expect(page.locator("#run-state")).to_have_text("Stopped.")
+        expect(page.get_by_role("button", name="Run")).to_be_enabled()
         deadline = time.monotonic() + 30
         while _live(server) > 0:
             assert time.monotonic() < deadline, "the server still generates"
@@ -234,6 +239,22 @@ def test_a_refused_argument_is_marked_at_its_place(open_page: Open) -> None:
         expect(page.locator("#argument mark")).to_have_count(0)
         expect(field).to_have_attribute("aria-invalid", "false")
         expect(page.locator("#argument-error")).to_be_hidden()
+
+
+def test_it_is_said_whether_a_controller_takes_an_argument(open_page: Open) -> None:
+    page = open_page()
+    field, note = page.get_by_role("textbox", name="Argument"), page.locator("#argument-note")
+    for controller, said, placeholder in [
+        ("showcase", "showcase takes no argument.", ""),
+        ("choice", "", ""),
+        ("guest", "", "optional"),
+        ("none", "Without a controller there is no argument.", ""),
+    ]:
+        choose(page, controller)
+        expect(note).to_have_text(said)
+        expect(note).to_be_visible(visible=said != "")
+        expect(field).to_have_attribute("placeholder", placeholder)
+        expect(field).to_have_accessible_description(said)
 
 
 def test_places_of_errors(open_page: Open) -> None:

@@ -1,0 +1,90 @@
+"""Where the parts of the page are: nothing is covered, and what has just happened is in sight."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.pyaici.server.playground.page import Open, choose, lane, run
+
+
+def _box(locator: Locator) -> tuple[float, float]:
+    """Where it begins and ends, from above; pixels of the window."""
+    box = locator.bounding_box()
+    assert box is not None
+    return box["y"], box["y"] + box["height"]
+
+
+def _is_on_top(locator: Locator) -> bool:
+    """Whether a click at its middle would reach it."""
+    return bool(
+        locator.evaluate(
+            "(one) => { const { x, y, width, height } = one.getBoundingClientRect();"
+            " return document.elementFromPoint(x + width / 2, y + height / 2) === one; }"
+        )
+    )
+
+
+def test_the_prompt_is_seen_beside_run_and_stop(open_page: Open) -> None:
+    page = open_page(expected={400}, height=800)
+    prompt = page.get_by_role("textbox", name="Prompt")
+    button = page.get_by_role("button", name="Run")
+    for _ in range(2):
+        assert page.evaluate("scrollY") == 0
+        assert _box(prompt)[1] < _box(button)[0] and _box(button)[1] < 800
+        assert _is_on_top(prompt)
+        # once more, with a message between the argument and the prompt
+        choose(page, "regex", "(a|b")
+        run(page, "failed")
+        expect(page.locator("#argument-error")).to_be_visible()
+    page.get_by_role("radio", name="Chat").check()
+    for field in (page.get_by_role("textbox", name="Message").last, page.get_by_label("max_tokens")):
+        field.focus()
+        assert _box(field)[1] < _box(button)[0] and _is_on_top(field)
+
+
+def test_on_a_narrow_screen_a_run_goes_to_its_results(open_page: Open) -> None:
+    page = open_page(expected={400}, width=390, height=844)
+    choose(page, "regex", "(a|b|c)*d{5000}")
+    page.get_by_label("max_tokens").fill("4000")
+    _not_covered(page)
+    page.get_by_role("button", name="Run").click()
+    expect(lane(page, 0).locator(".token.sampled").first).to_be_in_viewport()
+    expect(page.locator("#run-state")).to_be_in_viewport()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#run-state")).to_have_text("Stopped.")
+    # what is wrong with the argument stands beside it
+    choose(page, "regex", "(a|b")
+    run(page, "failed")
+    expect(page.locator("#argument-error")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("textbox", name="Argument")).to_be_in_viewport(ratio=1)
+
+
+def _not_covered(page: Page) -> None:
+    """Going through the fields by keys, each is in sight."""
+    page.evaluate("scrollTo(0, 0)")
+    page.get_by_role("textbox", name="Prompt").focus()
+    for name in ("temperature", "top_p", "top_k", "seed", "max_tokens"):
+        page.keyboard.press("Tab")
+        field = page.get_by_role("spinbutton", name=name)
+        expect(field).to_be_focused()
+        assert _is_on_top(field), name
+
+
+@pytest.mark.parametrize("width", [800, 1280, 1440])
+def test_figures_take_one_line_each(open_page: Open, width: int) -> None:
+    page = open_page(width=width)
+    page.evaluate(
+        "async () => {"
+        " const { Figures } = await import('/playground/figures.js');"
+        " const figures = new Figures(document.getElementById('figures'));"
+        " const usage = { sampled_tokens: 0, forced_tokens: 1, backtracked_tokens: 0, prompt_tokens: 4 };"
+        " figures.begin();"
+        " figures.update({ usage, timing: null, lanes: new Map() });"
+        " usage.sampled_tokens = 99999;"
+        " figures.update({ usage, timing: { seconds: 2, first_token_s: 0.7 }, lanes: new Map() }); }"
+    )
+    values = page.locator("#figures dd")
+    expect(values.nth(1)).to_have_text("76.9K /s")
+    assert values.evaluate_all("all => all.map((one) => one.scrollWidth > one.clientWidth)") == [False] * 8
+    assert len(set(values.evaluate_all("all => all.map((one) => one.clientHeight)"))) == 1

@@ -1,0 +1,65 @@
+"""What a run is shown as: its figures, its colours and their legend, and many forks in little room."""
+
+from __future__ import annotations
+
+from playwright.sync_api import expect
+
+from tests.pyaici.server.playground.page import Open, choose, lane, run
+
+
+def test_the_legend_is_that_of_the_colours(open_page: Open) -> None:
+    page = open_page()
+    legend = page.locator(".legend")
+    unlikely, few = legend.get_by_text("unlikely"), legend.get_by_text("few allowed")
+    expect(unlikely).to_be_visible()
+    expect(few).to_be_hidden()
+    page.get_by_role("radio", name="mask size").check()
+    expect(unlikely).to_be_hidden()
+    expect(few).to_be_visible()
+    choose(page, "yesno")
+    run(page)
+    narrow = lane(page, 0).locator(".token.sampled").first
+    colours = [
+        one.evaluate("(one) => getComputedStyle(one).backgroundColor.match(/[0-9.]+/g).slice(0, 3).join()")
+        for one in (few, narrow)
+    ]
+    assert colours[0] == colours[1]
+
+
+def test_there_is_no_speed_before_a_second_step_and_some_time(open_page: Open) -> None:
+    page = open_page()
+    shown = page.evaluate(
+        "async () => {"
+        " const { Figures } = await import('/playground/figures.js');"
+        " const list = document.getElementById('figures');"
+        " const figures = new Figures(list);"
+        " const usage = { sampled_tokens: 0, forced_tokens: 4, backtracked_tokens: 0, prompt_tokens: 4 };"
+        " const speeds = [];"
+        " const update = (timing) => {"
+        "  figures.update({ usage, timing, lanes: new Map() });"
+        "  speeds.push(list.children[1].lastChild.textContent); };"
+        " figures.begin();"
+        " update(null);"
+        " usage.sampled_tokens = 1; update(null);"
+        " await new Promise((done) => setTimeout(done, 50));"
+        " usage.sampled_tokens = 3; update(null);"
+        " update({ seconds: 0.75, first_token_s: 0.25 });"
+        " return speeds; }"
+    )
+    assert shown[:2] == ["–", "–"]
+    assert shown[2].endswith(" /s")
+    # three tokens in half a second; the four of the first step took the time before it
+    assert shown[3] == "6.0 /s"
+
+
+def test_few_forks_are_in_full_with_a_line_where_the_prompt_ends(open_page: Open) -> None:
+    page = open_page()
+    choose(page, "showcase")
+    run(page)
+    prompt, first = lane(page, 0).locator(".token").all()[:2]
+    end, start = prompt.bounding_box(), first.bounding_box()
+    assert end is not None and start is not None
+    assert end["x"] + end["width"] + 3 <= start["x"]
+    expect(prompt).not_to_have_css("border-right-width", "0px")
+    expect(first).to_have_css("border-right-width", "0px")
+    expect(page.locator(".lane")).to_have_count(3)
