@@ -4,6 +4,9 @@ import { make } from "./dom.js";
 import { LaneView } from "./lane_view.js";
 import { TokenDetails } from "./token_details.js";
 
+/** With more forks than this, those of interest are shown in full, the others in a line each. */
+const SHOWN_IN_FULL = 8;
+
 export class ForkTree {
   constructor(container, detailsPanel) {
     this._container = container;
@@ -31,5 +34,15 @@ export class ForkTree {
       }
       view.update();
     }
+    if (this._views.size > SHOWN_IN_FULL) this._fold();
+  }
+
+  /** Of interest are those that have lived the longest, unless these are many, too. */
+  _fold() {
+    this._root.classList.add("many");
+    const lanes = [...this._views.values()].map((view) => view.lane);
+    const last = Math.max(...lanes.map((lane) => lane.lived));
+    const few = lanes.filter((lane) => lane.lived === last).length <= SHOWN_IN_FULL;
+    for (const view of this._views.values()) view.fold.suggest(!few || view.lane.lived < last);
   }
 }

@@ -1,6 +1,7 @@
 // One fork as it is shown: where it comes from, its tokens, how it ended, and what its controller printed.
 
 import { make } from "./dom.js";
+import { Fold } from "./fold.js";
 import { showTaken, tokenView } from "./token_view.js";
 
 const ENDINGS = {
@@ -13,11 +14,11 @@ export class LaneView {
   onpick = () => {};
 
   constructor(lane, vocabulary) {
-    this._lane = lane;
+    this.lane = lane;
     this._vocabulary = vocabulary;
     this._views = [];
     this._picked = -1;
-    const name = `Fork ${lane.index}`;
+    const name = make("h3", {}, `Fork ${lane.index}`);
     this._count = make("span", { className: "hint" });
     this._ending = make("span", { className: "chip" });
     this._text = make("div", { className: "tokens", role: "listbox", "aria-label": `Tokens of fork ${lane.index}` });
@@ -28,10 +29,11 @@ export class LaneView {
       "details", { className: "log", hidden: true, "aria-label": `Log of fork ${lane.index}` }, this._summary, this._log,
     );
     this.children = make("ul", { className: "children" });
-    const from = lane.parent === null ? [] : [make("span", { className: "hint" }, `from fork ${lane.parent}`)];
-    const head = make("div", { className: "row" }, make("h3", {}, name), ...from, this._count, this._ending);
+    const from = lane.parent === null ? [] : [make("span", { className: "hint from" }, `from fork ${lane.parent}`)];
+    const head = make("div", { className: "row" }, name, ...from, this._count, this._ending);
     const box = make("div", { className: "lane card" }, head, this._text, this._error, this._logBox);
     this.element = make("li", {}, box, this.children);
+    this.fold = new Fold(box, name);
     this._text.addEventListener("pointerover", (event) => this._point(event.target));
     this._text.addEventListener("click", (event) => this._point(event.target, true));
     this._text.addEventListener("keydown", (event) => this._move(event));
@@ -39,7 +41,7 @@ export class LaneView {
   }
 
   update() {
-    const lane = this._lane;
+    const { lane } = this;
     if (lane.reshaped) {
       lane.reshaped = false;
       this._views = [];
@@ -86,7 +88,7 @@ export class LaneView {
     this._picked = at;
     this._views[at].setAttribute("aria-selected", "true");
     this._views[at].tabIndex = 0;
-    this.onpick(this._lane.pieces[at]);
+    this.onpick(this.lane.pieces[at]);
   }
 
   _move(event) {

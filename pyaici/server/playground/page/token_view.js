@@ -23,10 +23,14 @@ export function percent(probability) {
   return `${(100 * probability).toExponential(1)} %`;
 }
 
+/** Characters of what was there before a fork that are shown where there is little room. */
+const LAST_LETTERS = 16;
+
 /** A span for a piece; its background is as strong as the piece was unlikely, or as its mask was narrow. */
 export function tokenView(piece, vocabulary) {
   const view = make("span", { className: `token ${piece.kind}` });
-  view.textContent = visible(nameOf(piece));
+  if (piece.kind === "shared") view.append(...earlyAndLast(visible(piece.text)));
+  else view.textContent = visible(nameOf(piece));
   view.classList.toggle("empty", piece.text === "");
   if (piece.kind === "sampled" || piece.kind === "forced") {
     view.setAttribute("role", "option");
@@ -40,6 +44,14 @@ export function tokenView(piece, vocabulary) {
   }
   showTaken(view, piece);
   return view;
+}
+
+/** In two parts, if it is long: what can be left out in a line, and its end. */
+function earlyAndLast(text) {
+  const letters = [...text];
+  if (letters.length <= LAST_LETTERS) return [text];
+  const early = make("span", { className: "early" }, letters.slice(0, -LAST_LETTERS).join(""));
+  return [early, letters.slice(-LAST_LETTERS).join("")];
 }
 
 export function showTaken(view, piece) {

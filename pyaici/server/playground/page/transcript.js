@@ -10,6 +10,8 @@ class Lane {
     this.log = "";
     this.suspended = false;
     this.finish = "";
+    /** the step of the run in which it ended; Infinity while it has not */
+    this.lived = Infinity;
     this.error = null;
     /** how many tokens it has written itself, those that were taken back included */
     this.made = 0;
@@ -65,6 +67,7 @@ export class Transcript {
     this.usage = null;
     this.timing = null;
     this.vocabulary = 0;
+    this._steps = 0;
   }
 
   /** One event of the stream; the lanes that it concerns. */
@@ -75,6 +78,7 @@ export class Transcript {
     }
     Object.assign(this.variables, event.variables);
     this.usage = event.usage;
+    this._steps += 1;
     if (event.object === "run.end") {
       this.timing = event.timing;
       return event.forks.map((fork) => this._end(fork));
@@ -120,6 +124,7 @@ export class Transcript {
 
   _finish(lane, fork) {
     lane.finish = fork.finish_reason;
+    lane.lived = Math.min(lane.lived, this._steps);
     lane.error = fork.error ?? null;
     lane.suspended = false;
   }

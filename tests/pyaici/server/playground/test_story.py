@@ -63,3 +63,36 @@ def test_few_forks_are_in_full_with_a_line_where_the_prompt_ends(open_page: Open
     expect(prompt).not_to_have_css("border-right-width", "0px")
     expect(first).to_have_css("border-right-width", "0px")
     expect(page.locator(".lane")).to_have_count(3)
+    expect(page.locator(".lane.folded")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Fork 1").get_by_role("button")).to_have_count(0)
+
+
+def test_many_forks_take_a_line_each_but_for_those_that_lived_longest(open_page: Open) -> None:
+    page = open_page()
+    choose(page, "beam", "3 9")
+    page.get_by_role("textbox", name="Prompt").fill("Once upon a time")
+    run(page)
+    lanes = page.locator(".lane")
+    folded = page.locator(".lane.folded")
+    assert lanes.count() > 8 and 0 < lanes.count() - folded.count() <= 3
+    heights = folded.evaluate_all("all => all.map((one) => one.offsetHeight)")
+    assert max(heights) < 45
+    cut = folded.filter(has=page.locator(".token.shared:not(.taken) .early")).first
+    expect(cut.locator(".early").first).to_be_hidden()
+    expect(cut.locator(".token.prompt").first).to_be_hidden()
+    before = cut.locator(".token.shared:has(.early)").first
+    assert before.evaluate("(one) => getComputedStyle(one, '::before').content") == '"…"'
+
+    name = str(cut.get_by_role("heading").text_content())
+    one = page.locator(".lane").filter(has=page.get_by_role("heading", name=name, exact=True))
+    button = one.get_by_role("button")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(one.locator(".token.prompt")).to_be_visible()
+    expect(one.locator(".log")).to_be_visible()
+    button.press("Enter")
+    expect(one.locator(".log")).to_be_hidden()
+    # anywhere on the card
+    one.click(position={"x": 4, "y": 4})
+    expect(button).to_have_attribute("aria-expanded", "true")

@@ -1,0 +1,46 @@
+// A card that can be folded to one line: as is said for it, until the user decides.
+
+import { make } from "./dom.js";
+
+export class Fold {
+  constructor(card, heading) {
+    this._card = card;
+    this._heading = heading;
+    this._button = null;
+    this._suggested = false;
+    /** what the user has said last; null: nothing */
+    this._chosen = null;
+    card.addEventListener("click", () => this._folded && this._choose(false));
+  }
+
+  /** Whether it should be folded. From now on the user has a button for it. */
+  suggest(folded) {
+    if (this._button && folded === this._suggested) return;
+    this._suggested = folded;
+    if (!this._button) this._addButton();
+    this._show();
+  }
+
+  get _folded() {
+    return this._button !== null && (this._chosen ?? this._suggested);
+  }
+
+  _addButton() {
+    this._button = make("button", { type: "button", className: "fold" }, this._heading.textContent);
+    this._button.addEventListener("click", (event) => {
+      event.stopPropagation(); // the card would open again what was closed
+      this._choose(!this._folded);
+    });
+    this._heading.replaceChildren(this._button);
+  }
+
+  _choose(folded) {
+    this._chosen = folded;
+    this._show();
+  }
+
+  _show() {
+    this._card.classList.toggle("folded", this._folded);
+    this._button.setAttribute("aria-expanded", !this._folded);
+  }
+}
