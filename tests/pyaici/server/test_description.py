@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 #: what must hold of every answer. Bodies that fit the description may be refused for what they mean
 _EXCLUDED = "positive_data_acceptance"
-_EXAMPLES = 8
+_EXAMPLES = 4
 #: what a controller's file looks like to a program that makes up requests
 _HOOKS = """
 import schemathesis
