@@ -12,12 +12,13 @@ import pytest
 
 from tests.pyaici.server.cpc.test_ollama import StandIn
 from tests.pyaici.server.serving import Serving
+from tests.pyaici.server.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.slow
 
 #: what must hold of every answer. Bodies that fit the description may be refused for what they mean
 _EXCLUDED = "positive_data_acceptance"
-_EXAMPLES = 4
+_EXAMPLES = 8
 #: what a controller's file looks like to a program that makes up requests
 _HOOKS = """
 import schemathesis
@@ -39,7 +40,9 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         places = ("--store", str(folder / "store"), "--ollama-url", ollama.url)
         # lists with more items than there may be are to be refused for that, not for their bytes
         bytes_ = ("--max-body-bytes", str(64 << 20))
-        with Serving(folder / "log", *options, *places, *bytes_) as server:
+        # what it writes is not looked at, and a small model would take most of the time
+        model = ("--model", str(make_tiny_model(folder / "model")))
+        with Serving(folder / "log", *options, *places, *bytes_, *model) as server:
             yield server
 
 

@@ -1,0 +1,30 @@
+"""A model of random weights that answers in milliseconds: for tests that do not look at its answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from pyaici.models import default_model_path
+
+
+def make_tiny_model(folder: Path) -> Path:
+    """With the tokenizer and the template for chats of the default model. Returns the folder."""
+    tokenizer = AutoTokenizer.from_pretrained(default_model_path())
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=8192,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
