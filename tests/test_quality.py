@@ -46,8 +46,8 @@ def test_shell_scripts() -> None:
 
 def test_every_module_has_a_docstring_and_the_annotations_import() -> None:
     for path in tracked():
-        if path.suffix != ".py" or not path.stat().st_size:
-            continue
+        if path.suffix != ".py" or not path.stat().st_size or path.match("controllers/*/library/*"):
+            continue  # what MicroPython runs has no such import
         text = path.read_text()
         assert re.match(r'(#!.*\n)?(r?"""|from __future__)', text), f"{path} begins with no docstring"
         only_docstring = re.fullmatch(r'""".*"""\s*', text, re.DOTALL)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import assemblyscript, cargo, flags
 from .errors import BuildError
+from .interpreters import InterpreterBase, is_interpreter
 from .native import NativeBuild
 from .sdk import CXX_SUFFIXES, Sdk, find_sdk
 from .toolchain import Toolchain
@@ -39,7 +40,8 @@ def build_controller(
     """Builds a controller from a folder, a file or a list of files into the Wasm file `out`.
 
     A folder with a ``Cargo.toml`` is a crate of Rust, which cargo builds; one with an ``asconfig.json`` is a
-    project in AssemblyScript, which asc builds. Of other folders, every source directly in them is taken.
+    project in AssemblyScript, which asc builds; one with an ``interpreter.toml`` is the glue of an
+    interpreter, which is fetched. Of other folders, every source directly in them is taken.
     C and C++ sources see ``aici.h``; where there is a C++ source the SDK's library is linked, and the linker
     drops what is not used. The library is an archive: an exported function that the SDK defines is linked
     only if something in the controller's own sources refers to its object file. Zig sources are ``main.zig``
@@ -47,6 +49,7 @@ def build_controller(
 
     Raises:
         BuildError: there is no source, or the compiler refuses it (its messages are in the error).
+        MissingSources: it is built on an interpreter that cannot be fetched.
     """
     start = time.monotonic()
     out = Path(out)
@@ -55,6 +58,8 @@ def build_controller(
         module = cargo.build_crate(Path(source))
     elif isinstance(source, str | Path) and assemblyscript.is_assemblyscript(Path(source)):
         module = assemblyscript.build_assemblyscript(Path(source), sdk)
+    elif isinstance(source, str | Path) and is_interpreter(Path(source)):
+        module = _build_interpreter(Path(source).resolve(), sdk, tools or Toolchain())
     else:
         module = _build_sources(_sources(source), sdk, tools or Toolchain())
     changed = _place(module, out)
@@ -65,6 +70,12 @@ def _build_sources(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
     if sources[0].suffix == ".zig":
         return _build_zig(sources, sdk, tools)
     build = NativeBuild(sdk, tools, sources)
+    return (build.find() or build.make()).read_bytes()
+
+
+def _build_interpreter(folder: Path, sdk: Sdk, tools: Toolchain) -> bytes:
+    base = InterpreterBase(folder, sdk, tools)
+    build = NativeBuild(sdk, tools, base.sources((".c", *CXX_SUFFIXES)), base)
     return (build.find() or build.make()).read_bytes()
 
 

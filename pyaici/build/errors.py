@@ -9,3 +9,7 @@ class BuildError(Exception):
 
 class MissingToolchain(BuildError):
     """What compiles this language is not on this machine; the message says how to get it."""
+
+
+class MissingSources(BuildError):
+    """The sources of an interpreter cannot be had; the message is one line and says how to get them."""

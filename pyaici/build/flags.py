@@ -24,6 +24,13 @@ C = (*TARGET, "-std=gnu17", *_OBJECTS, *_WARNINGS)
 #: there is no C++ exception support for WASI: `throw` would not link
 CXX = (*TARGET, "-std=c++20", "-fno-exceptions", "-fno-rtti", *_OBJECTS, *_WARNINGS)
 
+#: setjmp and longjmp, by the exceptions of WebAssembly: for sources that call them. Others, and the link, do
+#: without: as flags of the link they would have Zig build another libc
+SETJMP = ("-mllvm", "-wasm-enable-sjlj", "-mexception-handling", "-mllvm", "-wasm-use-legacy-eh=false")
+#: sources of others: small rather than fast, for wasmtime takes about a second per MB of Wasm to compile, and
+#: without warnings, which are not ours to heed
+FOREIGN = ("-Os", "-w", "-DNDEBUG")
+
 #: 64 KiB of stack instead of Zig's 16 MiB, which every instance would have to map
 STACK_BYTES = 65536
 #: a reactor has no `main`: the host calls `_initialize` once and then the exports
@@ -40,3 +47,8 @@ ZIG = (
     ),
     *("-fstrip", "-fno-entry", "-rdynamic", "--stack", str(STACK_BYTES)),
 )
+
+
+def stack(size: int) -> tuple[str, ...]:
+    """For the end of a link command: another stack than `STACK_BYTES`; the last one counts."""
+    return (f"-Wl,-z,stack-size={size}",)

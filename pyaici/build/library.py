@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from .digest import digest
-from .objects import compile_all, compile_rule
+from .objects import Setting, compile_all, compile_rule
 from .sdk import Sdk
 from .toolchain import Toolchain
 
@@ -44,8 +44,14 @@ def _make(sdk: Sdk, tools: Toolchain, archive: Path) -> None:
     if stale:
         tools.progress(f"compiling {len(stale)} of {len(sources)} SDK sources")
     with tempfile.TemporaryDirectory(dir=tools.cache) as scratch:
-        for source, compiled in zip(stale, compile_all(sdk, tools, stale, Path(scratch))[0], strict=True):
-            os.replace(compiled, objects[source])
-        made = Path(scratch) / "sdk.a"
-        tools.run(["ar", "rcsD", made, *map(tools.used, objects.values())], "archiving the SDK")
-        os.replace(made, archive)
+        compiled, _ = compile_all(tools, stale, Path(scratch), Setting.of(sdk))
+        for source, made in zip(stale, compiled, strict=True):
+            os.replace(made, objects[source])
+        write_archive(tools, list(map(tools.used, objects.values())), archive, Path(scratch))
+
+
+def write_archive(tools: Toolchain, objects: list[Path], archive: Path, scratch: Path) -> None:
+    """Makes `archive` of `objects`, by way of the folder `scratch`: it appears whole or not at all."""
+    made = scratch / "made.a"
+    tools.run(["ar", "rcsD", made, *objects], f"archiving {archive.name}")
+    os.replace(made, archive)

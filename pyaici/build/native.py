@@ -6,29 +6,57 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 from . import flags
 from .digest import digest
 from .library import build_library, library_digest
-from .objects import compile_all, compile_rule
+from .objects import Setting, compile_all, compile_rule
 from .sdk import CXX_SUFFIXES, Sdk
 from .toolchain import Toolchain
 
 
+class Base(Protocol):
+    """What a controller is built on beside the SDK, such as an interpreter."""
+
+    @property
+    def rule(self) -> object:
+        """What the module depends on beside files: flags, versions."""
+
+    @property
+    def inputs(self) -> list[Path]:
+        """Files beside the sources that the module depends on."""
+
+    @property
+    def stack_bytes(self) -> int:
+        """The stack of the module."""
+
+    def make(self, scratch: Path) -> tuple[Setting, list[Path]]:
+        """What the controller's sources are compiled with, and the archives that are linked.
+
+        What is needed for one build only may lie in the folder `scratch`.
+        """
+
+
 class NativeBuild:
-    """One controller of C and C++ sources.
+    """One controller of C and C++ sources, on a `base` if it has one.
 
     The digest of the sources, the SDK, the flags and the compiler names a record of the other files that the
     sources include; the digest of that record with their contents names the module. Both live in the cache.
     """
 
-    def __init__(self, sdk: Sdk, tools: Toolchain, sources: list[Path]) -> None:
-        self.sdk, self.tools, self.sources = sdk, tools, sources
+    def __init__(self, sdk: Sdk, tools: Toolchain, sources: list[Path], base: Base | None = None) -> None:
+        self.sdk, self.tools, self.sources, self.base = sdk, tools, sources, base
         self.folder = sources[0].parent
         self.cxx = any(p.suffix in CXX_SUFFIXES for p in sources)
         self._linked = self.cxx and bool(sdk.cxx_sources())
-        rule = [compile_rule(sdk, tools), flags.LINK, library_digest(sdk, tools) if self._linked else None]
-        self._key = digest(rule, self.folder, sources)
+        library = library_digest(sdk, tools) if self._linked else None
+        rule: list[object] = [compile_rule(sdk, tools), flags.LINK, library]
+        files = list(sources)
+        if base is not None:
+            rule.append((base.rule, base.stack_bytes))
+            files += base.inputs
+        self._key = digest(rule, self.folder, files)
         self._record = tools.artifact(self._key, ".json")
 
     def find(self) -> Path | None:
@@ -49,9 +77,15 @@ class NativeBuild:
         command = self.tools.link_command(cxx=self.cxx)
         with tempfile.TemporaryDirectory(dir=self.tools.cache) as scratch:
             made = Path(scratch) / "out.wasm"
-            objects, included = compile_all(self.sdk, self.tools, self.sources, Path(scratch))
-            library = [build_library(self.sdk, self.tools)] if self._linked else []
-            self.tools.run([*command, *objects, *library, "-o", made], f"linking {self.folder.name}")
+            setting, libraries, stack = Setting.of(self.sdk), list[Path](), flags.STACK_BYTES
+            if self.base is not None:
+                setting, libraries = self.base.make(Path(scratch) / "base")
+                stack = self.base.stack_bytes
+            objects, included = compile_all(self.tools, self.sources, Path(scratch), setting)
+            if self._linked:
+                libraries.append(build_library(self.sdk, self.tools))
+            parts: list[str | Path] = [*objects, *libraries, *flags.stack(stack)]
+            self.tools.run([*command, *parts, "-o", made], f"linking {self.folder.name}")
             names = [os.path.relpath(p, self.folder) for p in included]
             module = self._module(included)
             os.replace(made, module)

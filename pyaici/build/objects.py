@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import flags
@@ -12,22 +14,43 @@ from .sdk import CXX_SUFFIXES, Sdk
 from .toolchain import Toolchain
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What sources are compiled with, beside the flags of their language."""
+
+    #: folders for -I
+    include: tuple[Path, ...]
+    #: folders whose files whoever asks knows to be the same, and what they are called in assertions
+    known: Mapping[Path, str]
+    #: folders of headers of others: their warnings are not shown
+    foreign: tuple[Path, ...] = ()
+    flags: tuple[str, ...] = ()
+    #: the sources that call setjmp
+    setjmp: frozenset[Path] = field(default_factory=frozenset)
+
+    @classmethod
+    def of(cls, sdk: Sdk) -> Setting:
+        """Of controllers, and of the SDK itself."""
+        return cls((sdk.include,), {sdk.root: "aici"})
+
+
 def compile_rule(sdk: Sdk, tools: Toolchain) -> str:
     """What an object depends on beside its source and the headers that are not the SDK's."""
     return digest([tools.version, flags.C, flags.CXX], sdk.root, sdk.headers())
 
 
 def compile_all(
-    sdk: Sdk, tools: Toolchain, sources: list[Path], scratch: Path
+    tools: Toolchain, sources: list[Path], scratch: Path, setting: Setting
 ) -> tuple[list[Path], list[Path]]:
-    """The objects, in `scratch`, and the files outside the SDK and the compiler that the sources include.
+    """The objects, in `scratch`, and the files that the sources include: but for those of the compiler, and
+    of the folders that are known.
 
     Raises:
         BuildError: a source does not compile.
     """
     objects = [scratch / f"{number}.o" for number in range(len(sources))]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = [pool.submit(_compile, sdk, tools, s, o) for s, o in zip(sources, objects, strict=True)]
+        jobs = [pool.submit(_compile, tools, s, o, setting) for s, o in zip(sources, objects, strict=True)]
         try:
             included = set[Path]().union(*(job.result() for job in jobs))
         finally:
@@ -35,17 +58,22 @@ def compile_all(
     return objects, sorted(included - set(sources))
 
 
-def _compile(sdk: Sdk, tools: Toolchain, source: Path, made: Path) -> set[Path]:
+def _compile(tools: Toolchain, source: Path, made: Path, setting: Setting) -> set[Path]:
     driver: list[str | Path] = ["c++", *flags.CXX] if source.suffix in CXX_SUFFIXES else ["cc", *flags.C]
+    driver += setting.flags
+    if source in setting.setjmp:
+        driver += flags.SETJMP
+    for folder in setting.include:
+        driver += ["-I", folder]
+    for folder in setting.foreign:
+        driver += ["-isystem", folder]
     # relative names in assertions, so that two checkouts build the same bytes
-    names = [f"-ffile-prefix-map={sdk.root}=aici", f"-ffile-prefix-map={source.parent}=."]
+    for folder, name in {**setting.known, source.parent: "."}.items():
+        driver.append(f"-ffile-prefix-map={folder}={name}")
     rule = made.with_suffix(".d")
-    tools.run(
-        [*driver, "-I", sdk.include, *names, "-MD", "-MF", rule, "-c", source, "-o", made],
-        f"compiling {source}",
-    )
-    ours = (sdk.root.resolve(), tools.zig.parent.resolve())
-    return {path for path in _dependencies(rule) if not any(path.is_relative_to(o) for o in ours)}
+    tools.run([*driver, "-MD", "-MF", rule, "-c", source, "-o", made], f"compiling {source}")
+    known = [folder.resolve() for folder in (*setting.known, tools.zig.parent)]
+    return {path for path in _dependencies(rule) if not any(path.is_relative_to(folder) for folder in known)}
 
 
 def _dependencies(rule: Path) -> set[Path]:

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .controller import SOURCE_SUFFIXES, Built, build_controller
-from .errors import BuildError
+from .errors import BuildError, MissingSources
+from .interpreters import SHARED
 from .sdk import Sdk, source_tree
 from .toolchain import Toolchain
 
 
 def controller_folders(root: Path) -> list[Path]:
-    """The folders of ``root/controllers`` that hold a controller: all but ``sdk`` that have sources."""
-    folders = sorted(p for p in (root / "controllers").iterdir() if p.is_dir() and p.name != "sdk")
+    """The folders of ``root/controllers`` that hold a controller: those with sources, but for what they
+    share."""
+    folders = sorted(p for p in (root / "controllers").iterdir() if p.is_dir() and p.name not in _SHARED)
     return [f for f in folders if any(p.suffix in SOURCE_SUFFIXES for p in f.iterdir())]
 
 
@@ -26,19 +28,24 @@ def build_all(
 
     Raises:
         BuildError: there is no source tree, or a controller does not compile.
+
+    A controller that is built on an interpreter whose sources cannot be had is left out.
     """
     return list(iter_build(Path(out_dir), root=root, tools=tools))
 
 
 def iter_build(out_dir: Path, *, root: Path | None = None, tools: Toolchain | None = None) -> Iterator[Built]:
-    """As `build_all`, one by one."""
+    """As `build_all`, one by one. An interpreter whose sources cannot be had is left out, and said to be."""
     root = root or source_tree()
     if root is None:
         raise BuildError("there is no source tree here: an installed package brings its controllers built")
     tools = tools or Toolchain()
     sdk = Sdk(root / "controllers" / "sdk")
     for folder in controller_folders(root):
-        yield build_controller(folder, out_dir / f"{folder.name}.wasm", sdk=sdk, tools=tools)
+        try:
+            yield build_controller(folder, out_dir / f"{folder.name}.wasm", sdk=sdk, tools=tools)
+        except MissingSources as error:
+            tools.progress(f"{folder.name} is not built: {error}")
     probe = sdk.root / PROBE
     if probe.is_file():
         yield build_controller([probe], tools.cache / "size" / f"{PROBE_NAME}.wasm", sdk=sdk, tools=tools)
@@ -52,6 +59,8 @@ def remove_stale(out_dir: Path, built: Iterable[Built]) -> None:
             path.unlink()
 
 
+#: folders of controllers/ that are no controllers
+_SHARED = ("sdk", SHARED)
 #: a controller that uses the SDK's three layers and nothing else: its size is theirs
 PROBE = "size_probe.cpp"
 PROBE_NAME = "size.three_layers"

@@ -1,0 +1,1 @@
+// aici: what scripts see

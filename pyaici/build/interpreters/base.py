@@ -1,0 +1,110 @@
+"""An interpreter as something that a controller is built on."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from .. import flags
+from ..digest import digest
+from ..library import write_archive
+from ..objects import Setting, compile_all
+from ..sdk import Sdk
+from ..toolchain import Toolchain
+from .embedded import library_files, write_library
+from .languages import LANGUAGES
+from .manifest import MANIFEST, Manifest
+
+#: the folder beside those of the controllers with what all of them share
+SHARED = "script"
+#: the names of C sources there that call setjmp, or are jumped out of
+_SHARED_SETJMP = "_eh.c"
+#: what compiled code calls for setjmp: a file of Zig's libc that is not part of it without exceptions, and
+#: the tag of the jump
+_SETJMP_SOURCE = Path("lib/libc/wasi/libc-top-half/musl/src/setjmp/wasm32/rt.c")
+_SETJMP_TAG = '__asm__(".globl __c_longjmp\\n.tagtype __c_longjmp i32\\n__c_longjmp:\\n");\n'
+
+
+class InterpreterBase:
+    """What the glue in `folder` is compiled and linked with; see `Base`.
+
+    The interpreter itself is an archive in the cache. Glue that changes has it compiled again only where that
+    changes its generated headers.
+    """
+
+    def __init__(self, folder: Path, sdk: Sdk, tools: Toolchain) -> None:
+        manifest = Manifest.read(folder, list(LANGUAGES))
+        self.folder, self.sdk, self.tools = folder, sdk, tools
+        self.language = LANGUAGES[manifest.interpreter]
+        self.stack_bytes = manifest.stack_kib * 1024
+        self.shared = folder.parent / SHARED
+        self.port = folder / "port"
+
+    def sources(self, suffixes: tuple[str, ...]) -> list[Path]:
+        """The glue, and what it shares with other interpreters."""
+        folders = [folder for folder in (self.folder, self.shared) if folder.is_dir()]
+        return [path for folder in folders for path in sorted(folder.iterdir()) if path.suffix in suffixes]
+
+    @property
+    def rule(self) -> object:
+        """What compiles the interpreter, and its version."""
+        language = self.language
+        compiled = (self.tools.version, flags.C, flags.FOREIGN, flags.SETJMP, _SETJMP_TAG, language.flags)
+        return (*compiled, language.sdist.sha256)
+
+    @property
+    def inputs(self) -> list[Path]:
+        """The port and the library, which the glue's own includes do not all lead to."""
+        return [self.folder / MANIFEST, *self._port_files(), *library_files(self.folder)]
+
+    def make(self, scratch: Path) -> tuple[Setting, list[Path]]:
+        """The interpreter's headers and archive.
+
+        Raises:
+            MissingSources: the interpreter cannot be fetched.
+            BuildError: it does not compile.
+        """
+        tree = self.language.sdist.unpack(self.tools, self.language.prefix, scratch / "tree")
+        generated, embedded = scratch / "generated", scratch / "embedded"
+        generated.mkdir()
+        embedded.mkdir()
+        glue = [path for path in self.sources((".c",)) if path.parent == self.folder]
+        write_library(self.folder, embedded)
+        foreign = (*([self.port] if self.port.is_dir() else []), tree, generated)
+        own = (self.sdk.include, self.shared, embedded)
+        self.language.generate(tree, glue, own + foreign, generated, self.tools)
+        archive = self._archive(tree, generated, foreign)
+        jumping = set(glue) if self.language.setjmp else set()
+        jumping |= {path for path in self.sources((".c",)) if path.name.endswith(_SHARED_SETJMP)}
+        known = {self.sdk.root: "aici", scratch: self.language.sdist.title}
+        setting = Setting(own, known, foreign=foreign, setjmp=frozenset(jumping))
+        return setting, [archive]
+
+    def _archive(self, tree: Path, generated: Path, foreign: tuple[Path, ...]) -> Path:
+        headers = sorted((generated / "genhdr").glob("*.h"))
+        rule = [self.rule, digest("generated", generated, headers)]
+        name = digest(rule, self.folder, self._port_files())
+        archive = self.tools.artifact(name, ".a")
+        with self.tools.lock(name):
+            if not archive.exists():
+                self.tools.progress(f"compiling {self.language.sdist.title}, 10 to 30 s, once")
+                self._compile(tree, archive, foreign)
+        return self.tools.used(archive)
+
+    def _compile(self, tree: Path, archive: Path, foreign: tuple[Path, ...]) -> None:
+        with tempfile.TemporaryDirectory(dir=self.tools.cache) as scratch:
+            jumps = Path(scratch) / "setjmp.c"
+            jumps.write_text(f'#include "{self.tools.zig.parent / _SETJMP_SOURCE}"\n{_SETJMP_TAG}')
+            sources = [*self.language.sources(tree), jumps]
+            setting = Setting(
+                (),
+                {tree: self.language.sdist.title},
+                foreign,
+                (*flags.FOREIGN, *self.language.flags),
+                frozenset(sources if self.language.setjmp else [jumps]),
+            )
+            objects, _ = compile_all(self.tools, sources, Path(scratch), setting)
+            write_archive(self.tools, objects, archive, Path(scratch))
+
+    def _port_files(self) -> list[Path]:
+        return sorted(path for path in self.port.rglob("*") if path.is_file())

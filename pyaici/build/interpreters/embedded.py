@@ -1,0 +1,42 @@
+"""The library of an interpreter, in the language of its scripts, as C that the glue includes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import BuildError
+
+HEADER = "aici_library.h"
+#: bytes a line
+_WIDTH = 24
+
+
+def library_files(folder: Path) -> list[Path]:
+    """The files of ``library`` in a controller's folder, sorted."""
+    return sorted(path for path in (folder / "library").glob("*") if path.is_file())
+
+
+def write_library(folder: Path, out: Path) -> None:
+    """Writes the header into `out`: for ``library/NAME.EXT`` an array ``NAME_library``, which ends with a
+    zero that ``NAME_library_length`` does not count.
+
+    Raises:
+        BuildError: a file is not named like a C identifier, or is no UTF-8.
+    """
+    text = "/* written by the build: the files of library/ */\n"
+    for path in library_files(folder):
+        name, content = path.stem, path.read_bytes()
+        if not (name.isascii() and name.isidentifier()):
+            raise BuildError(f"{path}: its name becomes one of C: letters, digits and _ only")
+        try:
+            content.decode()
+        except UnicodeDecodeError as error:
+            raise BuildError(f"{path} is not UTF-8: {error}") from error
+        text += f"static const char {name}_library[] = {{\n"
+        ended = [*content, 0]
+        # a char may be signed
+        signed = [str(byte - 256 if byte > 127 else byte) for byte in ended]
+        for start in range(0, len(signed), _WIDTH):
+            text += f"    {', '.join(signed[start : start + _WIDTH])},\n"
+        text += f"}};\nenum {{ {name}_library_length = {len(content)} }};\n"
+    (out / HEADER).write_text(text)

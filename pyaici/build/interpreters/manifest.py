@@ -1,0 +1,43 @@
+"""What a folder of the glue of an interpreter says about itself."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BuildError
+
+MANIFEST = "interpreter.toml"
+
+
+def is_interpreter(folder: Path) -> bool:
+    """Is it the glue of an interpreter?"""
+    return (folder / MANIFEST).is_file()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of an ``interpreter.toml``."""
+
+    #: a key of `LANGUAGES`
+    interpreter: str
+    #: of the module, in KiB
+    stack_kib: int
+
+    @classmethod
+    def read(cls, folder: Path, known: list[str]) -> Manifest:
+        """Raises BuildError where it does not name one of the `known` interpreters and a stack."""
+        path = folder / MANIFEST
+        try:
+            said = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise BuildError(f"{path}: {error}") from error
+        interpreter, stack = said.pop("interpreter", None), said.pop("stack_kib", None)
+        if interpreter not in known:
+            raise BuildError(f"{path}: interpreter must be one of {', '.join(known)}, not {interpreter!r}")
+        if not isinstance(stack, int) or not 16 <= stack <= 4096:
+            raise BuildError(f"{path}: stack_kib must be a number of KiB, 16 to 4096, not {stack!r}")
+        if said:
+            raise BuildError(f"{path}: unknown: {', '.join(said)} (known: interpreter, stack_kib)")
+        return cls(interpreter, stack)

@@ -1,0 +1,50 @@
+"""The licence notices of the interpreters, for whoever distributes the modules.
+
+The source distributions carry none for the sources in them, but nearly each file does, at its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from ..cache import Cache
+from ..digest import digest
+from ..errors import BuildError
+from .languages import LANGUAGES, Language
+
+_COPYRIGHT = re.compile(r"^[\s*/]*(Copyright \([cC]\) .*?)[\s*/]*$", re.MULTILINE)
+_PERMISSION = re.compile(r"Permission is hereby granted, free of charge.*?\n[\s*]*(?=\*/)", re.DOTALL)
+
+
+def notices(cache: Cache) -> dict[str, Path]:
+    """The notice of each interpreter, a file in the cache, by the name that it should get.
+
+    Raises:
+        MissingSources: an interpreter cannot be had.
+    """
+    made = {}
+    for language in LANGUAGES.values():
+        path = cache.artifact(digest(["notice", language.sdist.sha256], Path(), []), ".txt")
+        if not path.exists():
+            path.write_text(_notice(language, cache))
+        made[f"{language.sdist.title}.txt"] = cache.used(path)
+    return made
+
+
+def _notice(language: Language, cache: Cache) -> str:
+    """Every copyright line of the sources and their headers, and the permission of the first of them."""
+    with tempfile.TemporaryDirectory(dir=cache.cache) as scratch:
+        tree = language.sdist.unpack(cache, language.prefix, Path(scratch) / "tree")
+        sources = language.sources(tree)
+        beside = {path for source in sources for path in source.parent.glob("*.h")}
+        texts = [path.read_text(errors="replace") for path in (*sources, *sorted(beside))]
+    owners = sorted({owner for text in texts for owner in _COPYRIGHT.findall(text)})
+    permission = next((found[0] for text in texts if (found := _PERMISSION.search(text))), None)
+    if permission is None or not owners:
+        raise BuildError(f"the sources of {language.sdist.title} have lost their licence")
+    lines = [re.sub(r"^[ *]+", "", line).rstrip() for line in permission.rstrip().splitlines()]
+    return "\n".join(
+        [f"{language.sdist.title}, from its sources", "", *owners, "", *lines, ""],
+    )

