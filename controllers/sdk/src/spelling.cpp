@@ -1,6 +1,7 @@
 #include "aici/spelling.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "aici/host.hpp"
 #include "aici/vocabulary.hpp"
@@ -17,25 +18,37 @@ Spelling::Spelling(std::span<const std::string> texts) {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     texts_.push_back({begin, static_cast<std::uint32_t>(tokens_.size())});
   }
+  restart();
+}
+
+void Spelling::restart() {
+  num_left_ = texts_.size();
+  length_ = 0;
 }
 
 void Spelling::append(TokenId token) {
-  std::erase_if(texts_, [&](Rest& rest) { return rest.empty() || tokens_[rest.begin++] != token; });
+  for (std::size_t i = 0; i < num_left_;)
+    if (rest(i).empty() || rest(i).front() != token)
+      std::swap(texts_[i], texts_[--num_left_]);
+    else
+      i++;
+  length_++;
 }
 
 Answer Spelling::next(TokenSet& scratch) const {
-  const TokenId* const first = tokens_.data() + texts_.front().begin;
-  const TokenId* common_end = tokens_.data() + texts_.front().end;
+  const std::span<const TokenId> first = rest(0);
+  auto common_end = first.end();
   bool may_end = false, may_go_on = false;
-  for (const Rest& rest : texts_) {
-    common_end = std::mismatch(first, common_end, tokens_.data() + rest.begin, tokens_.data() + rest.end).first;
-    (rest.empty() ? may_end : may_go_on) = true;
+  for (std::size_t i = 0; i < num_left_; i++) {
+    const std::span<const TokenId> other = rest(i);
+    common_end = std::mismatch(first.begin(), common_end, other.begin(), other.end()).first;
+    (other.empty() ? may_end : may_go_on) = true;
   }
-  if (common_end != first) return {Answer::Kind::tokens, {first, common_end}};
+  if (common_end != first.begin()) return {Answer::Kind::tokens, {first.begin(), common_end}};
   if (!may_go_on) return {Answer::Kind::stop, {}};
   scratch.clear();
-  for (const Rest& rest : texts_)
-    if (!rest.empty()) scratch.allow(tokens_[rest.begin]);
+  for (std::size_t i = 0; i < num_left_; i++)
+    if (!rest(i).empty()) scratch.allow(rest(i).front());
   if (may_end) scratch.allow(vocabulary().eos());
   return {Answer::Kind::mask, scratch.words()};
 }

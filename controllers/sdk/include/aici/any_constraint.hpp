@@ -6,6 +6,7 @@
 //   }
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <utility>
@@ -28,6 +29,8 @@ class AnyConstraint {
   bool ended() const { return chosen_->ended(); }
   bool may_end() { return chosen_->may_end(); }
   MidResult next() { return chosen_->next(); }
+  void restart() { chosen_->restart(); }
+  std::size_t cached_bytes() const { return chosen_->cached_bytes(); }
 
  private:
   struct Interface {
@@ -37,6 +40,8 @@ class AnyConstraint {
     virtual bool ended() const = 0;
     virtual bool may_end() = 0;
     virtual MidResult next() = 0;
+    virtual void restart() = 0;
+    virtual std::size_t cached_bytes() const = 0;
   };
 
   template <class R>
@@ -47,6 +52,8 @@ class AnyConstraint {
     bool ended() const override { return constraint.ended(); }
     bool may_end() override { return constraint.may_end(); }
     MidResult next() override { return constraint.next(); }
+    void restart() override { constraint.restart(); }
+    std::size_t cached_bytes() const override { return constraint.cached_bytes(); }
 
     Constraint<R> constraint;
   };

@@ -18,9 +18,10 @@
 //   not be those that it has announced, or would have chosen: what it then says fits what came.
 // - `next` changes nothing. Its answer may be thrown away for another; asked again, it answers the same. So a
 //   label may be put between two forced pieces, and what the engine cut off from a splice is announced again.
-// - There is no way back. A controller may take back tokens that it has not appended; for others it makes a new
-//   constraint, and appends to that what is left of the text. (RecognizerController fails when tokens are taken
-//   back.)
+// - There is no way back but to the empty text. A controller may take back tokens that it has not appended; for others
+//   it calls `restart`, and appends what is left of the text. (RecognizerController fails when tokens are taken back.)
+// - A constraint may serve one text after the other, each from `restart` on: what it has learned stays. It may be made
+//   and destroyed at any time, not only in the controller's constructor.
 // - Masks of its states are found ahead by themselves, for later sequences with the same argument (warmable.hpp), if
 //   it is made in the controller's constructor.
 // - A mask that `next` returns lies in the constraint: it must not be asked again, appended to or destroyed before
@@ -161,11 +162,21 @@ class Constraint : private Warmable {
   /// May the text end here?
   bool may_end() { return ended_ || eos_allowed(); }
 
+  /// Back to the empty text. Known states and masks stay known; it answers what a new constraint would. It may be called
+  /// after `append` or `next` has failed, too, if a handler has caught that (host.hpp).
+  void restart() {
+    cursor_.back_to_start();
+    spelling_.restart();
+    forced_.clear();
+    ended_ = false;
+    compact();  // now: after a failure the recognizer may be wrong about states until then
+  }
+
   /// What may come now: a mask, forced tokens, or Stop if nothing but the end is possible.
   MidResult next() {
     if (ended_) return MidResult::stop();
     if (forced_.empty()) {
-      if (cursor_.compact()) cache_.clear();
+      compact();
       const Answer answer = find_answer();
       if (answer.kind == Answer::Kind::stop) return MidResult::stop();
       if (answer.kind == Answer::Kind::mask)
@@ -176,6 +187,7 @@ class Constraint : private Warmable {
   }
 
   R& recognizer() { return cursor_.recognizer(); }
+  /// Of ConstraintOptions::cache_bytes.
   std::size_t cached_bytes() const { return cache_.bytes(); }
 
  private:
@@ -193,6 +205,9 @@ class Constraint : private Warmable {
     detail::fail_forbidden(token);
   }
 
+  void compact() {
+    if (cursor_.compact()) cache_.clear();
+  }
   bool is_complete() { return stop_when_complete_ && cursor_.special_allowed(SpecialToken::eos); }
   bool eos_allowed() { return !stop_when_complete_ && cursor_.special_allowed(SpecialToken::eos); }
 

@@ -94,9 +94,19 @@ class Cursor<R> {
 
   bool append(std::string_view text) {
     for (char byte : text)
-      if (!r_.try_push_byte(static_cast<std::uint8_t>(byte))) return false;
-    r_.collapse();
+      if (r_.try_push_byte(static_cast<std::uint8_t>(byte)))
+        height_++;
+      else
+        return false;
+    if constexpr (StackRestart<R>) r_.collapse();
     return true;
+  }
+  void back_to_start() {
+    if constexpr (StackRestart<R>)
+      r_.restart();
+    else if (height_ != 0)
+      r_.pop_bytes(height_);
+    height_ = 0;
   }
   bool compact() { return false; }
   const char* failure() const { return nullptr; }
@@ -142,6 +152,8 @@ class Cursor<R> {
   }
 
   R r_;
+  /// Bytes that were pushed since the start: those on the stack, if it is not collapsed.
+  std::uint32_t height_ = 0;
 };
 
 }  // namespace aici::detail

@@ -142,6 +142,7 @@ class StackRecognizer final : public Recognizer {
     stack_.front() = stack_.back();
     stack_.resize(1, stack_.back());
   }
+  void restart() { stack_.assign(1, f_.initial()); }
   bool byte_allowed(std::uint8_t byte) override { return f_.byte_allowed(stack_.back(), byte); }
   bool special_allowed(SpecialToken token) override { return f_.special_allowed(stack_.back(), token); }
   bool try_push_byte(std::uint8_t byte) override {

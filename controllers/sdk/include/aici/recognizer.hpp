@@ -52,6 +52,11 @@ concept StackStateKey = requires(R& r) {
   { r.state_key() } -> std::same_as<std::uint64_t>;
 };
 
+/// Optional for a ByteStack: goes back to the state before the first byte, which is then alone on the stack. Of one that
+/// cannot do that a Constraint never collapses the stack, so that it can be popped: it grows with the text.
+template <class R>
+concept StackRestart = requires(R& r) { r.restart(); };
+
 /// The same as a base class. Everything that takes a ByteStack takes it; a `final` class that derives from it is
 /// walked without virtual calls. (To choose a constraint at run time: any_constraint.hpp.)
 class Recognizer {

@@ -35,21 +35,29 @@ class Spelling {
   explicit Spelling(std::span<const std::string> texts);
 
   /// Can it say what comes next? Not if the tokens so far are no beginning of canonical tokens.
-  bool known() const { return !texts_.empty(); }
+  bool known() const { return num_left_ != 0; }
   void append(TokenId token);
+  /// Back to where no token has come.
+  void restart();
   /// What may come, if it is known: the tokens that all texts go on with, or a mask of their next ones. Valid
   /// until the next call; a mask lies in `scratch`.
   Answer next(TokenSet& scratch) const;
 
  private:
-  /// What is left of a text, as offsets in `tokens_`.
-  struct Rest {
+  /// Offsets in `tokens_`.
+  struct Text {
     std::uint32_t begin, end;
-    bool empty() const { return begin == end; }
   };
+  std::span<const TokenId> rest(std::size_t text) const {
+    return {tokens_.data() + texts_[text].begin + length_, tokens_.data() + texts_[text].end};
+  }
 
   std::vector<TokenId> tokens_;
-  std::vector<Rest> texts_;
+  /// The first `num_left_` are those that the tokens so far are a beginning of.
+  std::vector<Text> texts_;
+  std::size_t num_left_ = 0;
+  /// Tokens so far.
+  std::uint32_t length_ = 0;
 };
 
 namespace detail {
@@ -57,6 +65,7 @@ namespace detail {
 struct NoSpelling {
   static constexpr bool known() { return false; }
   static void append(TokenId) {}
+  static void restart() {}
   static Answer next(TokenSet&) { return {}; }
 };
 }  // namespace detail

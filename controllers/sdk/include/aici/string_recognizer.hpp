@@ -45,10 +45,7 @@ class StringStack final : public Recognizer {
  public:
   using State = typename R::State;
 
-  explicit StringStack(R recognizer) : r_(std::move(recognizer)) {
-    enter(r_.initial());
-    close_frame();
-  }
+  explicit StringStack(R recognizer) : r_(std::move(recognizer)) { restart(); }
 
   void push_byte(std::uint8_t byte) override { try_push_byte(byte); }
 
@@ -78,6 +75,14 @@ class StringStack final : public Recognizer {
     }
     lists_ = std::move(used);
     frames_.clear();
+    close_frame();
+  }
+
+  void restart() {
+    frames_.clear();
+    ways_.clear();
+    lists_.clear();
+    enter(r_.initial());
     close_frame();
   }
 

@@ -168,7 +168,9 @@ Engine::Loop Engine::loop(State state) {
 bool Engine::compact(State* state) {
   const bool many = columns_->size() > kMostColumns / 4 || scanner_.size() > Scanner::kMost / 2 ||
                     several_.size() > kMostSeveral / 4;
-  if (*state == 0 || (!many && bytes() < limits_.kept_bytes)) return false;
+  // before the first byte nothing can be missing that could not be made
+  const bool anew = *state == initial_ && (full_ || columns_->failure() || scanner_.failure());
+  if (*state == 0 || (!many && !anew && bytes() < limits_.kept_bytes)) return false;
   std::vector<Column> columns;
   std::vector<Scanner::State> scanners;
   const std::size_t count = readings(*state).size();
@@ -177,6 +179,7 @@ bool Engine::compact(State* state) {
       columns.push_back(column_of(reading));
       scanners.push_back(scanner_of(reading));
     }
+  if (anew) full_ = false, columns_->forget_failure();
   columns_->keep_only(columns);
   scanner_.keep_only(scanners);
   begin_plain();

@@ -159,6 +159,8 @@ bool Parser::Own::compact(State* state) {
   constexpr std::size_t kKept = 1 << 14;
   if (*state == 0 || stacks_.size() < kKept) return false;
   has_end_.clear();
+  // before the first byte nothing can be missing that could not be made
+  if (*state == pack(Stacks::kInitial, Lexer::kInitial)) full_ = false;
   *state = pack(stacks_.keep_only(*state >> kLexerBits), *state & kLexerMask);
   return true;
 }

@@ -45,6 +45,7 @@ class Columns {
   /// Forgets all columns but those in `kept`, which get new numbers.
   void keep_only(std::span<Column> kept);
   const char* failure() const { return too_many_ ? "the text has too many readings for the engine" : nullptr; }
+  void forget_failure() { too_many_ = false; }
 
  private:
   /// 0 = the end of the text.
