@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: its number in aici.h, behind two that the runtime knows itself
+_HOLD_END = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -19,6 +22,8 @@ class Capabilities:
     dense: bool = True
     #: the largest top_k that the engine answers
     top_k: int = 64
+    #: an end-of-sequence token does not end the sequence where the controller holds it (AICI_MID_HOLD_END)
+    hold_end: bool = True
 
     def to_wire(self) -> list[list[int]]:
         """[[number in aici.h, value], ...]"""
@@ -31,12 +36,20 @@ class Capabilities:
             self.top_k,
             self.dense,
         )
-        return [[number, int(value)] for number, value in enumerate(values, start=1)]
+        told = [[number, int(value)] for number, value in enumerate(values, start=1)]
+        return [*told, [_HOLD_END, int(self.hold_end)]]
 
 
 #: an engine with its own generation loop
 ALL = Capabilities()
 #: for an engine that can only mask: logits processors
 MASK_ONLY = Capabilities(
-    fork=False, backtrack=False, ff_tokens=False, suspend=False, logprobs=False, dense=True, top_k=0
+    fork=False,
+    backtrack=False,
+    ff_tokens=False,
+    suspend=False,
+    logprobs=False,
+    dense=True,
+    top_k=0,
+    hold_end=False,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import posix_ipc
@@ -39,7 +40,7 @@ from aicirt.ipc.spin import ANSWER_SECONDS, SAMPLING_SECONDS, spin
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.shortage import describe
 from pyaici.rows import SegmentRows
-from pyaici.step import Verb
+from pyaici.step import SKIP_POST, Verb
 
 #: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
 START_TIMEOUT = 60.0
@@ -78,10 +79,14 @@ class WorkerLink:
             undo.pop_all()
         self._woken = 0.0
         self._messages: list[list[Any]] = []
-        #: sequences here whose controllers have pre_process or post_process: a part on the critical path
+        #: sequences here whose controllers have pre_process or post_process, as the flags that skip them
+        self.exports: dict[int, int] = {}
+        #: those of them that have a part on the critical path of their next step
         self.critical: set[int] = set()
-        #: sequences whose controllers have post_process, which is told log-probabilities
+        #: those that post_process will tell log-probabilities in their next step
         self.measured: set[int] = set()
+        #: those that will not be called as they export it in their next step
+        self.spared: set[int] = set()
         #: steps whose answers nobody wants
         self._abandoned: set[int] = set()
         #: variables that came with these, by a sequence of the request
@@ -237,19 +242,48 @@ class WorkerLink:
             raise error_from_wire(error)
 
     def inherit(self, parent: int, child: int) -> None:
-        """A child is of the parent's kind, and may ask for its row again."""
-        if parent in self.critical:
-            self.critical.add(child)
-        if parent in self.measured:
-            self.measured.add(child)
+        """A child is of the parent's kind, is called in its next step as the parent would be, and may ask for
+        its row again."""
+        if parent in self.exports:
+            self.exports[child] = self.exports[parent]
+            for some in self._calls:
+                if parent in some:
+                    some.add(child)
         self.rows.inherit(parent, child)
+
+    def as_exported(self, seq: int) -> None:
+        """In its next step it is called as it exports it."""
+        exported = self.exports[seq]
+        self.spared.discard(seq)
+        self.critical.add(seq)
+        if exported & SKIP_POST:
+            self.measured.add(seq)
+
+    def spare(self, seq: int, flags: int) -> None:
+        """In its next step what the flags of a result say is not called."""
+        exported = self.exports.get(seq, 0)
+        if not exported & flags:
+            return
+        self.spared.add(seq)
+        if not exported & ~flags:
+            self.critical.discard(seq)
+        if flags & SKIP_POST:
+            self.measured.discard(seq)
+
+    def restore(self, seqs: Iterable[int]) -> None:
+        """A step of these has begun: what their last results said counts no more, and until they answer again
+        they are called as they export it."""
+        for seq in self.spared.intersection(seqs):
+            self.as_exported(seq)
 
     def hand_over(self, seq: int, other: WorkerLink) -> None:
         """The sequence has moved to another worker."""
-        for ours, theirs in ((self.critical, other.critical), (self.measured, other.measured)):
-            if seq in ours:
-                ours.discard(seq)
-                theirs.add(seq)
+        if seq in self.exports:
+            other.exports[seq] = self.exports.pop(seq)
+            for ours, theirs in zip(self._calls, other._calls, strict=True):
+                if seq in ours:
+                    ours.discard(seq)
+                    theirs.add(seq)
         self.rows.hand_over(seq, other.rows, declined=self._has_unclaimed(seq))
 
     def _has_unclaimed(self, seq: int) -> bool:
@@ -261,9 +295,14 @@ class WorkerLink:
 
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""
-        self.critical.discard(seq)
-        self.measured.discard(seq)
+        if self.exports.pop(seq, None) is not None:
+            for some in self._calls:
+                some.discard(seq)
         self.rows.forget(seq)
+
+    @property
+    def _calls(self) -> tuple[set[int], set[int], set[int]]:
+        return self.critical, self.measured, self.spared
 
     def _check_alive(self) -> None:
         if self.dead or not self._peer.alive():

@@ -259,7 +259,8 @@ class Runtime:
     def wants_logprobs(self, seq: int) -> bool:
         """Whether the controller has post_process, which is told log-probability and allowed mass.
 
-        Finding them takes longer than masking; for others they are needed only after a row with a `top_k`.
+        Finding them takes longer than masking; for others, and where the last result has it skip the call,
+        they are needed only after a row with a `top_k`.
         """
         return seq in self._live.link(seq).measured
 
@@ -347,6 +348,8 @@ class Runtime:
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
             critical = bool(link.critical) and not link.critical.isdisjoint(map(SEQ, items))
+            if link.spared:
+                link.restore(map(SEQ, items))
             if critical and link.asleep:
                 link.wake()
             part = StepPart(link, items, critical)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from aicirt.errors import UnknownSequenceError, WorkerDiedError
 from aicirt.ipc.messages import FREE, Free
 from pyaici.link import WorkerLink
-from pyaici.step import StepInput
+from pyaici.step import SKIP_POST, SKIP_PRE, StepInput
 
 #: the sequence of a StepInput
 SEQ = itemgetter(0)
@@ -59,9 +59,8 @@ class Sequences(dict[int, WorkerLink]):
         self[seq] = link
         self.families[seq] = Family({seq}, repeatable)
         if has_pre or has_post:
-            link.critical.add(seq)
-        if has_post:
-            link.measured.add(seq)
+            link.exports[seq] = SKIP_PRE * has_pre | SKIP_POST * has_post
+            link.as_exported(seq)
 
     def inherit(self, parent: int, children: Iterable[int]) -> None:
         """A sequence was forked: the children live where it lives."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from aicirt.errors import AiciError
 
+#: flags of a result of `mid_process`: AICI_MID_* of aici.h
+HOLD_END, SKIP_PRE, SKIP_POST = 1, 2, 4
+
 
 class Verb(IntEnum):
     """What a controller wants; numbers as in aici.h."""
@@ -84,6 +87,11 @@ class MidResult:
     backtrack: int = 0
     ff_tokens: list[int] = field(default_factory=list)
     error: AiciError | None = None
+    #: SAMPLE, SPLICE: an end-of-sequence token that this brings does not end the sequence; only where the
+    #: engine has said that it does this (`Capabilities.hold_end`)
+    hold_end: bool = False
+    #: the next step tells nobody log-probability and allowed mass, unless `row.top_k` asks for tokens
+    skip_post: bool = False
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.ipc.messages import DUE, FREE, MID, PRE, Due, Free
 from aicirt.ipc.spin import CRITICAL_SECONDS
-from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
+from pyaici.step import HOLD_END, SKIP_POST, MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
     from pyaici.link import WorkerLink
@@ -123,15 +123,24 @@ class Step:
                     if unheard := part.link.unheard:
                         result.variables.update({seq: unheard[seq] for seq in unheard if seq in live})
                         unheard.clear()
-                    for seq, told in more[0] if more else ():
-                        values = {name: value for name, _, value in told}
-                        result.variables.setdefault(seq, {}).update(values)
+                    if more:
+                        self._read_more(part.link, more, result)
                     continue
             self._fail(part, pre, result)
         self._over = "its answer has been fetched"
         if self._moves.automatic:
             self._moves.look(result.mid)
         return result
+
+    def _read_more(self, link: WorkerLink, more: list[Any], result: StepResult) -> None:
+        """The fields of an answer that not every worker sends."""
+        for seq, told in more[0]:
+            values = {name: value for name, _, value in told}
+            result.variables.setdefault(seq, {}).update(values)
+        for seq, flags in more[1] if len(more) > 1 else ():
+            if seq in self._live and (answer := result.mid.get(seq)) is not None:
+                answer.hold_end, answer.skip_post = bool(flags & HOLD_END), bool(flags & SKIP_POST)
+                link.spare(seq, flags)
 
     def abandon(self) -> None:
         """The engine will not wait any more, e.g. because its forward pass has failed.

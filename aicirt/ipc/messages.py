@@ -146,6 +146,9 @@ class Mid(NamedTuple):
     #: written since the client was told of them: the last value of each. `seq` is one of the request's
     #: sequences that took part; names and values are bytes
     variables: Sequence[list[Any]] = ()
+    #: [[seq, flags], ...] of `results` whose flags are not 0: AICI_MID_* of aici.h, of which HOLD_END only
+    #: for engines that have its capability
+    flags: Sequence[list[int]] = ()
 
 
 class Sample(NamedTuple):

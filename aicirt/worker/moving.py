@@ -190,19 +190,20 @@ def _describe(seq: Sequence, sources: dict[bytes, int]) -> list[Any]:
         list(seq.tokens),
         seq.group,
         context.log.state(),
+        seq.flags,
     ]
 
 
 def _restore(seq: Sequence, fields: list[Any]) -> None:
     """What `_describe` says from `length` on."""
-    length, step, changed, has_row, outcome, late, splices, by_engine, tokens, group, log = fields
-    numbers = [length, step, late, splices, *tokens, *group, outcome or 0]
+    length, step, changed, has_row, outcome, late, splices, by_engine, tokens, group, log, flags = fields
+    numbers = [length, step, late, splices, *tokens, *group, outcome or 0, flags]
     if not all(isinstance(number, int) and 0 <= number <= _WORD for number in numbers):
         raise ProtocolError("a sequence whose numbers are none")
     seq.length, seq.step, seq.late_steps, seq.empty_splices = length, step, late, splices
     seq.changed, seq.has_row, seq.by_engine = bool(changed), bool(has_row), bool(by_engine)
     seq.outcome = None if outcome is None else (outcome, None)
-    seq.tokens, seq.group = list(tokens), list(group)
+    seq.tokens, seq.group, seq.flags = list(tokens), list(group), flags
     seq.context.log.restore(log)
 
 

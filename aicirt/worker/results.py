@@ -26,12 +26,17 @@ STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR = range(8)
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
 
 CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
-CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
+CAP_TOKENIZER, CAP_MAX_FORKS, CAP_HOLD_END = 8, 9, 10
+#: AICI_MID_*
+HOLD_END, SKIP_PRE, SKIP_POST = 1, 2, 4
+_FLAGS = HOLD_END | SKIP_PRE | SKIP_POST
 
 _PRE = struct.Struct("<3I")
 _POST = struct.Struct("<2I")
-_MID = struct.Struct("<5I2f4I")
+_MID = struct.Struct("<5I2f5I")
 _PRE_SIZE, _POST_SIZE, _MID_SIZE = _PRE.size, _POST.size, _MID.size
+#: an aici_mid_result without its last field, `flags`, which was added later
+_OLD_MID_SIZE = 44
 _ALL_BITS = 0xFFFFFFFF
 # PyDLL: giving the interpreter's lock away costs as much as copying a mask
 _libc = ctypes.PyDLL(None)
@@ -94,15 +99,23 @@ class RowWriter:
         self._zeros_address = ctypes.addressof(self._zeros)
 
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
-        """Raises ResultError, EmptyMaskError, LivelockError, CapabilityError or SpaceError."""
+        """The sequence's `flags` are those of the result afterwards.
+
+        Raises ResultError, EmptyMaskError, LivelockError, CapabilityError or SpaceError.
+        """
         instance = seq.instance
         if address + _MID_SIZE > instance.size:
-            check_span(instance, address, _MID_SIZE, "aici_mid_result")
-        (size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff) = (
-            _MID.unpack_from(instance.view, address)
+            view, place = memoryview(_at_the_end(instance, address)), 0
+        else:
+            view, place = instance.view, address
+        (size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags) = (
+            _MID.unpack_from(view, place)
         )
         if size < _MID_SIZE:
-            raise ResultError(f"aici_mid_result: size is {size}, at least {_MID_SIZE} needed")
+            if size < _OLD_MID_SIZE:
+                raise ResultError(f"aici_mid_result: size is {size}, at least {_OLD_MID_SIZE} needed")
+            flags = 0
+        seq.flags = _known(flags, seq) if flags else 0
         if verb == SAMPLE:
             if top_k:
                 top_k = min(top_k, seq.context.capabilities.get(CAP_TOP_K, 0))
@@ -211,6 +224,26 @@ class RowWriter:
                 f"aici_mid_result: ff_token {max(tokens)} is not below {self._layout.vocab_size}"
             )
         return Splice(seq.id, SPLICE, backtrack, tokens)
+
+
+def _at_the_end(instance: Instance, address: int) -> bytes:
+    """An aici_mid_result so near to the end of the memory that it may be an old one, which has no `flags`."""
+    check_span(instance, address, _OLD_MID_SIZE, "aici_mid_result")
+    length = min(_MID_SIZE, instance.size - address)
+    (size,) = struct.unpack_from("<I", instance.view, address)
+    if size >= _MID_SIZE:
+        check_span(instance, address, _MID_SIZE, "aici_mid_result")
+        length = _MID_SIZE
+    return instance.read(address, length).ljust(_MID_SIZE, b"\0")
+
+
+def _known(flags: int, seq: Sequence) -> int:
+    """Flags as they count."""
+    if flags > _FLAGS:
+        raise ResultError(f"aici_mid_result: flags are {flags:#x}; version 1 has {_FLAGS:#x}")
+    if flags & HOLD_END and not seq.context.capabilities.get(CAP_HOLD_END, 0):
+        return flags & ~HOLD_END
+    return flags
 
 
 def check_span(instance: Instance, address: int, length: int, what: str) -> None:

@@ -15,6 +15,8 @@ from aicirt.worker.results import (
     CAP_SUSPEND,
     CONTINUE,
     FORK,
+    SKIP_POST,
+    SKIP_PRE,
     STOP,
     SUSPEND,
     check_span,
@@ -54,6 +56,7 @@ class Sequence:
         "context",
         "empty_splices",
         "final",
+        "flags",
         "group",
         "has_row",
         "id",
@@ -88,6 +91,8 @@ class Sequence:
         #: what a late mid_process ended with, until the next step asks for it
         self.outcome: tuple[int | None, Exception | None] | None = None
         self.late_steps = 0
+        #: AICI_MID_* of the last mid_process, until the next step begins
+        self.flags = 0
         #: splices in a row that changed nothing, since a token came or went
         self.empty_splices = 0
         #: the engine made it, not its controller
@@ -166,15 +171,24 @@ class Sequence:
         view[address + _GROUP : address + _GROUP + len(inline)] = inline
 
     def critical(self) -> tuple[int, int]:
-        """Runs post_process (if tokens came) and pre_process: (verb, number of forks).
+        """Runs post_process (if tokens came) and pre_process, but for what the last result skips.
+
+        Returns (verb, number of forks).
 
         Raises every ControllerError.
         """
         instance = self.instance
+        flags = self.flags
+        self.flags = 0
         try:
-            if self.changed and self._has_post and read_post(instance, instance.call(_POST)) == STOP:
+            if (
+                self.changed
+                and self._has_post
+                and not flags & SKIP_POST
+                and read_post(instance, instance.call(_POST)) == STOP
+            ):
                 return STOP, 0
-            if not self._has_pre:
+            if not self._has_pre or flags & SKIP_PRE:
                 return CONTINUE, 1
             verb, forks = read_pre(instance, instance.call(_PRE))
         except GuestExit:
@@ -194,7 +208,8 @@ class Sequence:
         Raises every ControllerError.
         """
         self.final = True
-        if not self._has_post:
+        flags, self.flags = self.flags, 0
+        if not self._has_post or flags & SKIP_POST:
             return not self.changed
         try:
             if self.changed:

@@ -43,6 +43,7 @@ class StepWork:
     __slots__ = (
         "_client",
         "_due",
+        "_flags",
         "_going",
         "_grace",
         "_inputs",
@@ -69,6 +70,7 @@ class StepWork:
         self.number = request.step
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
+        self._flags: list[list[int]] = []
         #: what is told of requests' variables: a sequence of the request, and [name, version, value] by name
         self._told: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
         self._told_bytes = 0
@@ -263,6 +265,8 @@ class StepWork:
             else:
                 seq.late_steps = 0
                 self._results.append(result)
+                if seq.flags:
+                    self._flags.append([seq.id, seq.flags])
                 if result.verb == STOP:
                     self._end(seq, None)
                 elif seq.context.log.waiting:
@@ -355,7 +359,7 @@ class StepWork:
         variables: list[list[Any]] = []
         if self._told or self._client.written:
             variables = self._variables()
-        self._client.send(Mid(MID, self.number, self._results, self._logs, variables))
+        self._client.send(Mid(MID, self.number, self._results, self._logs, variables, self._flags))
 
     def _variables(self) -> list[list[Any]]:
         """What has been written that the client has not been told of, of the requests that took part."""
@@ -445,6 +449,6 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
     child = Sequence(number, instance, context, request, parent.arg_address)
     child.length, child.step, child.has_row = parent.length, parent.step, parent.has_row
     child.tokens, child.changed = parent.tokens, parent.changed
-    child.empty_splices = parent.empty_splices
+    child.empty_splices, child.flags = parent.empty_splices, parent.flags
     request.live += 1
     return child

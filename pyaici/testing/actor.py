@@ -41,15 +41,17 @@ class Sampler:
         self.max_tokens = max_tokens
         self.measure = measure
 
-    def sample(self, seq: int, said: int, row: Row, random: np.random.Generator) -> StepInput:
-        """A token under this row, as the report of it."""
+    def sample(self, seq: int, said: int, answer: MidResult, random: np.random.Generator) -> StepInput:
+        """A token under the row of this answer, as the report of it."""
+        row = answer.row
+        assert row is not None
         temperature = self.temperature if row.temperature is None else row.temperature
         before = _logprobs(self.wish.logits(said) / (temperature or 1.0))
         logits = self.wish.logits(said)
         apply_row(logits, row)
         allowed = _logprobs(logits / (temperature or 1.0))
         token = int(random.choice(len(allowed), p=np.exp(allowed)) if temperature else allowed.argmax())
-        if not (self.measure or row.top_k):
+        if not (row.top_k or (self.measure and not answer.skip_post)):
             return StepInput(seq, [token], 0, True)
         top = None
         if row.top_k:
@@ -79,6 +81,8 @@ class Actor:
         self._history = ""
         self._answers: list[MidResult] = []
         self._error: AiciError | None = None
+        #: an end token that is appended now does not end the sequence
+        self._holds_end = False
         self.reason: Reason | None = None
         self.log = ""
         self.suspended = 0
@@ -101,9 +105,9 @@ class Actor:
         """Does what mid_process has answered."""
         row = None if answer.row is None else _copy(answer.row)
         self._answers.append(replace(answer, row=row))
+        self._holds_end = answer.hold_end
         if answer.verb == Verb.SAMPLE:
-            assert row is not None
-            self._report = self._sampler.sample(self._report.seq, self._said[-1], row, self._random)
+            self._report = self._sampler.sample(self._report.seq, self._said[-1], answer, self._random)
             tokens = list(self._report.tokens)
             self._append(tokens, [self._sampler.wish.after(self._said[-1], tokens[0])])
             self._history += self._text(tokens)
@@ -141,7 +145,7 @@ class Actor:
     def _append(self, tokens: list[int], said: list[int]) -> None:
         self._tokens += tokens
         self._said += said
-        if tokens and tokens[-1] in self._sampler.vocabulary.eos:
+        if tokens and tokens[-1] in self._sampler.vocabulary.eos and not self._holds_end:
             self.end("eos")
         elif len(self._tokens) - self._prompt_tokens >= self._sampler.max_tokens:
             self.end("length")

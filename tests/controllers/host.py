@@ -33,10 +33,10 @@ from tests.controllers.calls import ARG, CALLS, GROUP, PROMPT, TOKENS, TOP
 STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE = range(6)
 ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
 CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
-CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
-EVERYTHING = {**dict.fromkeys(range(1, 9), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
+CAP_TOKENIZER, CAP_MAX_FORKS, CAP_HOLD_END = 8, 9, 10
+EVERYTHING = {**dict.fromkeys(range(1, 11), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
 
-_MID = struct.Struct("<5I2f4I")
+_MID = struct.Struct("<5I2f5I")
 
 
 class Vocab:
@@ -87,6 +87,7 @@ class Mid:
     default: float = 0.0
     temperature: float = 0.0
     top_k: int = 0
+    flags: int = 0
     backtrack: int = 0
     tokens: list[int] = field(default_factory=list)
 
@@ -242,11 +243,19 @@ class Guest:
             address = self.instance.call(Export.MID)
         except GuestExit:
             return Mid(STOP)
-        size, verb, kind, row, length, default, temperature, top_k, backtrack, ff, count = _MID.unpack(
+        size, verb, kind, row, length, default, temperature, top_k, backtrack, ff, count, flags = _MID.unpack(
             self.read(address, _MID.size)
         )
         assert size == _MID.size
-        result = Mid(verb, kind, default=default, temperature=temperature, top_k=top_k, backtrack=backtrack)
+        result = Mid(
+            verb,
+            kind,
+            default=default,
+            temperature=temperature,
+            top_k=top_k,
+            flags=flags,
+            backtrack=backtrack,
+        )
         if verb == SPLICE:
             result.tokens = np.frombuffer(self.read(ff, 4 * count), "<u4").tolist()
         elif verb == SAMPLE:

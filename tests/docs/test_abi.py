@@ -10,6 +10,8 @@ from aicirt.vocab import layout
 from aicirt.wasm.abi import EXPORTS, IMPORTS
 from aicirt.wasm.limits import Limits
 from aicirt.worker import results, sequence
+from pyaici import step
+from pyaici.capabilities import ALL
 from pyaici.step import RowKind, Verb
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,8 +51,12 @@ def test_verbs_and_rows_have_the_same_numbers() -> None:
         "DENSE",
         "TOKENIZER",
         "MAX_FORKS",
+        "HOLD_END",
     ):
         assert constant(f"AICI_CAP_{name}") == getattr(results, f"CAP_{name}")
+    for name in ("HOLD_END", "SKIP_PRE", "SKIP_POST"):
+        assert constant(f"AICI_MID_{name}") == getattr(results, name) == getattr(step, name)
+    assert dict(ALL.to_wire())[results.CAP_HOLD_END] == 1
 
 
 def test_structs_have_the_same_layout() -> None:
@@ -61,7 +67,8 @@ def test_structs_have_the_same_layout() -> None:
     assert 4 * arg.index("uint32_t group") == sequence._GROUP
     assert [name[0] for name in arg[1:11]] == list("uuuuuffuuu")
     assert 4 * len(fields("aici_mid_result")) == results._MID.size
-    assert [name[0] for name in fields("aici_mid_result")] == list("uuuuuffuuuu")
+    assert [name[0] for name in fields("aici_mid_result")] == list("uuuuuffuuuuu")
+    assert 4 * fields("aici_mid_result").index("uint32_t flags") == results._OLD_MID_SIZE
     assert 4 * len(fields("aici_pre_result")) == results._PRE.size
     assert 4 * len(fields("aici_post_result")) == results._POST.size
 

@@ -33,7 +33,7 @@ export const pre: PreResult = changetype<PreResult>(memory.data(12));
 pre.size = offsetof<PreResult>();
 export const post: PostResult = changetype<PostResult>(memory.data(8));
 post.size = offsetof<PostResult>();
-export const mid: MidResult = changetype<MidResult>(memory.data(44));
+export const mid: MidResult = changetype<MidResult>(memory.data(48));
 mid.size = offsetof<MidResult>();
 
 /** What `mid` points to lives until the next step. */

@@ -67,6 +67,10 @@ export class PostResult {
 
 export const GREEDY: f32 = -1.0;
 
+export const MID_HOLD_END: u32 = 1;
+export const MID_SKIP_PRE: u32 = 2;
+export const MID_SKIP_POST: u32 = 4;
+
 /** `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`. */
 @unmanaged
 export class MidResult {
@@ -81,6 +85,7 @@ export class MidResult {
   backtrack: u32;
   ff_tokens: u32;
   num_ff_tokens: u32;
+  flags: u32;
 }
 
 // imports
@@ -145,6 +150,7 @@ export const CAP_TOP_K: u32 = 6;
 export const CAP_DENSE: u32 = 7;
 export const CAP_TOKENIZER: u32 = 8;
 export const CAP_MAX_FORKS: u32 = 9;
+export const CAP_HOLD_END: u32 = 10;
 
 @external("aici", "read")
 export declare function read(source: u32, offset: u32, dst: usize, len: u32): u32;

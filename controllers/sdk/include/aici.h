@@ -98,6 +98,13 @@ typedef struct aici_post_result {
 
 #define AICI_GREEDY (-1.0f)
 
+enum {
+    AICI_MID_HOLD_END = 1,  /* SAMPLE, SPLICE: an end-of-sequence token that this brings does not end the
+                               sequence: it is told like any other (AICI_CAP_HOLD_END) */
+    AICI_MID_SKIP_PRE = 2,  /* aici_pre_process is not called in the next step of this sequence */
+    AICI_MID_SKIP_POST = 4, /* nor is aici_post_process */
+};
+
 typedef struct aici_mid_result {
     uint32_t size;
     uint32_t verb;          /* STOP, SAMPLE, SPLICE */
@@ -110,6 +117,7 @@ typedef struct aici_mid_result {
     uint32_t backtrack;     /* SPLICE */
     uint32_t ff_tokens;     /* SPLICE: address of uint32_t[num_ff_tokens] */
     uint32_t num_ff_tokens; /* SPLICE */
+    uint32_t flags;         /* AICI_MID_*; a result that ends before this field has none of them */
 } aici_mid_result;
 
 /* ---- exports ---------------------------------------------------------------------------
@@ -218,6 +226,7 @@ enum {
     AICI_CAP_DENSE = 7,     /* 1 if SPARSE and DENSE rows are taken */
     AICI_CAP_TOKENIZER = 8, /* 1 if aici_tokenize is the model's own tokenizer, 0 if it is greedy */
     AICI_CAP_MAX_FORKS = 9, /* live sequences that one request may have */
+    AICI_CAP_HOLD_END = 10, /* 1 if AICI_MID_HOLD_END counts; else an end token always ends the sequence */
 };
 /* Returns the value of a capability; 0 for one that this runtime does not know. */
 AICI_IMPORT(capability) uint32_t aici_capability(uint32_t id);

@@ -63,6 +63,10 @@ pub const PostResult = extern struct {
     verb: u32 = CONTINUE,
 };
 
+pub const MID_HOLD_END: u32 = 1;
+pub const MID_SKIP_PRE: u32 = 2;
+pub const MID_SKIP_POST: u32 = 4;
+
 /// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN): see `address`.
 pub const MidResult = extern struct {
     size: u32 = @sizeOf(MidResult),
@@ -76,6 +80,7 @@ pub const MidResult = extern struct {
     backtrack: u32 = 0,
     ff_tokens: u32 = 0,
     num_ff_tokens: u32 = 0,
+    flags: u32 = 0,
 };
 
 // imports
@@ -145,6 +150,7 @@ pub const CAP_TOP_K: u32 = 6;
 pub const CAP_DENSE: u32 = 7;
 pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;
+pub const CAP_HOLD_END: u32 = 10;
 
 pub extern "aici" fn capability(id: u32) u32;
 pub extern "aici" fn stop() noreturn;

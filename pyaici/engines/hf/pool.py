@@ -90,8 +90,7 @@ class SequencePool:
             slot=Slot(),
             trail=TextTrail(self._vocabulary.token_bytes),
             control=control,
-            measured=request.logprobs
-            or (control is not None and self._require_runtime().wants_logprobs(control)),
+            measured=control is not None and self._require_runtime().wants_logprobs(control),
         )
         text = seq.append(tokens, Origin.PROMPT)
         self._families[request_id] = Family(
@@ -208,7 +207,7 @@ class SequencePool:
             self._events.append(
                 TokensAppended(seq.request_id, seq.id, tokens, text, origin, known, best, allowed)
             )
-        if tokens and tokens[-1] in self._eos:
+        if tokens and tokens[-1] in self._eos and not seq.holds_end:
             self.finish(seq, FinishReason.EOS)
         elif (reason := seq.limit(self._max_context)) is not None:
             self.finish(seq, reason)
@@ -232,7 +231,7 @@ class SequencePool:
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
         """How the sequence would end if this token was appended; None if it would not."""
-        if token in self._eos:
+        if token in self._eos and not seq.holds_end:
             return FinishReason.EOS
         return FinishReason.LENGTH if seq.room(self._max_context) <= 1 else None
 

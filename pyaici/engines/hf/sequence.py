@@ -33,8 +33,12 @@ class Sequence(Record):
     slot: Slot
     #: number of its controller at the runtime
     control: int | None = None
-    #: the log-probabilities of its tokens are asked for
+    #: its controller is told the log-probabilities of its tokens
     measured: bool = False
+    #: what its controller said last: an end token that is appended now does not end it
+    holds_end: bool = False
+    #: and: nobody is told the log-probability of the token that is sampled now
+    skips_post: bool = False
     #: logits after the last token, float32 [N], while they hold
     logits: torch.Tensor | None = None
     #: sequences with the same object here have the same tokens: one of them is computed, the rest copy
@@ -114,6 +118,8 @@ class Sequence(Record):
             trail=self.trail,
             control=control,
             measured=self.measured,
+            holds_end=self.holds_end,
+            skips_post=self.skips_post,
             logits=self.logits,
             twins=self.twins,
         )
@@ -132,7 +138,7 @@ class Sequence(Record):
             top_k=sampling.top_k,
             generator=self.generator if temperature > 0 else None,
             row=row,
-            measure=self.measured,
+            measure=self.request.logprobs or (self.measured and not self.skips_post),
             list_top=max(self.request.top_logprobs, 0 if row is None else row.top_k),
         )
 

@@ -127,6 +127,7 @@ class Turn:
         return sampling
 
     def _act(self, seq: Sequence, answer: MidResult, sampling: list[tuple[Sequence, Row | None]]) -> None:
+        seq.holds_end, seq.skips_post = answer.hold_end, answer.skip_post
         if answer.verb == Verb.SAMPLE:
             sampling.append((seq, answer.row))
         elif answer.verb == Verb.SPLICE:

@@ -299,7 +299,7 @@ def test_capabilities_are_told_and_enforced(player: Player) -> None:
     seq = player.start("capabilities")
     player.mid(seq)
     player.mid(seq, 1)
-    assert player.logs[seq] == "0 1 1 1 1 1 64 1 1 16 0 \n"
+    assert player.logs[seq] == "0 1 1 1 1 1 64 1 1 16 1 \n"
     runtime = player.runtime
     for mode, words in [("fork 2", "fork"), ("suspend", "round"), ("splice 1", "tokens back")]:
         limited = runtime.instantiate("guest", mode, (1, 2), capabilities=MASK_ONLY)

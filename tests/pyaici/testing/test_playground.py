@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from aicirt.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
 from pyaici.build import build_controller
 from pyaici.capabilities import MASK_ONLY
-from pyaici.step import RowKind, Verb
+from pyaici.step import MidResult, RowKind, StepInput, Verb
+from pyaici.steps import Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
 from pyaici.tokens import Vocabulary
 
@@ -24,6 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("guests")
     build_controller(GUESTS / "controllers" / "guests" / "script.cpp", folder / "script.wasm")
     build_controller(GUESTS / "guests" / "guest.c", folder / "guest.wasm")
+    build_controller(GUESTS / "guests" / "flags.c", folder / "flags.wasm")
     return folder
 
 
@@ -136,6 +140,65 @@ def test_ends(play: Play, playground: Playground, folder: Path) -> None:
     assert isinstance(deadlock.error, DeadlockError) and deadlock.text
     idle = ["pre go", "mid splice 0"] * 21
     assert play(*idle, max_tokens=2).reason == "work"
+
+
+def test_held_ends(playground: Playground, folder: Path) -> None:
+    (end,) = playground.vocabulary.eos
+
+    def held(arg: str, **options: object) -> Transcript:
+        return playground.play(folder / "flags.wasm", "ab", arg=arg, **options)  # type: ignore[arg-type]
+
+    back = held("e1b0a0")
+    assert (back.text, back.history, back.reason) == ("xab", "<->{x}ab", "eos")
+    assert (held("e1x0").tokens, held("e1x0").reason) == ([end], "stop")
+    assert (held("e0x0").tokens, held("e0x0").reason) == ([end], "eos")
+    assert (held("d1s0x0").text, held("d0s0x0").reason) == ("x", "eos")
+    assert held("e1", max_tokens=1).reason == "length"
+    assert held("e1x0", capabilities=MASK_ONLY).reason == "eos"
+
+
+def test_log_probabilities_are_not_told_where_post_process_is_skipped(
+    playground: Playground, folder: Path
+) -> None:
+    told: list[float] = []
+    begin_step = playground.runtime.begin_step
+
+    def listen(inputs: Sequence[StepInput]) -> Step:
+        told.extend(item.logprob for item in inputs if item.sampled)
+        return begin_step(inputs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(playground.runtime, "begin_step", listen)
+        playground.play(folder / "flags.wasm", "abcd", arg="a0a4k4x0")
+    assert [value == value for value in told] == [True, False, True]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.0, 5.0]))
+def test_what_is_skipped_changes_no_answer(
+    playground: Playground, folder: Path, seed: int, temperature: float
+) -> None:
+    """Guests whose answers depend on all that they are told, in whatever callback they hear it first."""
+    plain, spared = (
+        playground.play(
+            folder / "flags.wasm", "the end", arg=f"{mode}{seed}", temperature=temperature, max_tokens=30
+        )
+        for mode in "#+"
+    )
+    assert len(plain.all) == len(spared.all)
+    for one, other in zip(plain.all, spared.all, strict=True):
+        assert (one.tokens, one.history, one.reason) == (other.tokens, other.history, other.reason)
+        assert one.error is None and one.suspended == other.suspended
+        assert [_said(answer) for answer in one.answers] == [_said(answer) for answer in other.answers]
+    calls = ["".join(transcript.log for transcript in one.all) for one in (plain, spared)]
+    for callback in ("pre", "post"):
+        assert calls[0].count(callback) >= calls[1].count(callback) > 0
+
+
+def _said(answer: MidResult) -> object:
+    row = answer.row
+    told = row and (row.kind, None if row.bits is None else row.bits.tolist())
+    return answer.verb, answer.hold_end, answer.backtrack, answer.ff_tokens, told
 
 
 def test_capabilities_and_refusals(play: Play, playground: Playground, tmp_path: Path) -> None:

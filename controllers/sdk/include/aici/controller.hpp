@@ -111,12 +111,24 @@ class MidResult {
     raw_.top_k = count;
     return std::move(*this);
   }
+  /// An end-of-sequence token that this brings does not end the sequence, but is told like any other, if the
+  /// engine can do that: `Capability::hold_end`.
+  MidResult&& holding_end() && { return std::move(*this).with_flag(AICI_MID_HOLD_END); }
+  /// pre_process is not called in the next step. Where neither it nor post_process is, the step has no part of
+  /// this sequence on the critical path.
+  MidResult&& skipping_pre() && { return std::move(*this).with_flag(AICI_MID_SKIP_PRE); }
+  /// post_process is not called in the next step: mid_process finds the tokens in `step().tokens()`.
+  MidResult&& skipping_post() && { return std::move(*this).with_flag(AICI_MID_SKIP_POST); }
 
   bool is_stop() const { return raw_.verb == AICI_STOP; }
   const aici_mid_result& raw() const { return raw_; }
 
  private:
   explicit MidResult(std::uint32_t verb) { raw_.verb = verb; }
+  MidResult&& with_flag(std::uint32_t flag) && {
+    raw_.flags |= flag;
+    return std::move(*this);
+  }
   static MidResult row(std::uint32_t kind, std::uint32_t row, std::uint32_t length);
   template <class T>
   void hold(T&& thing) {

@@ -37,6 +37,7 @@ enum class Capability : std::uint32_t {
   dense = AICI_CAP_DENSE,
   tokenizer = AICI_CAP_TOKENIZER,
   max_forks = AICI_CAP_MAX_FORKS,
+  hold_end = AICI_CAP_HOLD_END,
 };
 
 /// What the engine can do: 1 or 0, or a number (`top_k`, `max_forks`).

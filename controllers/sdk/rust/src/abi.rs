@@ -102,6 +102,10 @@ impl PostResult {
 
 pub const GREEDY: f32 = -1.0;
 
+pub const MID_HOLD_END: u32 = 1;
+pub const MID_SKIP_PRE: u32 = 2;
+pub const MID_SKIP_POST: u32 = 4;
+
 /// `row` and `ff_tokens` are addresses (or the token of ROW_TOKEN).
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -117,6 +121,7 @@ pub struct MidResult {
     pub backtrack: u32,
     pub ff_tokens: u32,
     pub num_ff_tokens: u32,
+    pub flags: u32,
 }
 
 impl MidResult {
@@ -132,6 +137,7 @@ impl MidResult {
         backtrack: 0,
         ff_tokens: 0,
         num_ff_tokens: 0,
+        flags: 0,
     };
 }
 
@@ -198,6 +204,7 @@ pub const CAP_TOP_K: u32 = 6;
 pub const CAP_DENSE: u32 = 7;
 pub const CAP_TOKENIZER: u32 = 8;
 pub const CAP_MAX_FORKS: u32 = 9;
+pub const CAP_HOLD_END: u32 = 10;
 
 #[cfg(target_arch = "wasm32")]
 #[link(wasm_import_module = "aici")]

@@ -68,6 +68,11 @@ pub enum MidResult {
         backtrack: u32,
         ff_tokens: Vec<TokenId>,
     },
+    /// A result with flags: `holding_end`, `skipping_pre` and `skipping_post` make it.
+    Flagged {
+        flags: u32,
+        result: Box<MidResult>,
+    },
 }
 
 /// How a token is sampled.
@@ -129,6 +134,30 @@ impl MidResult {
     pub fn append(tokens: Vec<TokenId>) -> Self {
         MidResult::Splice { backtrack: 0, ff_tokens: tokens }
     }
+
+    /// An end-of-sequence token that this brings does not end the sequence, but is told like any other, if the
+    /// engine can do that: `Capability::HoldEnd`.
+    pub fn holding_end(self) -> Self {
+        self.flagged(abi::MID_HOLD_END)
+    }
+
+    /// `pre_process` is not called in the next step. Where neither it nor `post_process` is, the step has no part
+    /// of this sequence on the critical path.
+    pub fn skipping_pre(self) -> Self {
+        self.flagged(abi::MID_SKIP_PRE)
+    }
+
+    /// `post_process` is not called in the next step: `mid_process` finds the tokens in `aici::step().tokens()`.
+    pub fn skipping_post(self) -> Self {
+        self.flagged(abi::MID_SKIP_POST)
+    }
+
+    fn flagged(self, flag: u32) -> Self {
+        match self {
+            MidResult::Flagged { flags, result } => MidResult::Flagged { flags: flags | flag, result },
+            result => MidResult::Flagged { flags: flag, result: Box::new(result) },
+        }
+    }
 }
 
 impl PreResult {
@@ -159,6 +188,10 @@ impl MidResult {
         let mut raw = abi::MidResult::STOP;
         match self {
             MidResult::Stop => {}
+            MidResult::Flagged { flags, result } => {
+                raw = result.raw();
+                raw.flags |= flags;
+            }
             MidResult::Splice { backtrack, ff_tokens } => {
                 raw.verb = abi::SPLICE;
                 raw.backtrack = *backtrack;

@@ -37,6 +37,8 @@ pub enum Capability {
     Tokenizer = abi::CAP_TOKENIZER,
     /// Sequences that a request may have at a time.
     MaxForks = abi::CAP_MAX_FORKS,
+    /// Does `MidResult::holding_end` count?
+    HoldEnd = abi::CAP_HOLD_END,
 }
 
 /// The value of a capability: 1 or 0 for most, a number for `TopK` and `MaxForks`.

@@ -1,0 +1,73 @@
+"""Results as guests may return them: of which size, and where in the memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aicirt.errors import ResultError
+from aicirt.ipc.messages import Bare, Sample, Splice
+from aicirt.worker.results import ALL, HOLD_END, SAMPLE, SKIP_POST, SKIP_PRE, SPLICE, STOP
+from aicirt.worker.sequence import Sequence
+from bench.host import LocalWorker, load_for_guests
+from pyaici.build import build_controller
+from tests.pyaici.runtime.conftest import GUESTS, VOCABULARY
+
+OLD, NEW = 44, 48
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[LocalWorker]:
+    with LocalWorker(load_for_guests(VOCABULARY)) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def seq(worker: LocalWorker, tmp_path_factory: pytest.TempPathFactory) -> Sequence:
+    wasm = build_controller(GUESTS / "mover.c", tmp_path_factory.mktemp("results") / "mover.wasm").path
+    return worker.start(worker.template(worker.program(wasm), "500"), (1, 2))
+
+
+def read(
+    worker: LocalWorker, seq: Sequence, address: int, size: int, flags: int, verb: int = SAMPLE
+) -> Bare | Sample | Splice:
+    """An aici_mid_result of which only these fields count; cut off where the memory ends."""
+    data = struct.pack("<5I2f5I", size, verb, ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
+    seq.instance.write(address, data[: seq.instance.size - address])
+    return worker.client.writer.read_mid(seq, address)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    left=st.integers(0, 100) | st.integers(OLD - 2, NEW + 2),
+    size=st.integers(0, 100) | st.integers(OLD - 2, NEW + 2) | st.just(2**32 - 1),
+    flags=st.integers(0, 7),
+)
+def test_sizes_and_places(worker: LocalWorker, seq: Sequence, left: int, size: int, flags: int) -> None:
+    """`left`: bytes from its beginning to the end of the memory."""
+    address = seq.instance.size - left
+    seq.flags = 5
+    if left < OLD or size < OLD or (size >= NEW > left):
+        with pytest.raises(ResultError, match="aici_mid_result"):
+            read(worker, seq, address, size, flags)
+    else:
+        assert read(worker, seq, address, size, flags) == Sample(seq.id, SAMPLE, ALL, 0, 0, 0, 0.0, None, 0)
+        assert seq.flags == (flags if size >= NEW else 0)
+
+
+@pytest.mark.parametrize("verb", [SAMPLE, SPLICE, STOP])
+def test_flags_of_every_verb(worker: LocalWorker, seq: Sequence, verb: int) -> None:
+    for flags in (0, HOLD_END, SKIP_PRE, SKIP_POST, HOLD_END | SKIP_PRE | SKIP_POST):
+        assert read(worker, seq, 65536, NEW, flags, verb).verb == verb
+        assert seq.flags == flags
+
+
+@pytest.mark.parametrize("flags", [8, 9, 1 << 31, 0xFFFFFFFF])
+def test_unknown_flags(worker: LocalWorker, seq: Sequence, flags: int) -> None:
+    with pytest.raises(ResultError, match=f"flags are {flags:#x}; version 1 has 0x7"):
+        read(worker, seq, 65536, NEW, flags)
+    assert read(worker, seq, 65536, OLD, flags).verb == SAMPLE

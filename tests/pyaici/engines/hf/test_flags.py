@@ -1,0 +1,175 @@
+"""End tokens that controllers hold, and callbacks that they skip, on a real (tiny) model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.build import build_controller
+from pyaici.engines.events import Event, TokensAppended
+from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Request, Sampling
+from pyaici.runtime import Runtime
+from pyaici.step import MidResult
+from pyaici.tokens import Vocabulary
+from tests.pyaici.engines.hf.scripted import STOP, Script, ScriptedRuntime, allow, anything, splice
+from tests.pyaici.engines.hf.support import BOS, EOS
+
+PROMPT = [BOS, 72, 101, 108]
+MATE = [BOS, 1, 2, 3, 4, 5, 6]
+GUEST = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
+
+
+def held(answer: MidResult) -> MidResult:
+    return replace(answer, hold_end=True)
+
+
+@pytest.fixture
+def play(model: Any, vocabulary: Vocabulary) -> Callable[..., Any]:
+    """Runs a script of answers."""
+
+    def run(
+        *mids: MidResult, on_event: Callable[[Event], None] | None = None, **request: Any
+    ) -> tuple[list[GenerationResult], ScriptedRuntime]:
+        runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*mids))
+        engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+        results = engine.run([Request(PROMPT, module="script", **({"max_tokens": 8} | request))], on_event)
+        assert not runtime.live, "every controller was freed"
+        return results, runtime
+
+    return run
+
+
+def test_a_held_end_is_taken_back_and_the_sequence_goes_on(play: Any, generate: Any) -> None:
+    events: list[Event] = []
+    (result,), runtime = play(
+        held(allow(EOS)), splice(b"then", 1), anything(), on_event=events.append, logprobs=True
+    )
+    assert result.tokens[: len(PROMPT) + 4] == [*PROMPT, *b"then"]
+    assert result.new_tokens[4:] == generate([*PROMPT, *b"then"], 4), "as if there had been no end"
+    first, second = runtime.ever[100].reports[1:3]
+    assert (list(first.tokens), first.sampled, first.final) == ([EOS], True, False)
+    assert first.logprob <= 0 and 0 < first.allowed_mass < 1
+    assert (list(second.tokens), second.backtrack) == ([*b"then"], 1)
+    (appended, *_) = [event for event in events if isinstance(event, TokensAppended)]
+    assert (appended.tokens, appended.text, len(appended.logprobs or ())) == ([EOS], "", 1)
+
+
+def test_a_held_end_may_stay(play: Any, generate: Any) -> None:
+    (result,), _ = play(held(allow(EOS)), splice(b"ab"), anything())
+    assert result.new_tokens == [EOS, *b"ab", *generate([*PROMPT, EOS, *b"ab"], 5)]
+    assert result.text.startswith("ab")
+
+
+@pytest.mark.parametrize("answer", [allow(EOS), splice([65, EOS])], ids=["sample", "splice"])
+def test_the_flag_is_of_one_result(play: Any, answer: MidResult) -> None:
+    """Not held: the sequence ends, as it always did. Held: the next result holds only what it says itself."""
+    (result,), _ = play(answer, anything())
+    assert (result.reason, result.new_tokens[-1]) == (FinishReason.EOS, EOS) and len(result.new_tokens) <= 2
+    (result,), runtime = play(held(answer), answer, anything())
+    assert result.reason is FinishReason.EOS
+    assert result.new_tokens == 2 * [*answer.ff_tokens] if answer.ff_tokens else [EOS, EOS]
+    assert [report.final for report in runtime.ever[100].reports] == [False, False, True]
+    (result,), _ = play(held(allow(65)), allow(EOS))
+    assert (result.new_tokens, result.reason) == ([65, EOS], FinishReason.EOS)
+
+
+def test_after_a_held_end_the_controller_may_stop(play: Any) -> None:
+    (result,), _ = play(held(allow(EOS)), STOP)
+    assert (result.new_tokens, result.reason) == ([EOS], FinishReason.STOP)
+
+
+@pytest.mark.parametrize("answer", [allow(EOS), splice([65, EOS])], ids=["sample", "splice"])
+def test_the_token_limit_wins(play: Any, answer: MidResult) -> None:
+    """The controller is told the token all the same."""
+    (result,), runtime = play(held(answer), max_tokens=len(answer.ff_tokens) or 1)
+    assert (result.new_tokens[-1], result.reason) == (EOS, FinishReason.LENGTH)
+    last = runtime.ever[100].reports[-1]
+    assert last.tokens[-1] == EOS and last.final
+
+
+def test_an_end_that_is_not_the_last_of_a_splice_never_ends_it(play: Any) -> None:
+    for answer in (splice([EOS, 65]), held(splice([EOS, 65]))):
+        (result,), _ = play(answer, STOP)
+        assert (result.new_tokens, result.reason) == ([EOS, 65], FinishReason.STOP)
+
+
+def test_beams_hold_their_ends(play: Any) -> None:
+    results, _ = play(held(allow(EOS)), allow(65), allow(EOS), beams=2, n=2)
+    assert [(result.new_tokens, result.reason) for result in results] == [([EOS, 65, EOS], FinishReason.EOS)]
+    (result,), _ = play(held(allow(EOS)), beams=2, max_tokens=1)
+    assert (result.new_tokens, result.reason) == ([EOS], FinishReason.LENGTH)
+
+
+def test_copies_hold_their_own_ends(model: Any, vocabulary: Vocabulary) -> None:
+    """Each sequence by its own controller, in one batch."""
+    scripts = iter([Script(held(allow(EOS)), allow(70), STOP), Script(allow(EOS))])
+    runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    first, second = engine.run([Request(PROMPT, module="script") for _ in range(2)])
+    assert (first.new_tokens, first.reason) == ([EOS, 70], FinishReason.STOP)
+    assert (second.new_tokens, second.reason) == ([EOS], FinishReason.EOS)
+
+
+def test_logprobs_are_not_found_where_nobody_is_told(play: Any) -> None:
+    def known(*answers: MidResult, **request: Any) -> list[bool]:
+        (result,), runtime = play(*answers, STOP, **request)
+        told = [report.logprob == report.logprob for report in runtime.ever[100].reports[1:]]
+        assert told == [value == value for value in result.logprobs[len(PROMPT) :]]
+        return told
+
+    spared = replace(anything(), skip_post=True)
+    assert known(spared, anything(), spared) == [False, True, False]
+    assert known(replace(anything(top_k=2), skip_post=True), spared) == [True, False]
+    assert known(spared, spared, logprobs=True) == [True, True]
+
+
+# -- with the real runtime ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    wasm = build_controller(GUEST, tmp_path_factory.mktemp("flags") / "flags.wasm").path
+    with Runtime(workers=1) as runtime:
+        runtime.tag(runtime.upload(wasm).id, "guest")
+        yield runtime
+
+
+def test_guests_hold_ends(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Any) -> None:
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    results = engine.run(
+        [
+            *(Request(PROMPT, "guest", arg, max_tokens=6) for arg in ("e1b0a0", "e0", "d1s0x0", "o0e7b6a6")),
+            Request(MATE, max_tokens=12),
+        ]
+    )
+    texts = [bytes(token for token in result.new_tokens if token < 256) for result in results]
+    after = bytes(generate([*PROMPT, *b"x"], 5))
+    assert [result.reason for result in results[1:3]] == [FinishReason.EOS, FinishReason.STOP]
+    assert texts[:3] == [b"x" + after, b"", b"x"]
+    assert results[2].new_tokens == [EOS, *b"x"]
+    assert results[3].new_tokens[1:2] == [*b"x"] and results[3].backtracked == 1
+    assert results[4].new_tokens == generate(MATE, 12)
+
+
+def test_skipping_changes_no_token(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
+    """Guests whose answers depend on all that they are told, with and without flags that skip."""
+    engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
+    found: list[Any] = []
+    called: list[int] = []
+    for mode in "#+":
+        results = engine.run(
+            [
+                Request(PROMPT, "guest", f"{mode}{seed}", sampling=Sampling(1.0, seed=seed), max_tokens=24)
+                for seed in range(12)
+            ]
+        )
+        assert len(results) > 12, "some fork"
+        found.append([(result.request % 12, result.new_tokens, result.reason) for result in results])
+        log = "".join(result.log for result in results)
+        called += [log.count("pre"), log.count("post")]
+    assert found[0] == found[1]
+    assert called[2] < 0.8 * called[0] and called[3] < 0.8 * called[1]
