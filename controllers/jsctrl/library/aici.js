@@ -1,1 +1,441 @@
-// aici: what scripts see
+// aici: what scripts are written with. docs/scripting.md has the manual; aici.d.ts the types.
+//
+// Actions (gen, fork, ...) are awaited by `main`: they start in the core, which carries them out, step by step,
+// without the interpreter; the script goes on when they are over.
+
+import * as native from "_aici";
+
+/** What came as the script's argument (`--arg`): a text, or any value of JSON. */
+export const argument = JSON.parse(globalThis._aici_argument);
+delete globalThis._aici_argument;
+
+// ---- the log
+
+function shown(value) {
+  if (typeof value === "string") return value;
+  if (value instanceof Error) return String(value);
+  if (value === null || typeof value !== "object") return String(value);
+  try {
+    return JSON.stringify(value) ?? String(value);
+  } catch {
+    return String(value);
+  }
+}
+
+/** Writes to the log, as console.log does. */
+export function print(...values) {
+  native.print(values.map(shown).join(" ") + "\n");
+}
+
+globalThis.print = print;
+globalThis.console = { log: print, info: print, warn: print, error: print, debug: print };
+
+// ---- actions
+
+let present = null; // the action that is awaited
+
+class Action {
+  #begin;
+  #result;
+
+  constructor(begin, result) {
+    this.#begin = begin;
+    this.#result = result;
+  }
+
+  then(resolve, reject) {
+    try {
+      if (present !== null) throw new Error("one action at a time: await one before the next begins");
+      this.#begin();
+      present = { resolve, reject, result: this.#result };
+    } catch (error) {
+      reject(error);
+    }
+  }
+}
+
+export function _end() {
+  const { resolve, reject, result } = present;
+  present = null;
+  try {
+    resolve(result());
+  } catch (error) {
+    reject(error);
+  }
+}
+
+/** A place in the sequence, to look at what came since, or to go back to. */
+export class Label {
+  #mark = native.mark();
+
+  get position() {
+    return native.place(this.#mark);
+  }
+
+  get tokens() {
+    return native.tokensBetween(this.position, native.size());
+  }
+
+  get text() {
+    return native.textBetween(this.position, native.size());
+  }
+}
+
+export function label() {
+  return new Label();
+}
+
+export function fixed(text, { after } = {}) {
+  if (after !== undefined) native.rewindTo(after.position);
+  native.force(text);
+}
+
+export function rewind(label) {
+  native.rewindTo(label.position);
+}
+
+// ---- patterns
+
+const [REGEX, OPTIONS, SCHEMA, SUBSTRING, KBNF, LARK, GBNF, YACC] = [0, 1, 2, 3, 4, 5, 6, 7];
+const numbers = new WeakMap(); // of patterns and constraints
+
+/** What a generated text has to be like. One that is made at the top level is compiled before any request comes. */
+export class Pattern {
+  constructor(kind, source) {
+    numbers.set(this, native.pattern(kind, source));
+  }
+
+  follow() {
+    return new Constraint(this);
+  }
+}
+
+/** Follows a text by hand, token by token. */
+export class Constraint {
+  constructor(pattern) {
+    numbers.set(this, native.follow(numbers.get(pattern)));
+  }
+
+  append(tokens) {
+    native.followAppend(numbers.get(this), tokens);
+  }
+
+  get ended() {
+    return native.followEnded(numbers.get(this));
+  }
+
+  get mayEnd() {
+    return native.followMayEnd(numbers.get(this));
+  }
+
+  allowed() {
+    const next = native.followNext(numbers.get(this));
+    const found = new TokenSet();
+    if (Array.isArray(next)) found.allow(next[0]);
+    else if (next !== null) found._bits = next;
+    return found;
+  }
+
+  forced() {
+    const next = native.followNext(numbers.get(this));
+    return Array.isArray(next) ? next : [];
+  }
+
+  close() {
+    native.unfollow(numbers.get(this));
+    numbers.delete(this);
+  }
+}
+
+export function regex(pattern) {
+  if (!(pattern instanceof RegExp)) return new Pattern(REGEX, pattern);
+  const flags = pattern.flags.replace(/[gyuvd]/g, "");
+  return new Pattern(REGEX, flags === "" ? pattern.source : `(?${flags})${pattern.source}`);
+}
+
+export function options(texts) {
+  return new Pattern(OPTIONS, JSON.stringify([...texts]));
+}
+
+export function schema(schema) {
+  return new Pattern(SCHEMA, typeof schema === "string" ? schema : JSON.stringify(schema));
+}
+
+export function substring(text, end) {
+  return new Pattern(SUBSTRING, JSON.stringify({ text, end }));
+}
+
+export const kbnf = (grammar) => new Pattern(KBNF, grammar);
+export const lark = (grammar) => new Pattern(LARK, grammar);
+export const gbnf = (grammar) => new Pattern(GBNF, grammar);
+export const yacc = (grammar) => new Pattern(YACC, grammar);
+
+const makers = { regex, options, schema, substring, kbnf, lark, gbnf, yacc };
+
+function patternOf(pattern, ways) {
+  for (const [name, value] of Object.entries(ways)) {
+    if (!Object.hasOwn(makers, name)) throw new TypeError(`gen has no option ${name}`);
+    if (pattern !== undefined) throw new TypeError(`gen takes one pattern: not ${name} besides another one`);
+    pattern = makers[name](value);
+  }
+  if (pattern === undefined) return 0;
+  if (!(pattern instanceof Pattern)) throw new TypeError("a pattern is made by regex(), options(), schema() and so on");
+  return numbers.get(pattern);
+}
+
+// ---- generating
+
+export class Generated {
+  constructor({ text, finish, details }) {
+    this.text = text;
+    this.finish = finish;
+    this.details = details;
+  }
+
+  get tokens() {
+    return this.details.map(({ token }) => token);
+  }
+
+  get logprob() {
+    return this.details.reduce((sum, { logprob }) => sum + (logprob ?? 0), 0);
+  }
+
+  toString() {
+    return this.text;
+  }
+}
+
+function textsOf(stop) {
+  const stops = stop === undefined ? [] : typeof stop === "string" ? [stop] : [...stop];
+  if (stops.includes("")) throw new RangeError("a stop string is empty");
+  return stops;
+}
+
+function generation(first, second, read, whole) {
+  const isPattern = first instanceof Pattern;
+  const { maxTokens, maxBytes, temperature, stop, includeStop, leave = true, store, logprobs, top, ...ways } =
+    (isPattern ? second : first) ?? {};
+  const number = patternOf(isPattern ? first : undefined, ways);
+  const stops = textsOf(stop);
+  const score = whole && (logprobs ?? true);
+  return new Action(
+    () =>
+      native.beginGeneration(number, maxTokens, maxBytes, temperature, score, whole ? (top ?? 0) : 0, stops, includeStop, leave),
+    () => {
+      const found = read();
+      if (store !== undefined) setVar(store, String(found));
+      return found;
+    },
+  );
+}
+
+/** gen(options), or gen(pattern, options): the text that the model writes. */
+export function gen(pattern, options) {
+  return generation(pattern, options, native.generatedText, false);
+}
+
+/** The same with all that is known of it: a Generated. */
+export function generate(pattern, options) {
+  return generation(pattern, options, () => new Generated(native.generated()), true);
+}
+
+/** One token, out of a set or any. */
+export function sample(allowed, { temperature, top = 0 } = {}) {
+  return new Action(() => native.beginSample(allowed?._bits, temperature, top), native.sampled);
+}
+
+// ---- forks
+
+export function fork(count) {
+  return new Action(() => native.beginFork(count), native.forked);
+}
+
+export function wait(...names) {
+  return new Action(
+    () => native.beginWait(names),
+    () => {
+      native.waited();
+      const values = names.map((name) => getVar(name));
+      return values.length === 1 ? values[0] : values;
+    },
+  );
+}
+
+let gathered = 0;
+
+/** Each function runs in a fork of its own; this sequence goes on with what they returned. */
+export async function gather(functions) {
+  gathered++;
+  const names = functions.map((_, i) => `aici.gather.${gathered}.${i}`);
+  const start = label();
+  const mine = await fork(functions.length);
+  let answer;
+  try {
+    answer = { value: await functions[mine]() };
+  } catch (error) {
+    if (mine === 0) throw error;
+    answer = { error: String(error) };
+  }
+  setVar(names[mine], JSON.stringify(answer));
+  if (mine !== 0) stop();
+  rewind(start);
+  await wait(...names);
+  return names.map((name) => {
+    const { value, error } = JSON.parse(getVar(name));
+    if (error !== undefined) throw new Error(`a function given to gather failed: ${error}`);
+    return value;
+  });
+}
+
+export function nextStep() {
+  return new Action(native.beginStep, () => undefined);
+}
+
+export function stop() {
+  native.stop();
+}
+
+export function fail(message) {
+  native.fail(String(message));
+}
+
+// ---- variables, which the forks of one request share
+
+export function getVar(name, otherwise) {
+  const found = native.getVariable(name);
+  return found === null ? otherwise : found.value;
+}
+
+export function varVersion(name) {
+  return native.getVariable(name)?.version ?? 0;
+}
+
+export function setVar(name, value, { ifVersion } = {}) {
+  return native.setVariable(name, String(value), false, ifVersion);
+}
+
+export function appendVar(name, value) {
+  return native.setVariable(name, String(value), true, undefined);
+}
+
+// ---- tokens
+
+const bitCounts = Uint8Array.from({ length: 256 }, (_, byte) => {
+  let count = 0;
+  for (let left = byte; left !== 0; left >>= 1) count += left & 1;
+  return count;
+});
+
+/** A set of tokens, as a mask. */
+export class TokenSet {
+  constructor(tokens) {
+    this._bits = new Uint8Array(native.maskBytes());
+    if (tokens !== undefined) this.allow(tokens);
+  }
+
+  static all() {
+    const found = new TokenSet();
+    native.maskAll(found._bits);
+    return found;
+  }
+
+  static text() {
+    const found = new TokenSet();
+    native.maskText(found._bits);
+    return found;
+  }
+
+  copy() {
+    const found = new TokenSet();
+    found._bits.set(this._bits);
+    return found;
+  }
+
+  allow(tokens) {
+    native.maskPut(this._bits, some(tokens), true);
+  }
+
+  forbid(tokens) {
+    native.maskPut(this._bits, some(tokens), false);
+  }
+
+  has(token) {
+    return ((this._bits[token >> 3] ?? 0) >> (token & 7)) % 2 === 1;
+  }
+
+  get size() {
+    return this._bits.reduce((sum, byte) => sum + bitCounts[byte], 0);
+  }
+
+  [Symbol.iterator]() {
+    return native.maskTokens(this._bits)[Symbol.iterator]();
+  }
+
+  or(other) {
+    return this.#combined(other, (mine, its) => mine | its);
+  }
+
+  and(other) {
+    return this.#combined(other, (mine, its) => mine & its);
+  }
+
+  minus(other) {
+    return this.#combined(other, (mine, its) => mine & ~its);
+  }
+
+  #combined(other, how) {
+    const found = new TokenSet();
+    for (let i = 0; i < found._bits.length; i++) found._bits[i] = how(this._bits[i], other._bits[i]);
+    return found;
+  }
+}
+
+function some(tokens) {
+  return typeof tokens === "number" ? [tokens] : [...tokens];
+}
+
+export const tokenize = (text) => native.tokenize(text);
+export const detokenize = (tokens) => native.detokenize([...tokens]);
+export const tokenBytes = (token) => native.tokenBytes(token);
+export const isSpecial = (token) => native.isSpecial(token);
+export const vocabSize = () => native.vocabularySize();
+export const endTokens = () => native.endTokens();
+
+// ---- the sequence
+
+export const promptTokens = () => native.tokensBetween(0, native.promptSize());
+export const prompt = () => native.textBetween(0, native.promptSize());
+export const tokens = () => native.tokensBetween(Math.min(native.promptSize(), native.size()), native.size());
+export const text = () => native.textBetween(Math.min(native.promptSize(), native.size()), native.size());
+export const capability = (name) => native.capability(name);
+
+// ---- callbacks, for scripts without `main`
+
+class Answer {
+  constructor(name, where, give) {
+    this.name = name;
+    this.where = where;
+    this.give = give;
+  }
+}
+
+export const Stop = () => new Answer("Stop", null, native.answerStop);
+export const Suspend = () => new Answer("Suspend", "pre_process", native.answerSuspend);
+export const Fork = (count) => new Answer("Fork", "pre_process", () => native.answerFork(count));
+export const Sample = (allowed, { temperature, top = 0 } = {}) =>
+  new Answer("Sample", "mid_process", () => native.answerSample(allowed?._bits, temperature, top));
+export const Splice = (tokens = [], { backtrack = 0 } = {}) =>
+  new Answer("Splice", "mid_process", () => native.answerSplice(backtrack, tokens));
+
+export function _call(name, callback) {
+  const answer = callback(name === "init_prompt" ? promptTokens() : native.presentStep());
+  if (answer === undefined) {
+    if (name === "mid_process") throw new TypeError("mid_process must return Sample(...), Splice(...) or Stop()");
+    return;
+  }
+  if (name === "init_prompt" || !(answer instanceof Answer))
+    throw new TypeError(`${name} returned what is no answer of it: ${shown(answer)}`);
+  if (answer.where !== null && answer.where !== name)
+    throw new TypeError(`${answer.name} is an answer of ${answer.where}, not of ${name}`);
+  answer.give();
+}

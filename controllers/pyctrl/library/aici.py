@@ -1,1 +1,530 @@
-"""What scripts import."""
+# aici: what scripts are written with. docs/scripting.md has the manual; aici.pyi the types.
+#
+# Actions (gen, fork, ...) are awaited by `main`: they start in the core, which carries them out without the
+# interpreter, step by step; the script goes on when they are over.
+
+import json
+
+import _aici
+
+Error = _aici.Error
+#: what came as the script's argument (`--arg`): a text, or any value of JSON
+argument = json.loads(globals()["_argument"])
+
+
+# ---- actions
+
+
+class _Action:
+    __slots__ = ("_begin", "_begun", "_result")
+
+    def __init__(self, begin, result):
+        self._begin = begin
+        self._result = result
+        self._begun = False
+
+    def __iter__(self):
+        return self
+
+    __await__ = __iter__
+
+    def __next__(self):
+        if not self._begun:
+            self._begun = True
+            self._begin()
+            return None
+        raise StopIteration(self._result())
+
+
+class _Done:
+    # What has been done already, so that `await` may be written and may be left out.
+    def __iter__(self):
+        return self
+
+    __await__ = __iter__
+
+    def __next__(self):
+        raise StopIteration(None)
+
+
+_done = _Done()
+
+
+class Label:
+    # A place in the sequence, to look at what came since, or to go back to.
+    def __init__(self):
+        self._mark = _aici.mark()
+
+    @property
+    def position(self):
+        return _aici.place(self._mark)
+
+    @property
+    def tokens(self):
+        return _aici.tokens_between(self.position, _aici.size())
+
+    @property
+    def text(self):
+        return _aici.text_between(self.position, _aici.size())
+
+
+def label():
+    return Label()
+
+
+def fixed(text, *, after=None):
+    if after is not None:
+        _aici.rewind_to(after.position)
+    _aici.force(text)
+    return _done
+
+
+def rewind(label):
+    _aici.rewind_to(label.position)
+    return _done
+
+
+# ---- patterns
+
+_REGEX, _OPTIONS, _SCHEMA, _SUBSTRING, _KBNF, _LARK, _GBNF, _YACC = range(8)
+
+
+class Pattern:
+    # What a generated text has to be like. One that is made at the top level is compiled before any request.
+    def __init__(self, kind, source):
+        self._number = _aici.pattern(kind, source)
+
+    def follow(self):
+        return Constraint(self)
+
+
+class Constraint:
+    # Follows a text by hand, token by token.
+    def __init__(self, pattern):
+        self._number = _aici.follow(pattern._number)
+
+    def append(self, tokens):
+        _aici.follow_append(self._number, tokens)
+
+    @property
+    def ended(self):
+        return _aici.follow_end(self._number)[0]
+
+    @property
+    def may_end(self):
+        return _aici.follow_end(self._number)[1]
+
+    def allowed(self):
+        next = _aici.follow_next(self._number)
+        found = TokenSet()
+        if isinstance(next, list):
+            found.allow(next[0])
+        elif next is not None:
+            found._bits = next
+        return found
+
+    def forced(self):
+        next = _aici.follow_next(self._number)
+        return next if isinstance(next, list) else []
+
+    def close(self):
+        _aici.unfollow(self._number)
+
+
+def regex(pattern):
+    return Pattern(_REGEX, pattern)
+
+
+def options(texts):
+    return Pattern(_OPTIONS, json.dumps(list(texts)))
+
+
+def schema(schema):
+    return Pattern(_SCHEMA, schema if isinstance(schema, str) else json.dumps(schema))
+
+
+def substring(text, end=None):
+    what = {"text": text}
+    if end is not None:
+        what["end"] = end
+    return Pattern(_SUBSTRING, json.dumps(what))
+
+
+def kbnf(grammar):
+    return Pattern(_KBNF, grammar)
+
+
+def lark(grammar):
+    return Pattern(_LARK, grammar)
+
+
+def gbnf(grammar):
+    return Pattern(_GBNF, grammar)
+
+
+def yacc(grammar):
+    return Pattern(_YACC, grammar)
+
+
+_MAKERS = {
+    "regex": regex,
+    "options": options,
+    "schema": schema,
+    "substring": substring,
+    "kbnf": kbnf,
+    "lark": lark,
+    "gbnf": gbnf,
+    "yacc": yacc,
+}
+
+
+def _pattern(pattern, ways):
+    for name, value in ways.items():
+        if name not in _MAKERS:
+            raise TypeError("gen has no argument " + name)
+        if pattern is not None:
+            raise TypeError("gen takes one pattern: not " + name + " besides another one")
+        pattern = _MAKERS[name](value)
+    if pattern is None:
+        return 0
+    if not isinstance(pattern, Pattern):
+        raise TypeError("a pattern is made by regex(), options(), schema() and so on")
+    return pattern._number
+
+
+# ---- generating
+
+
+class Token:
+    # One token of a generated text.
+    def __init__(self, token, logprob, allowed_mass, top):
+        self.token = token
+        self.logprob = logprob
+        self.allowed_mass = allowed_mass
+        self.top = top
+
+
+class Generated:
+    def __init__(self, text, finish, tokens):
+        self.text = text
+        self.finish = finish
+        self.details = [Token(*token) for token in tokens]
+
+    @property
+    def tokens(self):
+        return [token.token for token in self.details]
+
+    @property
+    def logprob(self):
+        return sum([token.logprob for token in self.details if token.logprob is not None])
+
+
+def _texts(stop):
+    if stop is None:
+        return ()
+    stops = (stop,) if isinstance(stop, (str, bytes)) else tuple(stop)
+    if "" in stops:
+        raise ValueError("a stop string is empty")
+    return stops
+
+
+def _generation(pattern, how, read, whole):
+    option = how.pop
+    store = option("store", None)
+    options = (
+        option("max_tokens", None),
+        option("max_bytes", None),
+        option("temperature", None),
+        option("logprobs", True) if whole else False,
+        option("top", 0) if whole else 0,
+        _texts(option("stop", None)),
+        option("include_stop", False),
+        option("leave", True),
+    )
+    number = _pattern(pattern, how)
+
+    def end():
+        found = read()
+        if store is not None:
+            set_var(store, found.text if whole else found)
+        return found
+
+    return _Action(lambda: _aici.begin_generation(number, *options), end)
+
+
+def gen(pattern=None, **how):
+    return _generation(pattern, how, _aici.generated_text, False)
+
+
+def generate(pattern=None, **how):
+    return _generation(pattern, how, lambda: Generated(*_aici.generated()), True)
+
+
+def sample(allowed=None, *, temperature=None, top=0):
+    bits = None if allowed is None else allowed._bits
+    return _Action(lambda: _aici.begin_sample(bits, temperature, top), lambda: Token(*_aici.sampled()))
+
+
+# ---- forks
+
+
+def fork(count):
+    return _Action(lambda: _aici.begin_fork(count), _aici.forked)
+
+
+def wait(*names):
+    def result():
+        _aici.waited()
+        values = [get_var(name) for name in names]
+        return values[0] if len(values) == 1 else values
+
+    return _Action(lambda: _aici.begin_wait(*names), result)
+
+
+_gathered = 0
+
+
+async def gather(*functions):
+    # Each function runs in a fork of its own; this sequence goes on with what they returned.
+    global _gathered
+    _gathered += 1
+    names = ["aici.gather." + str(_gathered) + "." + str(i) for i in range(len(functions))]
+    start = label()
+    mine = await fork(len(functions))
+    try:
+        answer = {"value": await functions[mine]()}
+    except Exception as error:
+        if mine == 0:
+            raise
+        answer = {"error": type(error).__name__ + ": " + str(error)}
+    set_var(names[mine], json.dumps(answer))
+    if mine != 0:
+        stop()
+    rewind(start)
+    await wait(*names)
+    answers = [json.loads(get_var(name)) for name in names]
+    for answer in answers:
+        if "error" in answer:
+            raise Error("a function given to gather failed: " + answer["error"])
+    return [answer["value"] for answer in answers]
+
+
+def next_step():
+    return _Action(_aici.begin_step, lambda: None)
+
+
+def stop():
+    _aici.stop()
+
+
+def fail(message):
+    _aici.fail(message)
+
+
+# ---- variables, which the forks of one request share
+
+
+def get_var(name, default=None):
+    found = _aici.get_variable(name)
+    return default if found is None else found[0]
+
+
+def var_version(name):
+    found = _aici.get_variable(name)
+    return 0 if found is None else found[1]
+
+
+def set_var(name, value, *, if_version=None):
+    return _aici.set_variable(name, value, False, if_version)
+
+
+def append_var(name, value):
+    return _aici.set_variable(name, value, True, None)
+
+
+# ---- tokens
+
+
+class TokenSet:
+    # A set of tokens, as a mask.
+    def __init__(self, tokens=None):
+        self._bits = _aici.new_mask()
+        if tokens is not None:
+            self.allow(tokens)
+
+    @staticmethod
+    def all():
+        found = TokenSet()
+        _aici.mask_all(found._bits)
+        return found
+
+    @staticmethod
+    def text():
+        found = TokenSet()
+        _aici.mask_text(found._bits)
+        return found
+
+    def copy(self):
+        found = TokenSet()
+        found._bits[:] = self._bits
+        return found
+
+    def allow(self, tokens):
+        _aici.mask_put(self._bits, _some(tokens), True)
+
+    def forbid(self, tokens):
+        _aici.mask_put(self._bits, _some(tokens), False)
+
+    def __contains__(self, token):
+        return _aici.mask_has(self._bits, token)
+
+    def __len__(self):
+        return _aici.mask_count(self._bits)
+
+    def __iter__(self):
+        return iter(_aici.mask_tokens(self._bits))
+
+    def __eq__(self, other):
+        return isinstance(other, TokenSet) and self._bits == other._bits
+
+    def _combined(self, other, how):
+        found = self.copy()
+        _aici.mask_combine(found._bits, other._bits, how)
+        return found
+
+    def __or__(self, other):
+        return self._combined(other, "|")
+
+    def __and__(self, other):
+        return self._combined(other, "&")
+
+    def __sub__(self, other):
+        return self._combined(other, "-")
+
+
+def _some(tokens):
+    return [tokens] if isinstance(tokens, int) else list(tokens)
+
+
+def tokenize(text):
+    return _aici.tokenize(text)
+
+
+def detokenize(tokens):
+    return _aici.detokenize(list(tokens))
+
+
+def token_bytes(token):
+    return _aici.token(token)[0]
+
+
+def is_special(token):
+    return _aici.token(token)[1]
+
+
+def vocab_size():
+    return _aici.vocabulary_size()
+
+
+def end_tokens():
+    return _aici.end_tokens()
+
+
+# ---- the sequence
+
+
+def prompt_tokens():
+    return _aici.tokens_between(0, _aici.prompt_size())
+
+
+def prompt():
+    return _aici.text_between(0, _aici.prompt_size())
+
+
+def tokens():
+    return _aici.tokens_between(min(_aici.prompt_size(), _aici.size()), _aici.size())
+
+
+def text():
+    return _aici.text_between(min(_aici.prompt_size(), _aici.size()), _aici.size())
+
+
+def capability(name):
+    return _aici.capability(name)
+
+
+# ---- callbacks, for scripts without `main`
+
+
+class Step:
+    # What has happened since the last step.
+    def __init__(self):
+        (
+            self.sequence,
+            self.number,
+            self.tokens,
+            self.backtrack,
+            self.sampled,
+            self.logprob,
+            self.allowed_mass,
+            self.top,
+            self.fork_group,
+        ) = _aici.present_step()
+
+
+class Stop:
+    def _answer(self, callback):
+        _aici.answer_stop()
+
+
+class Suspend:
+    def _answer(self, callback):
+        _only(callback, "pre_process", self)
+        _aici.answer_suspend()
+
+
+class Fork:
+    def __init__(self, count):
+        self.count = count
+
+    def _answer(self, callback):
+        _only(callback, "pre_process", self)
+        _aici.answer_fork(self.count)
+
+
+class Sample:
+    def __init__(self, allowed=None, *, temperature=None, top=0):
+        self.allowed = allowed
+        self.temperature = temperature
+        self.top = top
+
+    def _answer(self, callback):
+        _only(callback, "mid_process", self)
+        bits = None if self.allowed is None else self.allowed._bits
+        _aici.answer_sample(bits, self.temperature, self.top)
+
+
+class Splice:
+    def __init__(self, tokens=(), *, backtrack=0):
+        self.tokens = tokens
+        self.backtrack = backtrack
+
+    def _answer(self, callback):
+        _only(callback, "mid_process", self)
+        _aici.answer_splice(self.backtrack, self.tokens)
+
+
+def _only(callback, where, answer):
+    if callback != where:
+        raise TypeError(type(answer).__name__ + " is an answer of " + where + ", not of " + callback)
+
+
+def _call(name, callback):
+    answer = callback(prompt_tokens() if name == "init_prompt" else Step())
+    if answer is None:
+        if name == "mid_process":
+            raise TypeError("mid_process must return Sample(...), Splice(...) or Stop()")
+        return
+    if name == "init_prompt" or not hasattr(answer, "_answer"):
+        raise TypeError(name + " returned what is no answer of it: " + repr(answer))
+    answer._answer(name)

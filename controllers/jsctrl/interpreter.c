@@ -1,0 +1,204 @@
+/* jsctrl: a controller written in JavaScript: the argument is a script, which QuickJS runs.
+ *
+ * This file is the interpreter as the core of script controllers sees it (script.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aici_library.h"
+#include "context.h"
+#include "quickjs.h"
+#include "script.h"
+
+const char interpreter_language[] = "JavaScript";
+
+/* Of a controller's 64 MiB, so that a script meets an error that it can catch before the runtime ends it. */
+#define MOST_HEAP (40 * 1024 * 1024)
+/* So much of the C stack, which is a part of linear memory, may be used by calls in calls. */
+#define STACK_LIMIT (192 * 1024)
+
+static const char *const callback_names[] = {"main", "init_prompt", "pre_process", "mid_process", "post_process"};
+
+JSContext *context;
+static JSValue callbacks[5];
+/* The library's function that calls callbacks, and the one that ends the action that is awaited. */
+static JSValue call_callback, end_action;
+/* What `main` has returned: a promise. */
+static JSValue running;
+static bool has_started;
+
+/* The host calls from wherever its own stack is: what is used counts from there. */
+#define ENTER() JS_UpdateStackTop(JS_GetRuntime(context))
+
+/* ---- failures ------------------------------------------------------------------------------------------------- */
+
+static char *message;
+
+script_text interpreter_failure(void) {
+  return message == NULL ? (script_text){"out of memory", 13} : (script_text){message, strlen(message)};
+}
+
+static char *copy_string(JSValueConst value) {
+  const char *text = JS_ToCString(context, value);
+  char *copy = text == NULL ? NULL : strdup(text);
+  JS_FreeCString(context, text);
+  if (copy == NULL) JS_FreeValue(context, JS_GetException(context));
+  return copy;
+}
+
+/* Keeps an error with the places where it was thrown; false. */
+static bool keep_failure(JSValue error) {
+  free(message);
+  message = copy_string(error);
+  if (JS_IsError(error)) {
+    const JSValue stack = JS_GetPropertyStr(context, error, "stack");
+    char *places = JS_IsString(stack) ? copy_string(stack) : NULL;
+    if (message != NULL && places != NULL && places[0] != '\0') {
+      char *both = malloc(strlen(message) + strlen(places) + 2);
+      if (both != NULL) {
+        strcpy(both, message);
+        strcat(both, "\n");
+        strcat(both, places);
+        free(message);
+        message = both;
+      }
+    }
+    free(places);
+    JS_FreeValue(context, stack);
+  }
+  size_t size = message == NULL ? 0 : strlen(message);
+  while (size != 0 && message[size - 1] == '\n') message[--size] = '\0';
+  JS_FreeValue(context, error);
+  return false;
+}
+
+/* ---- loading ---------------------------------------------------------------------------------------------------- */
+
+static JSModuleDef *compile_module(const char *name, const char *source, size_t size) {
+  const JSValue module = JS_Eval(context, source, size, name, JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY);
+  if (JS_IsException(module)) return NULL;
+  JSModuleDef *const found = JS_VALUE_GET_PTR(module);
+  JS_FreeValue(context, module); /* modules belong to the context */
+  return found;
+}
+
+static JSModuleDef *load_module(JSContext *in, const char *name, void *data) {
+  (void)data;
+  if (strcmp(name, "_aici") == 0) return aici_native_module(in);
+  if (strcmp(name, "aici") == 0) return compile_module("aici", aici_library, aici_library_length);
+  JS_ThrowReferenceError(in, "there is no module \"%s\": a controller has the module \"aici\" alone", name);
+  return NULL;
+}
+
+/* Runs all jobs that are ready; false if one failed. */
+static bool run_jobs(void) {
+  for (;;) {
+    JSContext *in;
+    const int done = JS_ExecutePendingJob(JS_GetRuntime(context), &in);
+    if (done == 0) return true;
+    if (done < 0) return keep_failure(JS_GetException(context));
+  }
+}
+
+/* Has a promise been kept? False and a failure if it was broken, or will never be. */
+static bool settle(JSValueConst promise, const char *never) {
+  if (!run_jobs()) return false;
+  switch (JS_PromiseState(context, promise)) {
+    case JS_PROMISE_REJECTED:
+      return keep_failure(JS_PromiseResult(context, promise));
+    case JS_PROMISE_PENDING:
+      JS_ThrowTypeError(context, "%s", never);
+      return keep_failure(JS_GetException(context));
+    default:
+      return true;
+  }
+}
+
+/* Runs a module; its exports, or an exception that has been kept. */
+static JSValue run_module(const char *name, const char *source, size_t size) {
+  const JSValue module = JS_Eval(context, source, size, name, JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY);
+  if (JS_IsException(module)) return keep_failure(JS_GetException(context)), JS_EXCEPTION;
+  JSModuleDef *const definition = JS_VALUE_GET_PTR(module);
+  const JSValue done = JS_EvalFunction(context, module);
+  if (JS_IsException(done)) return keep_failure(JS_GetException(context)), JS_EXCEPTION;
+  const bool well = settle(done, "the top level of a script cannot wait: await in main");
+  JS_FreeValue(context, done);
+  return well ? JS_GetModuleNamespace(context, definition) : JS_EXCEPTION;
+}
+
+static bool load_library(script_text argument) {
+  static const char source[] = "import * as aici from \"aici\"; export const call = aici._call, end = aici._end;";
+  const JSValue global = JS_GetGlobalObject(context);
+  JS_SetPropertyStr(context, global, "_aici_argument", JS_NewStringLen(context, argument.data, argument.size));
+  const JSValue exports = run_module("aici-start.js", source, sizeof source - 1);
+  if (JS_IsException(exports)) return false;
+  call_callback = JS_GetPropertyStr(context, exports, "call");
+  end_action = JS_GetPropertyStr(context, exports, "end");
+  JS_FreeValue(context, exports);
+  JS_FreeValue(context, global);
+  return true;
+}
+
+bool interpreter_load(script_text name, script_text source, script_text argument) {
+  JSRuntime *const runtime = JS_NewRuntime();
+  context = runtime == NULL ? NULL : JS_NewContext(runtime);
+  if (context == NULL) return false;
+  JS_SetMemoryLimit(runtime, MOST_HEAP);
+  JS_SetMaxStackSize(runtime, STACK_LIMIT);
+  JS_SetModuleLoaderFunc(runtime, NULL, load_module, NULL);
+  if (!load_library(argument)) return false;
+  /* QuickJS wants a zero behind the text */
+  char *const file = strndup(name.data, name.size), *const text = malloc(source.size + 1);
+  memcpy(text, source.data, source.size);
+  text[source.size] = '\0';
+  const JSValue exports = run_module(file, text, source.size);
+  free(text);
+  free(file);
+  if (JS_IsException(exports)) return false;
+  for (size_t i = 0; i < sizeof callbacks / sizeof *callbacks; i++) {
+    callbacks[i] = JS_GetPropertyStr(context, exports, callback_names[i]);
+    if (JS_IsException(callbacks[i])) return keep_failure(JS_GetException(context));
+  }
+  JS_FreeValue(context, exports);
+  return true;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------ */
+
+bool interpreter_has(script_callback which) { return JS_IsFunction(context, callbacks[which]); }
+
+script_state interpreter_resume(void) {
+  ENTER();
+  if (!has_started) {
+    has_started = true;
+    running = JS_Call(context, callbacks[SCRIPT_MAIN], JS_UNDEFINED, 0, NULL);
+    if (JS_IsException(running)) return keep_failure(JS_GetException(context)), SCRIPT_FAILED;
+    if (!JS_IsPromise(running)) {
+      JS_ThrowTypeError(context, "main must be asynchronous: write export async function main()");
+      return keep_failure(JS_GetException(context)), SCRIPT_FAILED;
+    }
+  } else {
+    const JSValue done = JS_Call(context, end_action, JS_UNDEFINED, 0, NULL);
+    if (JS_IsException(done)) return keep_failure(JS_GetException(context)), SCRIPT_FAILED;
+    JS_FreeValue(context, done);
+  }
+  if (!run_jobs()) return SCRIPT_FAILED;
+  if (JS_PromiseState(context, running) == JS_PROMISE_PENDING && aici_action_awaited) {
+    aici_action_awaited = false;
+    return SCRIPT_AWAITS;
+  }
+  return settle(running, "main waits for a promise that nothing will keep") ? SCRIPT_ENDED : SCRIPT_FAILED;
+}
+
+bool interpreter_call(script_callback which) {
+  ENTER();
+  JSValue arguments[] = {JS_NewString(context, callback_names[which]), JS_DupValue(context, callbacks[which])};
+  const JSValue done = JS_Call(context, call_callback, JS_UNDEFINED, 2, arguments);
+  JS_FreeValue(context, arguments[0]);
+  JS_FreeValue(context, arguments[1]);
+  if (JS_IsException(done)) return keep_failure(JS_GetException(context));
+  JS_FreeValue(context, done);
+  return run_jobs();
+}
+
+/* QuickJS counts references, and looks for cycles by itself. */
+void interpreter_idle(void) {}

@@ -1,0 +1,150 @@
+/* pyctrl: a controller written in Python: the argument is a script, which MicroPython runs.
+ *
+ * This file is the interpreter as the core of script controllers sees it (script.h). */
+#include "interpreter.h"
+
+#include <string.h>
+
+#include "aici_library.h"
+#include "output.h"
+#include "py/builtin.h"
+#include "py/compile.h"
+#include "py/gc.h"
+#include "py/mperrno.h"
+#include "py/objgenerator.h"
+#include "py/objmodule.h"
+#include "py/runtime.h"
+#include "py/stackctrl.h"
+#include "script.h"
+
+const char interpreter_language[] = "Python";
+
+/* So much of the C stack, which is a part of linear memory, may be used by Python calls in Python calls. */
+#define STACK_LIMIT (96 * 1024)
+/* The first part of the heap; more is added when it is full. */
+#define FIRST_HEAP (64 * 1024)
+/* Garbage is collected after so many bytes: pages that are written to belong to one sequence alone. */
+#define COLLECT_AFTER (32 * 1024)
+
+MP_REGISTER_ROOT_POINTER(mp_obj_t aici_main);
+MP_REGISTER_ROOT_POINTER(mp_obj_t aici_call);
+MP_REGISTER_ROOT_POINTER(mp_obj_t aici_callbacks[5]);
+
+static char first_heap[FIRST_HEAP] __attribute__((aligned(16)));
+static bool is_full;
+
+static const qstr callback_names[] = {MP_QSTR_main, MP_QSTR_init_prompt, MP_QSTR_pre_process, MP_QSTR_mid_process,
+                                      MP_QSTR_post_process};
+
+/* ---- memory ---------------------------------------------------------------------------------------------- */
+
+/* WebAssembly's locals cannot be scanned, so nothing is collected while C code of the interpreter is active. */
+void gc_collect(void) { is_full = true; }
+
+void interpreter_idle(void) {
+  flush_output();
+  const size_t allocated = MP_STATE_MEM(gc_alloc_amount) * MICROPY_BYTES_PER_GC_BLOCK;
+  if (!is_full && allocated < COLLECT_AFTER) return;
+  is_full = false;
+  gc_collect_start();
+  gc_collect_end();
+}
+
+size_t gc_get_max_new_split(void) {
+  size_t total = 0;
+  for (const mp_state_mem_area_t *area = &MP_STATE_MEM(area); area != NULL; area = area->next)
+    total += (size_t)(area->gc_pool_end - area->gc_alloc_table_start);
+  return total < MOST_HEAP ? MOST_HEAP - total : 0;
+}
+
+/* The host calls from wherever its own stack is: what is used counts from there. */
+#define ENTER() mp_stack_ctrl_init()
+
+/* ---- running ----------------------------------------------------------------------------------------------- */
+
+static void run(qstr name, script_text source, mp_obj_dict_t *globals) {
+  mp_lexer_t *lexer = mp_lexer_new_from_str_len(name, source.data, source.size, 0);
+  mp_parse_compile_execute(lexer, MP_PARSE_FILE_INPUT, globals, globals);
+}
+
+static void load_library(script_text argument) {
+  const mp_obj_t module = mp_obj_new_module(MP_QSTR_aici);
+  mp_obj_dict_t *globals = mp_obj_module_get_globals(module);
+  mp_obj_dict_store(MP_OBJ_FROM_PTR(globals), MP_OBJ_NEW_QSTR(MP_QSTR__argument),
+                    mp_obj_new_str(argument.data, argument.size));
+  run(qstr_from_str("aici.py"), (script_text){aici_library, aici_library_length}, globals);
+  MP_STATE_VM(aici_call) = mp_obj_dict_get(MP_OBJ_FROM_PTR(globals), MP_OBJ_NEW_QSTR(MP_QSTR__call));
+}
+
+bool interpreter_load(script_text name, script_text source, script_text argument) {
+  ENTER();
+  mp_stack_set_limit(STACK_LIMIT);
+  gc_init(first_heap, first_heap + sizeof first_heap);
+  mp_init();
+  nlr_buf_t nlr;
+  if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), false;
+  load_library(argument);
+  mp_obj_dict_t *globals = &MP_STATE_VM(dict_main);
+  run(qstr_from_strn(name.data, name.size), source, globals);
+  for (size_t i = 0; i < MP_ARRAY_SIZE(callback_names); i++) {
+    mp_map_elem_t *found = mp_map_lookup(&globals->map, MP_OBJ_NEW_QSTR(callback_names[i]), MP_MAP_LOOKUP);
+    MP_STATE_VM(aici_callbacks)[i] = found == NULL ? MP_OBJ_NULL : found->value;
+  }
+  nlr_pop();
+  return true;
+}
+
+bool interpreter_has(script_callback which) { return MP_STATE_VM(aici_callbacks)[which] != MP_OBJ_NULL; }
+
+static mp_obj_t start_main(void) {
+  const mp_obj_t main = mp_call_function_0(MP_STATE_VM(aici_callbacks)[SCRIPT_MAIN]);
+  if (!mp_obj_is_type(main, &mp_type_gen_instance))
+    mp_raise_TypeError(MP_ERROR_TEXT("main must be a coroutine: write async def main()"));
+  return main;
+}
+
+script_state interpreter_resume(void) {
+  ENTER();
+  nlr_buf_t nlr;
+  if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), SCRIPT_FAILED;
+  if (MP_STATE_VM(aici_main) == MP_OBJ_NULL) MP_STATE_VM(aici_main) = start_main();
+  mp_obj_t value = mp_const_none;
+  const mp_vm_return_kind_t kind = mp_resume(MP_STATE_VM(aici_main), mp_const_none, MP_OBJ_NULL, &value);
+  nlr_pop();
+  if (kind == MP_VM_RETURN_YIELD) return SCRIPT_AWAITS;
+  if (kind == MP_VM_RETURN_NORMAL) return SCRIPT_ENDED;
+  return keep_failure(value), SCRIPT_FAILED;
+}
+
+bool interpreter_call(script_callback which) {
+  ENTER();
+  nlr_buf_t nlr;
+  if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), false;
+  mp_call_function_2(MP_STATE_VM(aici_call), MP_OBJ_NEW_QSTR(callback_names[which]), MP_STATE_VM(aici_callbacks)[which]);
+  nlr_pop();
+  return true;
+}
+
+/* ---- what the port leaves to this file ------------------------------------------------------------------------ */
+
+void nlr_jump_fail(void *value) {
+  (void)value;
+  static const char message[] = "an exception of Python that nothing catches";
+  script_fail((script_text){message, sizeof message - 1});
+}
+
+mp_lexer_t *mp_lexer_new_from_file(qstr name) {
+  (void)name;
+  mp_raise_OSError(MP_ENOENT);
+}
+
+mp_import_stat_t mp_import_stat(const char *path) {
+  (void)path;
+  return MP_IMPORT_STAT_NO_EXIST;
+}
+
+static mp_obj_t no_files(size_t count, const mp_obj_t *arguments, mp_map_t *keywords) {
+  (void)count, (void)arguments, (void)keywords;
+  mp_raise_msg(&mp_type_OSError, MP_ERROR_TEXT("a controller has no files"));
+}
+MP_DEFINE_CONST_FUN_OBJ_KW(mp_builtin_open_obj, 0, no_files);

@@ -1,0 +1,66 @@
+#include "output.h"
+
+#include <string.h>
+
+#include "py/mphal.h"
+#include "py/mpprint.h"
+#include "script.h"
+
+/* ---- the log: a line at a time, since every call of the host costs about a microsecond ---- */
+
+static char line[1024];
+static size_t line_size;
+
+void flush_output(void) {
+  if (line_size != 0) script_log((script_text){line, line_size});
+  line_size = 0;
+}
+
+mp_uint_t mp_hal_stdout_tx_strn(const char *text, size_t size) {
+  if (size > sizeof line - line_size) flush_output();
+  if (size > sizeof line) {
+    script_log((script_text){text, size});
+    return size;
+  }
+  memcpy(line + line_size, text, size);
+  line_size += size;
+  if (memchr(text, '\n', size) != NULL) flush_output();
+  return size;
+}
+
+void mp_hal_stdout_tx_strn_cooked(const char *text, size_t size) { mp_hal_stdout_tx_strn(text, size); }
+void mp_hal_stdout_tx_str(const char *text) { mp_hal_stdout_tx_strn(text, strlen(text)); }
+
+/* ---- failures: not on the heap, which may be what has run out ---- */
+
+static char message[8192];
+static size_t message_size;
+
+static void add_to_message(void *data, const char *text, size_t size) {
+  (void)data;
+  const size_t room = sizeof message - message_size;
+  const size_t now = size < room ? size : room;
+  memcpy(message + message_size, text, now);
+  message_size += now;
+}
+
+void keep_failure(mp_obj_t exception) {
+  static const mp_print_t print = {NULL, add_to_message};
+  message_size = 0;
+  mp_obj_print_exception(&print, exception);
+  while (message_size != 0 && message[message_size - 1] == '\n') message_size--;
+}
+
+script_text interpreter_failure(void) { return (script_text){message, message_size}; }
+
+/* ---- input, of which there is none ---- */
+
+int mp_hal_stdin_rx_chr(void) {
+  static const int end = 4; /* as it is typed */
+  return end;
+}
+
+uintptr_t mp_hal_stdio_poll(uintptr_t flags) {
+  (void)flags;
+  return 0;
+}

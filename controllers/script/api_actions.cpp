@@ -1,0 +1,208 @@
+// What the interpreter calls for actions, patterns and the sequence: script.h.
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "aici/host.hpp"
+#include "aici/vocabulary.hpp"
+#include "answer.hpp"
+#include "failure.hpp"
+#include "follow.hpp"
+#include "session.hpp"
+
+using script::Action;
+using script::attempt;
+using script::session;
+
+namespace {
+
+std::string_view view(script_text text) { return {text.data, text.size}; }
+std::span<const aici::TokenId> view(script_tokens tokens) { return {tokens.data, tokens.size}; }
+script_tokens raw(std::span<const aici::TokenId> tokens) { return {tokens.data(), tokens.size()}; }
+
+std::vector<std::uint32_t> copy_mask(const std::uint32_t* mask) {
+  if (mask == nullptr) return {};
+  return {mask, mask + aici::vocabulary().mask_words()};
+}
+
+script_error check_mask(const std::uint32_t* mask) {
+  if (mask == nullptr) return nullptr;
+  for (std::uint32_t word = 0; word < aici::vocabulary().mask_words(); word++)
+    if (mask[word] != 0) return nullptr;
+  return "the set of allowed tokens is empty: there must be one at least";
+}
+
+/// The failure of the action that is over, if it failed.
+script_error outcome() {
+  const Action& action = session().action;
+  return action.failure.empty() ? nullptr : action.failure.c_str();
+}
+
+}  // namespace
+
+// ---- the sequence
+
+script_tokens script_all_tokens(void) { return raw(session().sequence.tokens()); }
+size_t script_prompt_size(void) { return session().sequence.prompt_size(); }
+void script_force(script_tokens tokens) { session().sequence.force(view(tokens)); }
+
+script_error script_rewind(size_t size) {
+  if (size >= session().sequence.size()) return nullptr;
+  if (aici::capability(aici::Capability::backtrack) == 0)
+    return "this engine cannot take tokens back: see capability(\"backtrack\")";
+  session().sequence.cut(size);
+  return nullptr;
+}
+
+uint32_t script_label(void) { return session().sequence.mark(); }
+
+script_error script_label_place(uint32_t label, size_t* place) {
+  *place = session().sequence.place(label);
+  return *place == script::Sequence::kGone ? "the text in which this label was has been taken back" : nullptr;
+}
+
+// ---- patterns
+
+script_error script_pattern(script_kind kind, script_text source, uint32_t* pattern) {
+  return attempt([&] { *pattern = session().patterns.find(kind, view(source)); });
+}
+
+script_error script_follow(uint32_t pattern, uint32_t* constraint) {
+  return attempt([&] { *constraint = script::follow(session().patterns.make(pattern)); });
+}
+
+void script_unfollow(uint32_t constraint) { script::unfollow(constraint); }
+
+script_error script_follow_append(uint32_t constraint, script_tokens tokens) {
+  return attempt([&] { script::followed(constraint).append(view(tokens)); });
+}
+
+bool script_follow_ended(uint32_t constraint) { return script::followed(constraint).ended(); }
+
+script_error script_follow_may_end(uint32_t constraint, bool* may_end) {
+  return attempt([&] { *may_end = script::followed(constraint).may_end(); });
+}
+
+script_error script_follow_next(uint32_t constraint, script_tokens* certain, const uint32_t** mask) {
+  *certain = {nullptr, 0};
+  *mask = nullptr;
+  return attempt([&] {
+    // what it forces and allows lies in the result or in the constraint: both stay until the next call
+    [[clang::no_destroy]] static aici::MidResult last = aici::MidResult::stop();
+    last = script::followed(constraint).next();
+    const aici_mid_result& result = last.raw();
+    if (result.verb == AICI_SPLICE)
+      *certain = {reinterpret_cast<const uint32_t*>(result.ff_tokens), result.num_ff_tokens};
+    else if (result.verb == AICI_SAMPLE && result.row_kind == AICI_ROW_TOKEN)
+      *certain = {&result.row, 1};
+    else if (result.verb == AICI_SAMPLE)
+      *mask = reinterpret_cast<const uint32_t*>(result.row);
+  });
+}
+
+// ---- actions
+
+script_error script_begin_generation(const script_generation* what) {
+  Action& action = session().begin(Action::Kind::generate);
+  return attempt([&] {
+    action.generation = std::make_unique<script::Generation>(*what, session().patterns, session().sequence);
+  });
+}
+
+script_error script_begin_sample(const uint32_t* mask, float temperature, uint32_t top) {
+  if (script_error error = check_mask(mask)) return error;
+  Action& action = session().begin(Action::Kind::sample);
+  action.mask = copy_mask(mask);
+  action.temperature = temperature;
+  action.top = top;
+  return nullptr;
+}
+
+script_error script_begin_fork(uint32_t count) {
+  if (count == 0) return "a fork goes on as one sequence at least: to end this one call stop()";
+  if (count > 1 && aici::capability(aici::Capability::fork) == 0)
+    return "this engine cannot fork: see capability(\"fork\")";
+  const std::uint32_t most = aici::capability(aici::Capability::max_forks);
+  if (count > most && count > 1) {
+    return script::failure("a fork into " + std::to_string(count) + ": a request may have " + std::to_string(most) +
+                           " sequences at most");
+  }
+  Action& action = session().begin(Action::Kind::fork);
+  action.forks = count;
+  action.over = count == 1;
+  return nullptr;
+}
+
+void script_begin_wait(const script_text* names, size_t count) {
+  Action& action = session().begin(Action::Kind::wait);
+  for (size_t i = 0; i < count; i++) action.names.emplace_back(view(names[i]));
+}
+
+void script_begin_step(void) { session().begin(Action::Kind::step); }
+
+script_error script_generation_result(script_generated* result) {
+  if (script_error error = outcome()) return error;
+  *result = session().action.generation->result();
+  return nullptr;
+}
+
+script_error script_sample_result(script_generated* result) {
+  const Action& action = session().action;
+  if (script_error error = outcome()) return error;
+  *result = {.tokens = &action.sampled, .num_tokens = 1, .tops = action.tops.data()};
+  return nullptr;
+}
+
+script_error script_fork_result(uint32_t* index) {
+  *index = session().action.index;
+  return outcome();
+}
+
+script_error script_wait_result(void) { return outcome(); }
+
+// ---- callbacks
+
+namespace script {
+
+Answer& answer() {
+  [[clang::no_destroy]] static Answer only;
+  return only;
+}
+
+}  // namespace script
+
+script_step script_present_step(void) {
+  const aici::Step& step = aici::step();
+  const auto top = step.top();
+  static_assert(sizeof(script_top) == sizeof(aici::Top));
+  return {.sequence = step.seq_id(),
+          .number = step.number(),
+          .tokens = raw(step.tokens()),
+          .backtrack = step.backtrack(),
+          .sampled = step.sampled(),
+          .logprob = step.logprob(),
+          .allowed_mass = step.allowed_mass(),
+          .top = reinterpret_cast<const script_top*>(top.data()),
+          .num_top = top.size(),
+          .group = raw(step.fork_group())};
+}
+
+void script_answer_stop(void) { script::answer().stop = true; }
+void script_answer_suspend(void) { script::answer().suspend = true; }
+void script_answer_fork(uint32_t count) { script::answer().forks = count; }
+
+script_error script_answer_sample(const uint32_t* mask, float temperature, uint32_t top) {
+  if (script_error error = check_mask(mask)) return error;
+  script::answer().mask = copy_mask(mask);
+  script::answer().temperature = temperature;
+  script::answer().top = top;
+  return nullptr;
+}
+
+void script_answer_splice(uint32_t backtrack, script_tokens tokens) {
+  script::Answer& answer = script::answer();
+  answer.splice = true;
+  answer.backtrack = backtrack;
+  answer.tokens.assign(tokens.data, tokens.data + tokens.size);
+}

@@ -1,0 +1,21 @@
+// argument.hpp - the argument of a script controller: the script itself, or JSON around it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace script {
+
+struct Argument {
+  /// The file's name, for messages.
+  std::string name;
+  std::string source;
+  /// What the script finds as its own argument: JSON.
+  std::string value = "null";
+};
+
+/// A text that begins with a brace is {"script": ..., "name": ..., "arg": any value}; any other is the script. Fails if
+/// it is neither.
+Argument read_argument(std::string_view text);
+
+}  // namespace script

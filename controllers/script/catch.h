@@ -1,0 +1,21 @@
+/* catch.h - leaves the core's functions where they fail, by setjmp and longjmp: C++ for WASI has no exceptions. */
+#ifndef AICI_SCRIPT_CATCH_H
+#define AICI_SCRIPT_CATCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Calls body(data); true if it was left by script_throw. Destructors in between do not run. */
+bool script_catch(void (*body)(void *), void *data);
+/* Leaves the innermost script_catch; returns if there is none. */
+void script_throw(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* AICI_SCRIPT_CATCH_H */

@@ -1,0 +1,75 @@
+#include "patterns.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "aici/choices.hpp"
+#include "aici/host.hpp"
+#include "aici/json.hpp"
+#include "aici/regex/regex.hpp"
+
+namespace script {
+namespace {
+
+aici::Choices read_options(std::string_view source) {
+  std::vector<std::string> texts;
+  aici::JsonReader json(source, "the options");
+  json.expect('[', "a list of texts");
+  if (!json.accept(']')) do
+      texts.push_back(json.string());
+    while (json.more(']'));
+  json.end();
+  if (texts.empty()) aici::fail("the options are empty: at least one text is needed");
+  return aici::Choices(texts);
+}
+
+}  // namespace
+
+aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
+  switch (kind) {
+    case SCRIPT_REGEX:
+      return aici::regex::compile_or_fail(source);
+    case SCRIPT_OPTIONS:
+      return read_options(source);
+    default:
+      aici::fail("there is no such kind of pattern");
+  }
+}
+
+std::uint32_t Patterns::find(script_kind kind, std::string_view source) {
+  for (std::size_t i = 0; i < patterns_.size(); i++)
+    if (patterns_[i].kind == kind && patterns_[i].source == source) return static_cast<std::uint32_t>(i + 1);
+  auto made = std::make_unique<aici::AnyConstraint>(make_constraint(kind, source));
+  made->prepare();
+  make_room();
+  patterns_.push_back({kind, std::string(source), std::move(made), ++clock_});
+  return static_cast<std::uint32_t>(patterns_.size());
+}
+
+aici::AnyConstraint& Patterns::start(std::uint32_t number) {
+  Pattern& pattern = patterns_[number - 1];
+  pattern.used = ++clock_;
+  if (pattern.constraint == nullptr) {
+    auto made = std::make_unique<aici::AnyConstraint>(make_constraint(pattern.kind, pattern.source));
+    make_room();
+    pattern.constraint = std::move(made);
+  } else {
+    pattern.constraint->restart();
+  }
+  return *pattern.constraint;
+}
+
+aici::AnyConstraint Patterns::make(std::uint32_t number) const {
+  return make_constraint(patterns_[number - 1].kind, patterns_[number - 1].source);
+}
+
+void Patterns::make_room() {
+  const auto alive = [](const Pattern& pattern) { return pattern.constraint != nullptr; };
+  if (static_cast<std::size_t>(std::count_if(patterns_.begin(), patterns_.end(), alive)) < kMostAlive) return;
+  Pattern* oldest = nullptr;
+  for (Pattern& pattern : patterns_)
+    if (alive(pattern) && (oldest == nullptr || pattern.used < oldest->used)) oldest = &pattern;
+  oldest->constraint.reset();
+}
+
+}  // namespace script

@@ -1,0 +1,109 @@
+#include "session.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "aici/host.hpp"
+#include "aici/vocabulary.hpp"
+#include "failure.hpp"
+
+namespace script {
+
+using Kind = Action::Kind;
+
+// An instance ends by being dropped, so nothing is ever destroyed.
+Session& session() {
+  [[clang::no_destroy]] static Session only;
+  return only;
+}
+
+Action& Session::begin(Kind kind) {
+  action = Action();
+  action.kind = kind;
+  action.over = false;
+  return action;
+}
+
+void Session::note() {
+  const aici::Step& step = aici::step();
+  if (step.number() != noted_) {
+    noted_ = step.number();
+    note_tokens(step);
+  }
+  if (action.kind == Kind::fork && !action.over && step.fork_group().size() > 1) {
+    const auto group = step.fork_group();
+    action.index = static_cast<std::uint32_t>(std::find(group.begin(), group.end(), step.seq_id()) - group.begin());
+    action.over = true;
+  }
+}
+
+void Session::note_tokens(const aici::Step& step) {
+  const std::span<const aici::TokenId> came = sequence.note(step);
+  if (came.empty() || action.over) return;
+  if (action.kind == Kind::generate) {
+    if (const char* error = attempt([&] { action.generation->append(came, step); })) action.failure = error;
+    action.over = !action.failure.empty() || action.generation->over();
+  } else if (action.kind == Kind::sample) {
+    action.sampled = {came.front(), step.logprob(), step.allowed_mass(), 0, 0};
+    if (!step.sampled()) action.sampled.logprob = action.sampled.allowed_mass = std::numeric_limits<float>::quiet_NaN();
+    for (const aici::Top& top : step.top()) action.tops.push_back({top.token, top.logprob});
+    action.sampled.num_top = static_cast<std::uint32_t>(action.tops.size());
+    action.over = true;
+  }
+}
+
+std::optional<aici::MidResult> Session::next() {
+  if (action.over) return std::nullopt;
+  if (sequence.has_news()) {
+    action.waited = true;
+    return sequence.news();
+  }
+  std::optional<aici::MidResult> result;
+  if (const char* error = attempt([&] { result = act(); })) {
+    action.failure = error;
+    result.reset();
+  }
+  if (!result) action.over = true;
+  return result;
+}
+
+std::optional<aici::MidResult> Session::act() {
+  switch (action.kind) {
+    case Kind::generate:
+      return action.generation->next();
+    case Kind::sample: {
+      aici::MidResult row = action.mask.empty()
+                                ? aici::MidResult::sample_any()
+                                : aici::MidResult::bits(action.mask.data(), static_cast<std::uint32_t>(action.mask.size()));
+      return std::move(row).with_temperature(action.temperature).with_top(action.top);
+    }
+    case Kind::wait:
+      if (all_there()) return std::nullopt;
+      [[fallthrough]];
+    case Kind::fork:  // both are pre_process's, in the next step
+      return aici::MidResult::splice(0, {});
+    case Kind::step:
+      if (std::exchange(action.waited, true)) return std::nullopt;
+      return aici::MidResult::splice(0, {});
+    case Kind::none:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+aici::PreResult Session::pre() {
+  if (action.over || sequence.has_news()) return aici::PreResult::go_on();
+  if (action.kind == Kind::fork) return aici::PreResult::fork(action.forks);
+  if (action.kind == Kind::wait && !all_there() && aici::capability(aici::Capability::suspend) != 0)
+    return aici::PreResult::suspend();
+  return aici::PreResult::go_on();
+}
+
+bool Session::all_there() const {
+  return std::all_of(action.names.begin(), action.names.end(), [](const std::string& name) {
+    return aici_var_get(name.data(), static_cast<std::uint32_t>(name.size()), nullptr) != 0;
+  });
+}
+
+}  // namespace script

@@ -1,0 +1,45 @@
+"""Scripts in either language, run in the real runtime with a pretended model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pyaici.testing import Playground, Transcript
+
+#: what runs scripts of each language, and what their files are called
+CONTROLLERS = {"python": ("pyctrl", "script.py"), "javascript": ("jsctrl", "script.js")}
+
+
+@dataclass
+class Scripts:
+    """Runs scripts of one language."""
+
+    playground: Playground
+    language: str
+
+    def play(self, source: str, wish: str = "", *, arg: Any = None, **options: Any) -> Transcript:
+        """One request under a script's control; `options` are those of `Playground.play`."""
+        controller, name = CONTROLLERS[self.language]
+        argument = json.dumps({"script": source, "name": name, "arg": arg})
+        return self.playground.play(controller, wish, arg=argument, **options)
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    with Playground() as playground:
+        yield playground
+
+
+@pytest.fixture
+def python(playground: Playground) -> Scripts:
+    return Scripts(playground, "python")
+
+
+@pytest.fixture
+def javascript(playground: Playground) -> Scripts:
+    return Scripts(playground, "javascript")

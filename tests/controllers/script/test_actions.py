@@ -1,0 +1,382 @@
+"""What `main` awaits: the same script in both languages does the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pyaici.capabilities import ALL
+from pyaici.testing import Transcript
+from tests.controllers.script.conftest import Scripts
+
+Play = Callable[..., Transcript]
+
+#: (Python, JavaScript)
+Pair = tuple[str, str]
+
+
+@pytest.fixture(params=[0, 1], ids=["in_python", "in_javascript"])
+def play(request: pytest.FixtureRequest, python: Scripts, javascript: Scripts) -> Play:
+    """Plays the script of a pair that is in the language of this run."""
+    which = request.param
+    scripts = (python, javascript)[which]
+
+    def play(pair: Pair, wish: str = "", **options: object) -> Transcript:
+        return scripts.play(pair[which], wish, **options)  # type: ignore[arg-type]
+
+    return play
+
+
+def check(transcript: Transcript) -> Transcript:
+    assert transcript.error is None, transcript.error
+    return transcript
+
+
+NUMBER: Pair = (
+    """
+from aici import *
+NUMBER = regex("[0-9]+")
+async def main():
+    await fixed("It is ")
+    number = int(await gen(NUMBER, max_tokens=4))
+    await fixed(" = " + str(number * 2) + " / 2")
+    print("number", number)
+""",
+    """
+import { regex, fixed, gen } from "aici";
+const NUMBER = regex(/[0-9]+/);
+export async function main() {
+  await fixed("It is ");
+  const number = Number(await gen(NUMBER, { maxTokens: 4 }));
+  await fixed(" = " + number * 2 + " / 2");
+  console.log("number", number);
+}
+""",
+)
+
+
+def test_fixed_text_and_a_pattern(play: Play) -> None:
+    transcript = check(play(NUMBER, "It is 42 = 84 / 2"))
+    assert (transcript.text, transcript.reason) == ("It is 42 = 84 / 2", "stop")
+    assert transcript.log == "number 42\n"
+    # the blank with which the model left the pattern is taken back in the splice that goes on
+    assert transcript.history == "{It is }42 <- >{ = 84 / 2}"
+
+
+def test_an_engine_without_splices_and_held_ends_gets_the_same_text_until_the_model_ends(play: Play) -> None:
+    capabilities = replace(ALL, ff_tokens=False)
+    assert check(play(NUMBER, "It is 42", capabilities=capabilities)).text == "It is 42 = 84 / 2"
+    capabilities = replace(ALL, hold_end=False)
+    transcript = check(play(NUMBER, "It is 42", capabilities=capabilities))
+    assert (transcript.text, transcript.reason, transcript.log) == ("It is 42", "eos", "number 42\n")
+
+
+KINDS: list[tuple[str, str, str, str]] = [
+    ('options=["red", "green"]', '{ options: ["red", "green"] }', "green", "green"),
+    ('regex="[a-c]{3}"', "{ regex: /[A-C]{3}/i }", "abc", "abc"),
+]
+
+
+@pytest.mark.parametrize(("in_python", "in_javascript", "wish", "text"), KINDS, ids=[k[0] for k in KINDS])
+def test_patterns(play: Play, in_python: str, in_javascript: str, wish: str, text: str) -> None:
+    pair = (
+        f"from aici import *\nasync def main():\n    print(await gen({in_python}))\n    await fixed('.')",
+        f'import {{ gen, fixed }} from "aici";\n'
+        f"export async function main() {{ console.log(await gen({in_javascript})); fixed('.'); }}",
+    )
+    transcript = check(play(pair, wish))
+    assert transcript.text == text + "."
+    assert transcript.log == text + "\n"
+
+
+STOPS: Pair = (
+    """
+from aici import *
+async def main():
+    for i in range(argument["times"]):
+        out = await generate(stop=argument["stop"], include_stop=argument["include"], max_tokens=30)
+        print(out.finish, repr(out.text), out.text == detokenize(out.tokens).decode())
+        await fixed("|")
+""",
+    """
+import { argument, generate, fixed, detokenize } from "aici";
+export async function main() {
+  for (let i = 0; i < argument.times; i++) {
+    const out = await generate({ stop: argument.stop, includeStop: argument.include, maxTokens: 30 });
+    console.log(out.finish, `'${out.text}'`, out.text === detokenize(out.tokens) ? "True" : "False");
+    fixed("|");
+  }
+}
+""",
+)
+
+
+@pytest.mark.parametrize("stop", ["e ", ["e ", "zzz"], ["brown", "e "]])
+def test_stop_strings_end_a_text_inside_of_tokens(play: Play, stop: object) -> None:
+    wish = "see the quick brown fox"
+    transcript = check(play(STOPS, wish, arg={"stop": stop, "include": False, "times": 1}))
+    assert transcript.log == "stop 'se' True\n"
+    assert transcript.text == "se|"
+    transcript = check(play(STOPS, wish, arg={"stop": stop, "include": True, "times": 1}))
+    assert (transcript.log, transcript.text) == ("stop 'see ' True\n", "see |")
+
+
+def test_a_text_without_its_stop_string_ends_by_the_model(play: Play) -> None:
+    transcript = check(play(STOPS, "abc", arg={"stop": "xyz", "include": False, "times": 1}))
+    assert (transcript.log, transcript.text) == ("end 'abc' True\n", "abc|")
+
+
+LIMITS: Pair = (
+    """
+from aici import *
+async def main():
+    for limits in argument:
+        here = label()
+        out = await generate(max_tokens=limits[0], max_bytes=limits[1])
+        print(out.finish, out.text, len(out.tokens) == len(here.tokens))
+        rewind(here)
+""",
+    """
+import { argument, generate, label, rewind } from "aici";
+export async function main() {
+  for (const [maxTokens, maxBytes] of argument) {
+    const here = label();
+    const out = await generate({ maxTokens, maxBytes });
+    console.log(out.finish, out.text, out.tokens.length === here.tokens.length ? "True" : "False");
+    rewind(here);
+  }
+}
+""",
+)
+
+
+def test_limits_of_tokens_and_bytes(play: Play) -> None:
+    limits = [[2, None], [None, 1], [None, 5], [0, None], [None, 0], [None, 4]]
+    transcript = check(play(LIMITS, "xxäöü...", arg=limits))
+    assert transcript.log.splitlines() == [
+        "max_tokens xx True",
+        "max_bytes x True",
+        "max_bytes xxä True",  # 4 bytes: the next character would be cut
+        "max_tokens  True",
+        "max_bytes  True",
+        "max_bytes xxä True",
+    ]
+    assert transcript.text == ""
+
+
+SCORES: Pair = (
+    """
+from aici import *
+async def main():
+    out = await generate(regex="[a-z ]+", max_tokens=4, top=3)
+    for token in out.details:
+        print(token.token, token.logprob, token.allowed_mass, [t[0] for t in token.top])
+    print(out.logprob)
+    one = await sample(TokenSet(tokenize("7")), top=2)
+    print(token_bytes(one.token) == b"7", one.logprob < -1, len(one.top))
+""",
+    """
+import { generate, sample, TokenSet, tokenize, tokenBytes } from "aici";
+export async function main() {
+  const out = await generate({ regex: "[a-z ]+", maxTokens: 4, top: 3 });
+  for (const { token, logprob, allowedMass, top } of out.details)
+    console.log(token, logprob, allowedMass, `[${top.map((t) => t.token).join(", ")}]`);
+  console.log(out.logprob);
+  const one = await sample(new TokenSet(tokenize("7")), { top: 2 });
+  const isSeven = tokenBytes(one.token)[0] === 55;
+  console.log(isSeven ? "True" : "False", one.logprob < -1 ? "True" : "False", one.top.length);
+}
+""",
+)
+
+
+def test_log_probabilities_and_most_likely_tokens(play: Play) -> None:
+    transcript = check(play(SCORES, "the end"))
+    *lines, total, one = transcript.log.splitlines()
+    assert one == "True True 2"
+    assert len(lines) == 2
+    logprobs = []
+    for line, token in zip(lines, transcript.tokens, strict=False):
+        number, logprob, mass, best = line.split(" ", 3)
+        assert int(number) == token
+        assert -1 < float(logprob) <= 0 < float(mass) <= 1.0001
+        top = [int(word) for word in best.strip("[]").split(", ")]
+        assert len(top) == 3 and top[0] == token
+        logprobs.append(float(logprob))
+    assert math.isclose(sum(logprobs), float(total), rel_tol=1e-4)
+
+
+LABELS: Pair = (
+    """
+from aici import *
+async def main():
+    await fixed("Once ")
+    start = label()
+    words = await gen(stop=" ")
+    inner = label()
+    await fixed("!", after=start)
+    place = len(prompt_tokens()) + len(tokenize("Once "))
+    print(repr(words), repr(start.text), len(start.tokens), start.position == place)
+    try:
+        inner.text
+    except Error as error:
+        print(error)
+    rest = await gen(max_tokens=1)
+    print(repr(text()), repr(prompt()))
+""",
+    """
+import { fixed, label, gen, promptTokens, tokenize, text, prompt } from "aici";
+export async function main() {
+  fixed("Once ");
+  const start = label();
+  const words = await gen({ stop: " " });
+  const inner = label();
+  fixed("!", { after: start });
+  const there = start.position === promptTokens().length + tokenize("Once ").length ? "True" : "False";
+  console.log(`'${words}' '${start.text}'`, start.tokens.length, there);
+  try {
+    inner.text;
+  } catch (error) {
+    console.log(error.message);
+  }
+  await gen({ maxTokens: 1 });
+  console.log(`'${text()}' '${prompt()}'`);
+}
+""",
+)
+
+
+def test_labels_and_going_back(play: Play) -> None:
+    transcript = check(play(LABELS, "Once upon a time", prompt="Tell me: "))
+    lines = transcript.log.splitlines()
+    assert lines[0] == "'upon' '!' 1 True"
+    assert lines[1] == "the text in which this label was has been taken back"
+    assert lines[2].startswith("'Once !") and lines[2].endswith(" 'Tell me: '")
+    assert transcript.text.startswith("Once !")
+
+
+FORKS: Pair = (
+    """
+from aici import *
+async def main():
+    await fixed("A")
+    mine = await fork(3)
+    await fixed(str(mine))
+    if mine > 0:
+        set_var("said", str(mine), if_version=0)
+        append_var("all", str(mine))
+        stop()
+    said = await wait("said", "all")
+    print(mine, said, get_var("none"), get_var("none", "?"), var_version("all"))
+""",
+    """
+import { fixed, fork, setVar, appendVar, stop, wait, getVar, varVersion } from "aici";
+export async function main() {
+  fixed("A");
+  const mine = await fork(3);
+  fixed(String(mine));
+  if (mine > 0) {
+    setVar("said", mine, { ifVersion: 0 });
+    appendVar("all", mine);
+    stop();
+  }
+  const said = await wait("said", "all");
+  const shown = `['${said.join("', '")}']`;
+  console.log(mine, shown, getVar("none") ?? "None", getVar("none", "?"), varVersion("all"));
+}
+""",
+)
+
+
+def test_forks_and_variables(play: Play) -> None:
+    transcript = check(play(FORKS))
+    # those that stop at once have told the engine nothing more
+    assert [fork.text for fork in transcript.all] == ["A0", "A", "A"]
+    assert transcript.log == "0 ['1', '12'] None ? 2\n"
+    # a fork after forced text takes no round of its own
+    assert transcript.history == "{A}{0}"
+
+
+GATHER: Pair = (
+    """
+from aici import *
+def ask(colour):
+    async def ask():
+        await fixed(colour + " ")
+        return {"colour": colour, "text": await gen(max_tokens=2)}
+    return ask
+async def main():
+    await fixed("Go: ")
+    found = await gather(ask("red"), ask("blue"))
+    print([one["colour"] for one in found], len(found[0]["text"]))
+    await fixed("done")
+""",
+    """
+import { fixed, gen, gather } from "aici";
+const ask = (colour) => async () => {
+  fixed(colour + " ");
+  return { colour, text: await gen({ maxTokens: 2 }) };
+};
+export async function main() {
+  fixed("Go: ");
+  const found = await gather([ask("red"), ask("blue")]);
+  console.log(`['${found.map((one) => one.colour).join("', '")}']`, found[0].text.length);
+  fixed("done");
+}
+""",
+)
+
+
+def test_gather_runs_functions_in_forks_and_goes_on_with_what_they_return(play: Play) -> None:
+    transcript = check(play(GATHER, "Go: red xy"))
+    assert transcript.text == "Go: done"
+    assert transcript.log == "['red', 'blue'] 2\n"
+    assert [fork.text[:9] for fork in transcript.forks] == ["Go: blue "]
+
+
+def test_without_forks_or_backtracking_there_is_an_error_that_can_be_caught(play: Play) -> None:
+    pair = (
+        """
+from aici import *
+async def main():
+    try:
+        await fork(2)
+    except Error as error:
+        print(error)
+    here = label()
+    await fixed("ab")
+    try:
+        await rewind(here)
+    except Error as error:
+        print(error)
+    print(capability("fork"), capability("backtrack"), capability("ff_tokens"))
+""",
+        """
+import { fork, label, fixed, rewind, capability } from "aici";
+export async function main() {
+  try {
+    await fork(2);
+  } catch (error) {
+    console.log(error.message);
+  }
+  const here = label();
+  fixed("ab");
+  try {
+    rewind(here);
+  } catch (error) {
+    console.log(error.message);
+  }
+  console.log(capability("fork"), capability("backtrack"), capability("ff_tokens"));
+}
+""",
+    )
+    transcript = check(play(pair, capabilities=replace(ALL, fork=False, backtrack=False)))
+    assert transcript.log.splitlines() == [
+        'this engine cannot fork: see capability("fork")',
+        'this engine cannot take tokens back: see capability("backtrack")',
+        "0 0 1",
+    ]
+    assert transcript.text == "ab"
