@@ -1,4 +1,4 @@
-"""Build hook of the package: compiles the controllers into the wheel, with ziglang, a build requirement."""
+"""Build hook of the package: compiles the controllers into the wheel, with its build requirements."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SDK_PARTS = ("include", "src", "zig", "rust/src", "rust/Cargo.toml", "assemblysc
 
 
 class ControllerBuildHook(BuildHookInterface[Any]):
-    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, the SDK, and
-    the grammars of ``controllers/NAME/grammars``.
+    """Puts ``pyaici/_wasm/NAME.wasm`` for every folder ``controllers/NAME`` into the wheel, the SDK, the
+    grammars of ``controllers/NAME/grammars``, and the licences of the interpreters that are compiled in.
 
     An editable install runs from the source tree, so there the files stay in the tree.
     """
@@ -38,11 +38,14 @@ class ControllerBuildHook(BuildHookInterface[Any]):
         controllers = [module.path for module in built if module.path.parent == out]
         if version == "standard":
             # compiled, so that a user's first C++ controller need not wait for the SDK's sources
-            library = driver.build_library(driver.Sdk(sdk), driver.Toolchain())
+            tools = driver.Toolchain()
+            library = driver.build_library(driver.Sdk(sdk), tools)
+            notices = driver.notices([root / "controllers" / module.name for module in built], tools)
             build_data["force_include"].update(
                 {str(path): f"pyaici/_wasm/{path.name}" for path in controllers}
                 | {str(sdk / part): f"pyaici/_sdk/{part}" for part in SDK_PARTS}
                 | {str(library): f"pyaici/_sdk/lib/{library.name}"}
+                | {str(notice): f"pyaici/_licenses/{name}" for name, notice in notices.items()}
                 | {
                     str(grammar): f"pyaici/_grammars/{grammar.name}"
                     for grammar in sorted((root / "controllers").glob("*/grammars/*"))

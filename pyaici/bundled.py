@@ -26,6 +26,10 @@ DESCRIPTIONS = {
         "the output is a text of a grammar in GBNF, the syntax of llama.cpp",
         'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',
     ),
+    "jsctrl": (
+        "the argument is a script in JavaScript, which is asked for every token",
+        "function mid_process(token) { return token < 0 ? 0 : -1; }",
+    ),
     "json_schema": (
         "the output is JSON that a JSON Schema allows",
         '{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, '
@@ -47,6 +51,10 @@ DESCRIPTIONS = {
         "the output begins with given characters, as if the model had come to them by itself",
         " Par",
     ),
+    "pyctrl": (
+        "the argument is a script in Python, which is asked for every token",
+        "def mid_process(token):\n    return 0 if token < 0 else -1\n",
+    ),
     "regex": (
         "the output matches a regular expression from its first to its last character",
         "[A-Z][a-z]+ is [0-9]+ years old",
@@ -63,6 +71,8 @@ DESCRIPTIONS = {
     "yesno": ('the model answers "Yes" or "No" and stops', None),
     "yesno_zig": ('yesno in Zig: the model answers "Yes" or "No" and stops', None),
 }
+#: those that run scripts, and in which language: only a build with network has them
+SCRIPT_CONTROLLERS = {"jsctrl": "JavaScript", "pyctrl": "Python"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ def test_wheel_holds_packages_controllers_and_sdk(
     assert {name for name in names if name.startswith("pyaici/_grammars/")} == {
         f"pyaici/_grammars/{grammar.name}" for grammar in (checkout / "controllers").glob("*/grammars/*")
     }
+    assert {name for name in names if name.startswith("pyaici/_licenses/")} == {
+        "pyaici/_licenses/MicroPython.txt",
+        "pyaici/_licenses/QuickJS-ng.txt",
+    }
     assert {name for name in names if name.startswith("pyaici/_sdk/rust/")} == {
         "pyaici/_sdk/rust/Cargo.toml",
         *(f"pyaici/_sdk/rust/src/{source.name}" for source in (sdk / "rust" / "src").iterdir()),

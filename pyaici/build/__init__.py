@@ -1,5 +1,6 @@
 """Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`;
-Rust and AssemblyScript with the cargo and the asc of this machine.
+Rust and AssemblyScript with the cargo and the asc of this machine; interpreters of scripts from sources
+that pip fetches.
 
 ``build_controller`` builds one, ``build_all`` every folder of ``controllers/``. Both are incremental
 and safe to call from several processes. This package needs the standard library and `ziglang` only,
@@ -9,7 +10,8 @@ because building the wheel uses it in an environment that has nothing else.
 from __future__ import annotations
 
 from .controller import Built, build_controller
-from .errors import BuildError, MissingToolchain
+from .errors import BuildError, MissingSources, MissingToolchain
+from .interpreters import notices
 from .library import build_library
 from .project import build_all, controller_folders, remove_stale
 from .sdk import Sdk, find_sdk
@@ -18,6 +20,7 @@ from .toolchain import Toolchain
 __all__ = [
     "BuildError",
     "Built",
+    "MissingSources",
     "MissingToolchain",
     "Sdk",
     "Toolchain",
@@ -26,5 +29,6 @@ __all__ = [
     "build_library",
     "controller_folders",
     "find_sdk",
+    "notices",
     "remove_stale",
 ]

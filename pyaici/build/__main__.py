@@ -8,10 +8,15 @@ from pathlib import Path
 
 from .controller import Built, build_controller
 from .errors import BuildError
+from .interpreters import FOLDER_VARIABLE
 from .project import PROBE_NAME, iter_build, remove_stale
 from .toolchain import Toolchain
 
 _DEFAULT_OUT = Path(__file__).resolve().parent.parent / "_wasm"
+_SOURCES = f"""The interpreters that run scripts are compiled from sources that pip fetches from the package
+index, once. Where there is no network, name a folder that has those files: {FOLDER_VARIABLE}=DIR; the
+message says which. Without them everything else is built.
+"""
 
 
 def report(built: Built) -> str:
@@ -24,7 +29,7 @@ def report(built: Built) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 when a controller does not build."""
-    parser = argparse.ArgumentParser(prog="python -m pyaici.build", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pyaici.build", description=__doc__, epilog=_SOURCES)
     parser.add_argument("sources", nargs="*", type=Path, help="a folder or files; none: all of controllers/")
     parser.add_argument("-o", "--out", type=Path, help="the .wasm file, or the folder when all are built")
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing of what is unchanged")

@@ -74,8 +74,12 @@ def _build_sources(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
 
 
 def _build_interpreter(folder: Path, sdk: Sdk, tools: Toolchain) -> bytes:
+    suffixes = (".c", *CXX_SUFFIXES)
     base = InterpreterBase(folder, sdk, tools)
-    build = NativeBuild(sdk, tools, base.sources((".c", *CXX_SUFFIXES)), base)
+    sources = base.sources(suffixes)
+    if not sources or sources[0].parent != folder:
+        raise BuildError(f"{folder} has no source file ({', '.join(suffixes)})")
+    build = NativeBuild(sdk, tools, sources, base)
     return (build.find() or build.make()).read_bytes()
 
 

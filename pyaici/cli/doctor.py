@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the findings; returns the exit status."""
     from aicirt.doctor import State, examine
 
-    findings = [*examine(), *(_package(name) for name in _PACKAGES), _vllm()]
+    findings = [*examine(), *(_package(name) for name in _PACKAGES), _vllm(), _scripts()]
     if arguments.socket:
         findings.append(_daemon(Path(arguments.socket)))
     if arguments.json:
@@ -106,6 +106,22 @@ def _vllm() -> Finding:
     if refusal := plugin_refusal():
         return Finding("vllm", State.NOTE, f"{versions[0]}: {refusal}", cost)
     return Finding("vllm", State.OK, f"{versions[0]}, with AICI's plugin")
+
+
+def _scripts() -> Finding:
+    """Whether the controllers that run scripts are built: their interpreters come from the network."""
+    from aicirt.doctor import Finding, State
+    from pyaici.build.sdk import source_tree
+    from pyaici.bundled import SCRIPT_CONTROLLERS, bundled_controllers
+
+    name, built = "script controllers", bundled_controllers()
+    missing = [one for one in SCRIPT_CONTROLLERS if one not in built]
+    if not missing:
+        return Finding(name, State.OK, ", ".join(SCRIPT_CONTROLLERS))
+    languages = " and ".join(SCRIPT_CONTROLLERS[one] for one in missing)
+    cure = "with network, python -m pyaici.build" + ("" if source_tree() else " in a checkout; install that")
+    found = f"not built: {', '.join(missing)}"
+    return Finding(name, State.NOTE, found, f"scripts in {languages} cannot be run", cure)
 
 
 def _daemon(path: Path) -> Finding:

@@ -9,8 +9,9 @@ import pytest
 from aicirt.errors import ArgumentError, UnknownModuleError
 from pyaici import bundled
 from pyaici.build import build_controller
+from pyaici.build.interpreters import is_interpreter
 from pyaici.build.project import controller_folders
-from pyaici.bundled import DESCRIPTIONS, bundled_controllers, find_controller
+from pyaici.bundled import DESCRIPTIONS, SCRIPT_CONTROLLERS, bundled_controllers, find_controller
 from pyaici.testing import Playground
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,12 @@ def test_every_controller_is_described_in_its_own_words() -> None:
         heads = [" ".join(source.read_text().split()[:40]) for source in folder.iterdir() if source.is_file()]
         summary, _ = DESCRIPTIONS[folder.name]
         assert any(f"{summary}." in head for head in heads), folder.name
+
+
+def test_those_that_run_scripts_are_known() -> None:
+    assert sorted(SCRIPT_CONTROLLERS) == [
+        folder.name for folder in controller_folders(ROOT) if is_interpreter(folder)
+    ]
 
 
 def test_the_arguments_to_try_are_accepted_and_needed(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from .base import SHARED, InterpreterBase
 from .languages import LANGUAGES, Language
 from .manifest import MANIFEST, Manifest, is_interpreter
 from .notice import notices
+from .sdist import FOLDER_VARIABLE
 
 __all__ = [
+    "FOLDER_VARIABLE",
     "LANGUAGES",
     "MANIFEST",
     "SHARED",

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..cache import Cache
 from ..digest import digest
 from ..errors import BuildError
 from .languages import LANGUAGES, Language
+from .manifest import Manifest, is_interpreter
 
 _COPYRIGHT = re.compile(r"^[\s*/]*(Copyright \([cC]\) .*?)[\s*/]*$", re.MULTILINE)
 _PERMISSION = re.compile(r"Permission is hereby granted, free of charge.*?\n[\s*]*(?=\*/)", re.DOTALL)
 
 
-def notices(cache: Cache) -> dict[str, Path]:
-    """The notice of each interpreter, a file in the cache, by the name that it should get.
+def notices(folders: Iterable[Path], cache: Cache) -> dict[str, Path]:
+    """The notices of the interpreters that these folders are the glue of: files in the cache, by the names
+    that they should get.
 
     Raises:
         MissingSources: an interpreter cannot be had.
     """
     made = {}
-    for language in LANGUAGES.values():
+    for folder in filter(is_interpreter, folders):
+        language = LANGUAGES[Manifest.read(folder, list(LANGUAGES)).interpreter]
         path = cache.artifact(digest(["notice", language.sdist.sha256], Path(), []), ".txt")
         if not path.exists():
             path.write_text(_notice(language, cache))

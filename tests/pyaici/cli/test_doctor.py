@@ -8,6 +8,7 @@ import pytest
 
 from aicirt import doctor
 from aicirt.doctor import Finding, State
+from pyaici import bundled
 from pyaici.cli.__main__ import main
 from pyaici.launch import Daemon
 
@@ -40,6 +41,24 @@ def test_it_asks_a_daemon(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         assert f"pid {daemon.pid}, 1 workers, 0 other clients" in capsys.readouterr().out
     assert main(["doctor", "--socket", str(tmp_path / "none.sock")]) == 0
     assert "no aicirt listens on" in capsys.readouterr().out
+
+
+def test_it_looks_for_controllers_of_scripts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+
+    def said() -> list[str]:
+        main(["doctor", "--json"])
+        (row,) = [row for row in json.loads(capsys.readouterr().out) if row["name"] == "script controllers"]
+        return list(map(str, row.values()))[1:]
+
+    for name in bundled.SCRIPT_CONTROLLERS:
+        (tmp_path / f"{name}.wasm").touch()
+    assert said() == ["ok", "jsctrl, pyctrl", "", ""]
+    (tmp_path / "pyctrl.wasm").unlink()
+    assert said()[:3] == ["note", "not built: pyctrl", "scripts in Python cannot be run"]
+    assert said()[3] == "with network, python -m pyaici.build"
 
 
 def test_it_looks_for_vllm_and_the_plugin(

@@ -1,0 +1,79 @@
+"""Source distributions: fetched once, checked before anything of them is run, and missing."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from pyaici.build import MissingSources
+from pyaici.build.cache import Cache
+from pyaici.build.interpreters.sdist import Sdist
+
+from .conftest import pack
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache", lambda _line: None)
+
+
+def refusal(sdist: Sdist, cache: Cache) -> str:
+    """What is said of it, in one line."""
+    with pytest.raises(MissingSources) as caught:
+        sdist.fetch(cache)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert said.startswith("the sources of Thing are missing: ")
+    assert said.endswith("put that file into a folder and name it: AICI_SDISTS=DIR")
+    assert not list((cache.cache / "build").glob("*.tar.gz"))
+    return said
+
+
+def test_a_folder_of_files_and_the_cache(sdists: Path, cache: Cache, tmp_path: Path) -> None:
+    sdist = pack(sdists, {"src/a.c": "one", "src/deep/b.h": "two", "setup.py": "three", "srcs": "four"})
+    tree = sdist.unpack(cache, "src", tmp_path / "tree")
+    files = {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*") if path.is_file()}
+    assert files == {"a.c": "one", "deep/b.h": "two"}
+    (sdists / sdist.file_name).unlink()
+    assert (sdist.unpack(cache, "src", tmp_path / "again") / "a.c").read_text() == "one"
+
+
+def test_a_folder_without_it_or_with_another(sdists: Path, cache: Cache) -> None:
+    sdist = pack(sdists, {"a.c": "one"})
+    pack(sdists, {"a.c": "another"})
+    assert "the file there has SHA-256 " in refusal(sdist, cache)
+    assert f", not {sdist.sha256}. " in refusal(sdist, cache)
+    (sdists / sdist.file_name).unlink()
+    assert f"AICI_SDISTS names the folder {sdists}, where it is not" in refusal(sdist, cache)
+
+
+def test_no_pip(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AICI_SDISTS", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    assert "has no pip: run " in refusal(Sdist("Thing", "some_thing", "1.0", "0" * 64), cache)
+
+
+def test_pip_has_it_not_or_has_another(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is checked before pip runs the ``setup.py`` that is in it."""
+    monkeypatch.delenv("AICI_SDISTS", raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    wanted = Sdist("Thing", "some_thing", "1.0", "0" * 64)
+    assert "pip cannot fetch it: " in refusal(wanted, cache)
+    assert "some_thing==1.0" in refusal(wanted, cache)
+    trace = tmp_path / "was run"
+    pack(tmp_path, {"setup.py": f"open({str(trace)!r}, 'w')\n", "PKG-INFO": "Name: some_thing\n"})
+    assert "DO NOT MATCH THE HASHES" in refusal(wanted, cache)
+    assert not trace.exists()
+
+
+def test_pip_fetches_it(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AICI_SDISTS", raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    setup = "from setuptools import setup\nsetup(name='some_thing', version='1.0', py_modules=[])\n"
+    information = "Metadata-Version: 2.1\nName: some_thing\nVersion: 1.0\n"
+    sdist = pack(tmp_path, {"setup.py": setup, "PKG-INFO": information, "src/a.c": "one"})
+    assert (sdist.unpack(cache, "src", tmp_path / "tree") / "a.c").read_text() == "one"
