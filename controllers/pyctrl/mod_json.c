@@ -6,15 +6,22 @@
 #include "py/objstr.h"
 #include "py/parsenum.h"
 #include "py/runtime.h"
-#include "py/stackctrl.h"
-#include "py/stream.h"
 #include "py/unicode.h"
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
 
+/* Deepest nesting of arrays and objects: reading and writing recurse. */
+#define MOST_DEPTH 256
+
 typedef struct reader {
   const char *text, *at, *end;
+  int depth;
 } reader;
+
+static void check_depth(int depth) {
+  if (depth > MOST_DEPTH)
+    mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("more than %d arrays and objects in each other"), MOST_DEPTH);
+}
 
 __attribute__((noreturn)) static void fail_read(const reader *json, const char *wanted) {
   int line = 1, column = 1;
@@ -155,15 +162,15 @@ static bool accept_word(reader *json, const char *word) {
 }
 
 static mp_obj_t read_value(reader *json) {
-  MP_STACK_CHECK();
   skip_blanks(json);
+  mp_obj_t value = MP_OBJ_NULL;
   switch (peek(json)) {
     case '{':
-      json->at++;
-      return read_object(json);
     case '[':
-      json->at++;
-      return read_array(json);
+      check_depth(++json->depth);
+      value = *json->at++ == '{' ? read_object(json) : read_array(json);
+      json->depth--;
+      return value;
     case '"':
       return read_string(json);
     default:
@@ -177,7 +184,7 @@ static mp_obj_t read_value(reader *json) {
 
 static mp_obj_t loads(mp_obj_t object) {
   const script_text text = to_text(object);
-  reader json = {text.data, text.data, text.data + text.size};
+  reader json = {text.data, text.data, text.data + text.size, 0};
   const mp_obj_t value = read_value(&json);
   skip_blanks(&json);
   if (json.at != json.end) fail_read(&json, "end of the text");
@@ -271,7 +278,7 @@ static void write_members(writer *json, mp_obj_t object, mp_int_t level) {
 }
 
 static void write_value(writer *json, mp_obj_t object, mp_int_t level) {
-  MP_STACK_CHECK();
+  check_depth((int)level);
   vstr_t *const out = &json->out;
   if (object == mp_const_none)
     vstr_add_str(out, "null");

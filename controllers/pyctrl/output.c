@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "py/mphal.h"
+#include "py/misc.h"
 #include "py/mpprint.h"
 #include "script.h"
 
@@ -35,19 +36,63 @@ void mp_hal_stdout_tx_str(const char *text) { mp_hal_stdout_tx_strn(text, strlen
 
 static char message[8192];
 static size_t message_size;
+/* Where the present line begins, and how often the one before it has come again: recursion has many such lines. */
+static size_t line_begin, repeated;
+static const size_t NO_LINE = (size_t)-1;
+static size_t line_before;
 
-static void add_to_message(void *data, const char *text, size_t size) {
-  (void)data;
+static void add(const char *text, size_t size) {
   const size_t room = sizeof message - message_size;
   const size_t now = size < room ? size : room;
   memcpy(message + message_size, text, now);
   message_size += now;
 }
 
+/* The present line is whole: drops it if it is the one before once more. */
+static void end_line(void) {
+  const size_t size = message_size - line_begin;
+  if (line_before != NO_LINE && line_begin - line_before == size &&
+      memcmp(message + line_before, message + line_begin, size) == 0) {
+    repeated++;
+    message_size = line_begin;
+    return;
+  }
+  if (repeated != 0) {
+    char last[512];
+    const size_t kept = size < sizeof last ? size : sizeof last;
+    memcpy(last, message + line_begin, kept);
+    message_size = line_begin;
+    vstr_t count;
+    char buffer[64];
+    vstr_init_fixed_buf(&count, sizeof buffer, buffer);
+    vstr_printf(&count, "  [the line above %u times more]\n", (unsigned)repeated);
+    add(count.buf, count.len);
+    line_begin = message_size;
+    add(last, kept);
+    repeated = 0;
+  }
+  line_before = line_begin;
+  line_begin = message_size;
+}
+
+static void add_to_message(void *data, const char *text, size_t size) {
+  (void)data;
+  while (size != 0) {
+    const char *const end = memchr(text, '\n', size);
+    const size_t now = end == NULL ? size : (size_t)(end - text) + 1;
+    add(text, now);
+    if (end != NULL) end_line();
+    text += now;
+    size -= now;
+  }
+}
+
 void keep_failure(mp_obj_t exception) {
   static const mp_print_t print = {NULL, add_to_message};
-  message_size = 0;
+  message_size = line_begin = repeated = 0;
+  line_before = NO_LINE;
   mp_obj_print_exception(&print, exception);
+  end_line();
   while (message_size != 0 && message[message_size - 1] == '\n') message_size--;
 }
 

@@ -15,10 +15,11 @@ void Sequence::begin(std::span<const aici::TokenId> prompt) {
 
 std::span<const aici::TokenId> Sequence::note(const aici::Step& step) {
   const std::span<const aici::TokenId> came = step.tokens();
+  const bool own = std::exchange(told_, false);
   engine_size_ -= std::min<std::size_t>(step.backtrack(), engine_size_);
+  if (!own) cut(engine_size_);
   settled_ = std::min(settled_, engine_size_);
   engine_size_ += came.size();
-  const bool own = std::exchange(told_, false);
   const auto rest = std::span<const aici::TokenId>(tokens_).subspan(settled_);
   // an engine cannot have an empty sequence: it then puts a token of its own first
   if (!own || came.size() > rest.size() || !std::equal(came.begin(), came.end(), rest.begin()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,3 +43,27 @@ def python(playground: Playground) -> Scripts:
 @pytest.fixture
 def javascript(playground: Playground) -> Scripts:
     return Scripts(playground, "javascript")
+
+
+Play = Callable[..., Transcript]
+
+#: the same script in Python and in JavaScript
+Pair = tuple[str, str]
+
+
+@pytest.fixture(params=[0, 1], ids=["in_python", "in_javascript"])
+def play(request: pytest.FixtureRequest, python: Scripts, javascript: Scripts) -> Play:
+    """Plays the script of a pair that is in the language of this run."""
+    which = request.param
+    scripts = (python, javascript)[which]
+
+    def play(pair: Pair, wish: str = "", **options: Any) -> Transcript:
+        return scripts.play(pair[which], wish, **options)
+
+    return play
+
+
+def check(transcript: Transcript) -> Transcript:
+    """The transcript of a request that did not fail."""
+    assert transcript.error is None, transcript.error
+    return transcript

@@ -3,37 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from pyaici.capabilities import ALL
-from pyaici.testing import Transcript
-from tests.controllers.script.conftest import Scripts
-
-Play = Callable[..., Transcript]
-
-#: (Python, JavaScript)
-Pair = tuple[str, str]
-
-
-@pytest.fixture(params=[0, 1], ids=["in_python", "in_javascript"])
-def play(request: pytest.FixtureRequest, python: Scripts, javascript: Scripts) -> Play:
-    """Plays the script of a pair that is in the language of this run."""
-    which = request.param
-    scripts = (python, javascript)[which]
-
-    def play(pair: Pair, wish: str = "", **options: object) -> Transcript:
-        return scripts.play(pair[which], wish, **options)  # type: ignore[arg-type]
-
-    return play
-
-
-def check(transcript: Transcript) -> Transcript:
-    assert transcript.error is None, transcript.error
-    return transcript
-
+from tests.controllers.script.conftest import Pair, Play, check
 
 NUMBER: Pair = (
     """

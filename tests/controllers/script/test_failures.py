@@ -1,0 +1,313 @@
+"""Scripts that are wrong, or take more than they may: what their users are told, and that others go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from aicirt.errors import (
+    AiciError,
+    ArgumentError,
+    ControllerError,
+    ControllerFailed,
+    TimeLimitError,
+    TrapError,
+)
+from pyaici.testing import Playground
+from tests.controllers.script.conftest import Pair, Play, Scripts, check
+
+WELL: Pair = (
+    'from aici import *\nasync def main():\n    print(await gen(regex="[0-9]+"))\n',
+    'import { gen } from "aici";\n'
+    'export async function main() { console.log(await gen({ regex: "[0-9]+" })); }\n',
+)
+
+
+def refused(play: Play, pair: Pair) -> str:
+    """Why the script is refused before there is a prompt."""
+    with pytest.raises(ArgumentError) as caught:
+        play(pair)
+    return str(caught.value)
+
+
+def failed(play: Play, pair: Pair, wish: str = "") -> str:
+    """What a script fails with that begins well."""
+    try:
+        error: AiciError | None = play(pair, wish).error
+    except ControllerError as early:  # in the part before the first token
+        error = early
+    assert isinstance(error, ControllerFailed | TrapError), error
+    return str(error)
+
+
+def test_errors_at_the_top_level_name_file_line_and_cause(play: Play) -> None:
+    said = refused(play, ("x = 1\ndef f(:\n", "let x = 1;\nlet y = (;\n"))
+    assert "SyntaxError" in said and "script." in said and ("line 2" in said or ":2:" in said)
+    said = refused(play, ("x = 1\nnothing()\n", "let x = 1;\nnothing();\n"))
+    assert ("NameError: name 'nothing' isn't defined" in said and 'File "script.py", line 2' in said) or (
+        "ReferenceError: nothing is not defined" in said and "script.js:2:" in said
+    )
+    said = refused(play, ("x = 1\n", "let x = 1;\n"))
+    assert "defines neither main, an async function, nor mid_process" in said
+    said = refused(play, ("import os\n", 'import "os";\n'))
+    assert "no module named 'os'" in said or 'there is no module "os"' in said
+
+
+def test_a_pattern_that_is_none_is_an_error_of_its_line(play: Play) -> None:
+    pair = (
+        "from aici import *\n\nP = regex('(a')\n",
+        'import { regex } from "aici";\n\nconst p = regex("(a");\n',
+    )
+    said = refused(play, pair)
+    assert "this group is not closed" in said or "(" in said
+    assert "line 3" in said or "script.js:3:" in said
+
+
+def test_errors_in_main_have_a_traceback_through_its_calls(play: Play) -> None:
+    pair = (
+        "from aici import *\ndef inner(x):\n    return 1 // x\n"
+        "async def main():\n    await gen(max_tokens=2)\n    inner(0)\n",
+        'import { gen } from "aici";\nfunction inner(x) {\n  return x.none.more;\n}\n'
+        "export async function main() {\n  await gen({ maxTokens: 2 });\n  inner({});\n}\n",
+    )
+    said = failed(play, pair, "abc")
+    if "Zero" in said:
+        assert (
+            'File "script.py", line 6, in main\n' in said and 'File "script.py", line 3, in inner\n' in said
+        )
+        assert said.endswith("ZeroDivisionError: divide by zero")
+    else:
+        assert said.index("at inner (script.js:3:") < said.index("at main (script.js:7:")
+        assert "TypeError: cannot read property 'more' of undefined" in said
+
+
+def test_errors_of_actions_come_where_they_are_awaited_and_can_be_caught(play: Play) -> None:
+    pair = (
+        """
+from aici import *
+async def main():
+    for wrong in (dict(regex="("), dict(nonsense=1), dict(regex="a", options=["b"]), dict(stop=""),
+                  dict(max_tokens=-1), dict(temperature=-1)):
+        try:
+            await gen(**wrong)
+        except (Error, TypeError, ValueError) as error:
+            print(type(error).__name__)
+    await fixed("fine")
+""",
+        """
+import { gen, fixed } from "aici";
+export async function main() {
+  for (const wrong of [{ regex: "(" }, { nonsense: 1 }, { regex: "a", options: ["b"] }, { stop: "" },
+                       { maxTokens: -1 }, { temperature: -1 }]) {
+    try {
+      await gen(wrong);
+    } catch (error) {
+      console.log(error.name);
+    }
+  }
+  fixed("fine");
+}
+""",
+    )
+    transcript = check(play(pair))
+    names = transcript.log.split()
+    assert names in (
+        ["Error", "TypeError", "TypeError", "ValueError", "ValueError", "ValueError"],
+        ["Error", "TypeError", "TypeError", "RangeError", "RangeError", "RangeError"],
+    )
+    assert transcript.text == "fine"
+
+
+LOOPS: list[Pair] = [
+    # in main, in a callback
+    (
+        "async def main():\n    while True:\n        pass\n",
+        "export async function main() { for (;;) {} }\n",
+    ),
+    (
+        "from aici import *\nasync def main():\n    await gen(max_tokens=1)\n    while True:\n        pass\n",
+        'import { gen } from "aici";\n'
+        "export async function main() { await gen({ maxTokens: 1 }); for (;;) {} }\n",
+    ),
+    (
+        "from aici import *\ndef mid_process(step):\n    while True:\n        pass\n",
+        "export function mid_process() { for (;;) {} }\n",
+    ),
+]
+
+
+@pytest.mark.parametrize("pair", LOOPS, ids=["at_once", "later", "callback"])
+def test_endless_loops_end_by_the_limit_of_time(play: Play, pair: Pair) -> None:
+    try:
+        error: AiciError | None = play(pair, "abc").error
+    except AiciError as early:
+        error = early
+    assert isinstance(error, TimeLimitError), error
+    assert check(play(WELL, "42")).log == "42\n"
+
+
+BOMBS: list[Pair] = [
+    (
+        "async def main():\n    x = []\n    while True:\n        x.append(bytes(1000000))\n",
+        "export async function main() { const x = []; for (;;) x.push(new Uint8Array(1000000)); }\n",
+    ),
+    (
+        'async def main():\n    x = "ab"\n    while True:\n        x += x\n',
+        'export async function main() { let x = "ab"; for (;;) { x += x; x.charCodeAt(1); [...x]; } }\n',
+    ),
+    (
+        "def deep(n):\n    return deep(n + 1)\nasync def main():\n    deep(0)\n",
+        "function deep(n) { return deep(n + 1) + 1; }\nexport async function main() { deep(0); }\n",
+    ),
+    (
+        "x = []\nfor i in range(100000):\n    x = [x]\nasync def main():\n    print(x)\n",
+        "let x = [];\nfor (let i = 0; i < 100000; i++) x = [x];\n"
+        "export async function main() { JSON.stringify(x); }\n",
+    ),
+    (
+        "import json\nasync def main():\n    json.loads('[' * 100000)\n",
+        'export async function main() { JSON.parse("[".repeat(100000)); }\n',
+    ),
+]
+#: what they end with, in Python and in JavaScript; what recurses in C ends with the stack of WebAssembly
+STACK = "call stack exhausted"
+ENDS: list[tuple[str, ...]] = [
+    ("MemoryError", "out of memory"),
+    ("MemoryError", "out of memory", "invalid string length"),
+    ("RuntimeError: maximum recursion depth exceeded", "Maximum call stack size exceeded"),
+    (STACK,),
+    ("ValueError: more than 256 arrays and objects in each other", "stack overflow", STACK),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BOMBS)), ids=["arrays", "text", "calls", "nesting", "json"])
+def test_bombs_end_with_an_error(play: Play, number: int) -> None:
+    said = failed(play, BOMBS[number])
+    assert any(end in said for end in ENDS[number]), said
+    assert len(said.splitlines()) < 80
+    assert check(play(WELL, "42")).log == "42\n"
+
+
+def test_an_error_that_is_caught_leaves_a_working_interpreter(play: Play) -> None:
+    pair = (
+        """
+from aici import *
+def deep(n):
+    return deep(n + 1)
+async def main():
+    for i in range(3):
+        try:
+            deep(0)
+        except RuntimeError:
+            pass
+        try:
+            bytes(100000000)
+        except MemoryError:
+            print("caught", i)
+        await fixed(str(i))
+        await gen(max_tokens=1)
+""",
+        """
+import { fixed, gen } from "aici";
+function deep(n) { return deep(n + 1) + 1; }
+export async function main() {
+  for (let i = 0; i < 3; i++) {
+    try { deep(0); } catch {}
+    try { new Uint8Array(100000000); } catch { console.log("caught", i); }
+    fixed(String(i));
+    await gen({ maxTokens: 1 });
+  }
+}
+""",
+    )
+    transcript = check(play(pair, "0a1b2c"))
+    assert transcript.log == "caught 0\ncaught 1\ncaught 2\n"
+
+
+def test_an_error_in_one_fork_leaves_the_others_alone(play: Play) -> None:
+    pair = (
+        """
+from aici import *
+async def main():
+    await fixed("x")
+    mine = await fork(3)
+    await fixed(str(mine))
+    await gen(max_tokens=1)
+    if mine == 1:
+        raise ValueError("mine alone")
+    if mine == 2:
+        while True:
+            pass
+    await fixed(" well")
+""",
+        """
+import { fixed, fork, gen } from "aici";
+export async function main() {
+  fixed("x");
+  const mine = await fork(3);
+  fixed(String(mine));
+  await gen({ maxTokens: 1 });
+  if (mine === 1) throw new RangeError("mine alone");
+  if (mine === 2) for (;;) {}
+  fixed(" well");
+}
+""",
+    )
+    first, second, third = play(pair, "x0ab").all
+    assert first.error is None and first.text.endswith(" well")
+    assert "mine alone" in str(second.error) and isinstance(second.error, ControllerFailed)
+    assert isinstance(third.error, TimeLimitError)
+
+
+LONG: Pair = (
+    """
+from aici import *
+async def main():
+    kept = {"turns": 0}
+    for turn in range(argument):
+        here = label()
+        words = [str(i) * 20 for i in range(100)]
+        text = await gen(regex="[a-z ]{1,9}", max_tokens=2)
+        kept["turns"] += len(words) // 100
+        rewind(here)
+    print(kept["turns"])
+""",
+    """
+import { argument, label, gen, rewind } from "aici";
+export async function main() {
+  const kept = { turns: 0 };
+  for (let turn = 0; turn < argument; turn++) {
+    const here = label();
+    const words = Array.from({ length: 100 }, (_, i) => String(i).repeat(20));
+    const ring = { words };
+    ring.self = ring; // a cycle, which counting references does not find
+    await gen({ regex: "[a-z ]{1,9}", maxTokens: 2 });
+    kept.turns += words.length / 100;
+    rewind(here);
+  }
+  console.log(kept.turns);
+}
+""",
+)
+
+
+def test_a_long_conversation_stays_within_its_memory(playground: Playground, play: Play) -> None:
+    """2000 turns make 10 to 30 MB of garbage; a MiB of growth is refused."""
+    transcript = check(play(LONG, "see the end", arg=2000, max_tokens=4000))
+    assert transcript.log == "2000\n"
+
+
+def test_the_argument_of_the_controller(python: Scripts) -> None:
+    play = python.playground.play
+    assert play("pyctrl", "7", arg=WELL[0]).log == "7\n"
+    assert play("jsctrl", "7", arg=WELL[1]).log == "7\n"
+    for argument, message in (
+        ("", "needs a script in Python"),
+        (" \n", "needs a script in Python"),
+        ("{", "is JSON"),
+        ("{}", 'no member "script"'),
+        ('{"script": 1}', 'a member "script" that it cannot have'),
+        ('{"script": "x", "more": 1}', '"more"'),
+        ('{"script": "x=1\\n"}', "script defines neither main"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            play("pyctrl", arg=argument)
