@@ -4,9 +4,7 @@
 
 namespace aici {
 
-static FailHandler handler_;
-FailHandler catch_failures(FailHandler handler) { auto o = handler_; handler_ = handler; return o; }
-void fail(std::string_view message) { if (handler_) handler_(message); aici_fail(message.data(), static_cast<std::uint32_t>(message.size())); }
+void fail(std::string_view message) { aici_fail(message.data(), static_cast<std::uint32_t>(message.size())); }
 
 void stop() { aici_stop(); }
 

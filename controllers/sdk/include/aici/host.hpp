@@ -15,8 +15,6 @@ namespace aici {
 
 /// Ends the sequence with an error that carries this message; in a constructor: refuses the argument.
 [[noreturn]] void fail(std::string_view message);
-using FailHandler = void (*)(std::string_view message);
-FailHandler catch_failures(FailHandler handler);
 
 /// Ends the sequence at once, as if Stop had been returned.
 [[noreturn]] void stop();
