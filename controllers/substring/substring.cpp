@@ -8,9 +8,9 @@
 
 #include "aici/json.hpp"
 #include "aici/number.hpp"
+#include "aici/quotation.hpp"
 #include "aici/sdk.hpp"
 #include "aici/utf8.hpp"
-#include "quotation.hpp"
 
 namespace {
 
@@ -45,7 +45,7 @@ Request read(std::string_view argument, std::string* storage) {
   return request;
 }
 
-Quotation quotation(std::string_view argument) {
+aici::Quotation quotation(std::string_view argument) {
   if (const std::size_t at = aici::utf8_length(argument); at != argument.size())
     aici::fail(std::string("the argument is not UTF-8 at byte ").append(aici::Number(static_cast<std::uint32_t>(at)).text()));
   std::string storage;
@@ -54,12 +54,12 @@ Quotation quotation(std::string_view argument) {
     aici::fail("substring needs a text as its argument, or JSON such as {\"text\": \"...\", \"end\": \"\\n\"}");
   if (request.has_end && request.end.empty())
     aici::fail("\"end\" is empty: leave it out, and the output may end after each character");
-  if (request.end.size() > Quotation::kMostEndBytes) aici::fail("\"end\" has more than 64 bytes");
-  static_assert(Quotation::kMostEndBytes == 64);
-  return Quotation(request.text, request.end);
+  if (request.end.size() > aici::Quotation::kMostEndBytes) aici::fail("\"end\" has more than 64 bytes");
+  static_assert(aici::Quotation::kMostEndBytes == 64);
+  return aici::Quotation(request.text, request.end);
 }
 
-class Substring : public aici::RecognizerController<Quotation> {
+class Substring : public aici::RecognizerController<aici::Quotation> {
  public:
   explicit Substring(std::string_view argument) : RecognizerController(quotation(argument)) {}
 };

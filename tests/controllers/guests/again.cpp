@@ -9,6 +9,12 @@
 #include <cstdio>
 
 #include "aici/cfg/parser.hpp"
+#include "aici/gbnf/gbnf.hpp"
+#include "aici/json_schema/make.hpp"
+#include "aici/kbnf/kbnf.hpp"
+#include "aici/lark/lark.hpp"
+#include "aici/lr/yacc.hpp"
+#include "aici/quotation.hpp"
 #include "aici/regex/regex.hpp"
 #include "aici/sdk.hpp"
 #include "aici/substring.hpp"
@@ -130,7 +136,16 @@ class Again : public aici::Controller {
     if (what == "regex") return of(regex());
     if (what == "choices") return of(aici::Choices(aici::lines(source_)));
     if (what == "substring") return of(aici::Substrings(source_));
+    if (what == "quotation") return of(aici::Quotation(source_, "!"));
     if (what == "lists") return of(lists());
+    if (what == "json") {
+      std::vector<aici::json_schema::Problem> problems;
+      return of(aici::json_schema::make_or_fail(source_, {}, &problems));
+    }
+    if (what == "kbnf") return of(aici::kbnf::make_or_fail(source_));
+    if (what == "gbnf") return of(aici::gbnf::make_or_fail(source_));
+    if (what == "lark") return of(aici::lark::make_or_fail(source_));
+    if (what == "yacc") return of(aici::yacc::make_or_fail(source_));
     if (what == "brackets") return of(Brackets());
     if (what == "restarting") return of(Restarting());
     if (what == "stack") return of(aici::StackRecognizer(regex()));

@@ -1,0 +1,18 @@
+// make.hpp - the JSON texts that a schema allows, as a recognizer. docs/json_schema.md describes them.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "aici/cfg/parser.hpp"
+#include "aici/json_schema/schema.hpp"
+
+namespace aici::json_schema {
+
+/// For constructors of controllers: a schema that is refused refuses the request, with a message that says where and
+/// why. What is not enforced, with Options::warn, is added to `not_enforced`.
+cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced);
+/// The same of one that has been read.
+cfg::Parser make_or_fail(const Document& schema, const Options& options, std::vector<Problem>* not_enforced);
+
+}  // namespace aici::json_schema

@@ -1,0 +1,16 @@
+// lark.hpp - grammars in the dialect of Lark that llguidance and xgrammar take, as recognizers. docs/grammars.md
+// describes it.
+#pragma once
+
+#include <string_view>
+
+#include "aici/cfg/parser.hpp"
+
+namespace aici::lark {
+
+/// For constructors of controllers: the texts of a grammar, from its rule `start` on; lexemes are as long as they can
+/// be. One that is malformed, or has no text, refuses the request, with a message that says where and what is wrong.
+/// Logs what people should know about it.
+cfg::Parser make_or_fail(std::string_view grammar);
+
+}  // namespace aici::lark

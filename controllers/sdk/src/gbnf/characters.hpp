@@ -1,0 +1,15 @@
+// characters.hpp - the texts and classes of GBNF.
+#pragma once
+
+#include <string>
+
+#include "aici/front/source.hpp"
+
+namespace aici::gbnf {
+
+/// Reads "..." and replaces its escapes.
+std::string take_gbnf_literal(front::Source& source);
+/// Reads [...] and makes a class of a regular expression of it.
+std::string take_gbnf_class(front::Source& source);
+
+}  // namespace aici::gbnf

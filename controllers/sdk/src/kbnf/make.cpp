@@ -1,0 +1,27 @@
+#include <cstdint>
+#include <utility>
+
+#include "aici/host.hpp"
+#include "aici/kbnf/kbnf.hpp"
+#include "reader.hpp"
+
+namespace aici::kbnf {
+
+namespace {
+
+bool has_byte(cfg::Parser& parser) {
+  for (unsigned byte = 0; byte < 256; byte++)
+    if (parser.byte_allowed(parser.initial(), static_cast<std::uint8_t>(byte))) return true;
+  return false;
+}
+
+}  // namespace
+
+cfg::Parser make_or_fail(std::string_view grammar) {
+  Kbnf kbnf = read_kbnf(grammar);
+  cfg::Parser parser = cfg::make_or_fail(std::move(kbnf.grammar), kbnf.start);
+  if (!has_byte(parser)) fail("only the empty text comes of start; one byte at least is needed");
+  return parser;
+}
+
+}  // namespace aici::kbnf

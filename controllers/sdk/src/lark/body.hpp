@@ -1,0 +1,47 @@
+// body.hpp - reads what stands behind the colon of a rule or terminal of Lark.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aici/front/nest.hpp"
+#include "aici/front/source.hpp"
+#include "syntax.hpp"
+
+namespace aici::lark {
+
+class LarkBody {
+ public:
+  /// Nodes are added to `nodes`.
+  LarkBody(front::Source& source, std::vector<LarkNode>* nodes) : source_(source), nodes_(*nodes) {}
+
+  /// Up to the next definition or directive. `from` is where this one begins.
+  Part read(std::size_t from);
+  /// A text, a pattern, a name, or what follows %json or %regex.
+  Part read_atom();
+
+ private:
+  using Nest = front::Nest<Part>;
+  /// In a sequence while it is read: `~` and `&`.
+  static constexpr Part kNotMark = 0xffffffff, kBothMark = 0xfffffffe;
+
+  Part add(LarkNode node) {
+    nodes_.push_back(std::move(node));
+    return static_cast<Part>(nodes_.size() - 1);
+  }
+  void push(Nest& nest, Part part);
+  Part choice(const Nest::Level& level, std::size_t at);
+  Part both(const std::vector<Part>& marked, std::size_t at);
+  Part read_text(std::size_t at);
+  std::string range(const std::string& low, const std::string& high, std::size_t at);
+  Part read_postfix(Part part);
+  void read_counts(std::size_t at, std::uint32_t* least, std::uint32_t* most);
+
+  front::Source& source_;
+  std::vector<LarkNode>& nodes_;
+};
+
+}  // namespace aici::lark

@@ -1,0 +1,252 @@
+#include "reader.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "aici/host.hpp"
+#include "aici/regex/regex.hpp"
+#include "aici/vocabulary.hpp"
+#include "checks.hpp"
+#include "rules.hpp"
+
+namespace aici::yacc {
+
+namespace {
+
+using lexer::kNoTerminal;
+using lexer::Terminal;
+using lr::Grammar;
+using lr::Precedence;
+using lr::Production;
+using lr::Symbol;
+using Kind = Word::Kind;
+
+constexpr const char* kSkip = "SKIP";
+
+bool is_quoted(const Word& word) { return word.kind == Kind::kKeyword || word.kind == Kind::kPattern; }
+
+/// What two words have in common that are the same terminal.
+std::string key(const Word& word) { return (word.kind == Kind::kPattern ? "/" : "\"") + word.text; }
+
+/// As it is written in messages.
+std::string shown(const Word& word) {
+  return word.kind == Kind::kPattern ? "\"/" + word.text + "/\"" : "\"" + word.text + "\"";
+}
+
+class Translator {
+ public:
+  Translator(const Source& source, const Rules& rules) : source_(source), rules_(rules) {
+    count_uses();
+    number_terminals();
+    number_nonterminals();
+    set_precedences();
+    add_productions();
+    out_.lexer = make_lexer();
+    out_.expected_conflicts = rules.expected_conflicts;
+    check_grammar(
+        out_.grammar, out_.skip,
+        [&](const std::string& name, const std::string& problem) { source_.fail(rules_.find(name)->at, problem); },
+        [&](const std::string& name, const std::string& problem) { warn(name, problem); });
+  }
+
+  YaccGrammar take() { return std::move(out_); }
+
+ private:
+  /// Quoted terminals that are not used stand in a rule that is not; those of %token need not be.
+  void warn(const std::string& name, const std::string& problem) {
+    const Rule* rule = rules_.find(name);
+    if (rule == nullptr || std::ranges::any_of(rules_.tokens, [&](const Word& token) { return token.text == name; }))
+      return;
+    out_.warnings.push_back(source_.place(rule->at) + ": " + problem);
+  }
+
+  /// A name for keywords and patterns that stand nowhere else is a terminal of its own, and so are the others to the
+  /// parser: fewer states, and the name can have a precedence.
+  bool is_lexeme(const Rule& rule) const {
+    if (rules_.start ? rule.name == rules_.start->text : &rule == first_rule()) return false;
+    for (const Alternative& alternative : rule.alternatives) {
+      if (alternative.precedence || alternative.symbols.size() != 1 || !is_quoted(alternative.symbols[0])) return false;
+      if (rule.alternatives.size() > 1 && uses_.at(key(alternative.symbols[0])) > 1) return false;
+    }
+    return true;
+  }
+
+  const Rule* first_rule() const {
+    for (const Rule& rule : rules_.rules)
+      if (rule.name != kSkip) return &rule;
+    return nullptr;
+  }
+
+  void count_uses() {
+    for (const Rule& rule : rules_.rules)
+      for (const Alternative& alternative : rule.alternatives)
+        for (const Word& word : alternative.symbols)
+          if (is_quoted(word)) uses_[key(word)]++;
+  }
+
+  Terminal add_terminal(std::string name) {
+    Grammar& g = out_.grammar;
+    if (g.terminals.size() >= lr::kFirstNonterminal) aici::fail("the grammar has too many terminals");
+    g.terminals.push_back(std::move(name));
+    g.precedences.emplace_back();
+    return static_cast<Terminal>(g.terminals.size() - 1);
+  }
+
+  void add_quoted(const Word& word, Terminal terminal) {
+    if (words_.emplace(key(word), terminal).second) quoted_.emplace_back(word, terminal);
+  }
+
+  void number_terminals() {
+    add_terminal("the end");
+    for (const Rule& rule : rules_.rules) {
+      const bool skip = rule.name == kSkip;
+      if (!skip && !is_lexeme(rule)) continue;
+      Terminal terminal = kNoTerminal;
+      for (const Alternative& alternative : rule.alternatives) {
+        if (alternative.symbols.size() != 1 || !is_quoted(alternative.symbols[0]))
+          source_.fail(rule.at, "SKIP has one keyword or pattern in each alternative");
+        const Word& word = alternative.symbols[0];
+        if (skip && uses_[key(word)] > 1) source_.fail(word.at, shown(word) + " is skipped, and used in a rule");
+        if (const auto known = words_.find(key(word)); known != words_.end()) terminal = known->second;
+      }
+      if (terminal == kNoTerminal) terminal = add_terminal(rule.name);
+      for (const Alternative& alternative : rule.alternatives) add_quoted(alternative.symbols[0], terminal);
+      symbols_.emplace(rule.name, terminal);
+      if (skip) out_.skip = terminal;
+    }
+    for (const Rule& rule : rules_.rules)
+      for (const Alternative& alternative : rule.alternatives)
+        for (const Word& word : alternative.symbols)
+          if (is_quoted(word) && !words_.contains(key(word))) add_quoted(word, add_terminal(shown(word)));
+  }
+
+  void number_nonterminals() {
+    Grammar& g = out_.grammar;
+    g.nonterminals.push_back("the text");
+    for (const Rule& rule : rules_.rules) {
+      if (symbols_.contains(rule.name)) continue;
+      if (g.nonterminals.size() >= 0x7fff) aici::fail("the grammar has too many rules");
+      symbols_.emplace(rule.name, static_cast<Symbol>(lr::kFirstNonterminal + g.nonterminals.size()));
+      g.nonterminals.push_back(rule.name);
+    }
+    for (const Word& token : rules_.tokens)
+      if (token.kind == Kind::kName && !symbols_.contains(token.text))
+        source_.fail(token.at, "the terminal " + token.text + " has no rule that says what it looks like, such as " +
+                                   token.text + ": \"/[a-z]+/\" ;");
+  }
+
+  Symbol symbol(const Word& word) const {
+    if (is_quoted(word)) return words_.at(key(word));
+    const auto found = symbols_.find(word.text);
+    if (found == symbols_.end()) source_.fail(word.at, "there is no rule for " + word.text);
+    if (found->second == out_.skip) source_.fail(word.at, "SKIP may come anywhere: it is in no rule");
+    return found->second;
+  }
+
+  /// Names that are only used for a precedence, as in `%prec UMINUS`, have no rule.
+  Precedence* precedence(const Word& word) {
+    if (is_quoted(word)) {
+      if (const auto found = words_.find(key(word)); found != words_.end())
+        return &out_.grammar.precedences[found->second];
+    } else if (const auto found = symbols_.find(word.text); found != symbols_.end()) {
+      if (lr::is_nonterminal(found->second))
+        source_.fail(word.at, word.text + " is no terminal: only keywords and patterns, and names for nothing else, "
+                                          "have a precedence");
+      return &out_.grammar.precedences[found->second];
+    }
+    return &other_precedences_[key(word)];
+  }
+
+  void set_precedences() {
+    std::uint16_t level = 0;
+    for (const PrecedenceLine& line : rules_.precedences) {
+      level++;
+      for (const Word& word : line.symbols) {
+        Precedence* known = precedence(word);
+        if (known->level) source_.fail(word.at, "this has a precedence already");
+        *known = {level, line.associativity};
+      }
+    }
+  }
+
+  void add_productions() {
+    Grammar& g = out_.grammar;
+    const Rule* start = rules_.start ? rules_.find(rules_.start->text) : first_rule();
+    if (start == nullptr) {
+      if (rules_.start) source_.fail(rules_.start->at, "there is no rule for " + rules_.start->text);
+      aici::fail("the grammar has no rule but SKIP");
+    }
+    if (start->name == kSkip) source_.fail(rules_.start->at, "SKIP cannot be the start");
+    g.productions.push_back({lr::kFirstNonterminal, {symbols_.at(start->name)}, {}});
+    for (const Rule& rule : rules_.rules) {
+      const Symbol left = symbols_.at(rule.name);
+      if (!lr::is_nonterminal(left)) continue;
+      for (const Alternative& alternative : rule.alternatives) {
+        Production made{left, {}, {}};
+        for (const Word& word : alternative.symbols) {
+          made.right.push_back(symbol(word));
+          if (!lr::is_nonterminal(made.right.back())) made.precedence = g.precedences[made.right.back()];
+        }
+        if (alternative.precedence) {
+          made.precedence = *precedence(*alternative.precedence);
+          if (made.precedence.level == 0) source_.fail(alternative.precedence->at, "this has no precedence");
+        }
+        g.productions.push_back(std::move(made));
+      }
+    }
+  }
+
+  lexer::Lexer make_lexer() {
+    lexer::Lexer lexer(out_.grammar.terminals.size());
+    for (const auto& [word, terminal] : quoted_) {
+      if (word.kind == Kind::kKeyword) {
+        lexer.add_keyword(word.text, terminal);
+        continue;
+      }
+      regex::Error error;
+      auto pattern = regex::Regex::compile(word.text, &error);
+      if (!pattern) source_.fail(word.at, "in " + shown(word) + ", " + error.text());
+      pattern->set_byte_classes(vocabulary().classes());
+      lexer.add_pattern(std::move(*pattern), terminal);
+    }
+    lexer.finish(out_.skip);
+    return lexer;
+  }
+
+  const Source& source_;
+  const Rules& rules_;
+  YaccGrammar out_{.lexer = lexer::Lexer(1)};
+  std::map<std::string, int> uses_;
+  std::map<std::string, Terminal> words_;   ///< by `key`
+  std::map<std::string, Symbol> symbols_;   ///< by name
+  std::vector<std::pair<Word, Terminal>> quoted_;  ///< in the order in which they are preferred
+  std::map<std::string, Precedence> other_precedences_;
+};
+
+}  // namespace
+
+YaccGrammar read_yacc(std::string_view text) {
+  Source source(text);
+  const Rules rules = read_rules(source);
+  return Translator(source, rules).take();
+}
+
+lr::Parser make_parser(YaccGrammar yacc, std::vector<std::string>* warnings) {
+  lr::Tables tables;
+  std::vector<lr::Conflict> conflicts;
+  if (const char* problem = lr::build_tables(yacc.grammar, &tables, &conflicts)) aici::fail(problem);
+  const int count = static_cast<int>(conflicts.size());
+  std::string all;
+  for (const lr::Conflict& conflict : conflicts) all += "\n  " + conflict.text;
+  if (yacc.expected_conflicts >= 0 && yacc.expected_conflicts != count)
+    aici::fail("the grammar has " + std::to_string(count) + " conflicts, not the " +
+               std::to_string(yacc.expected_conflicts) + " that %expect says:" + all);
+  *warnings = std::move(yacc.warnings);
+  if (count && yacc.expected_conflicts < 0)
+    for (const lr::Conflict& conflict : conflicts) warnings->push_back(conflict.text);
+  return lr::Parser(std::move(tables), std::move(yacc.lexer), yacc.skip);
+}
+
+}  // namespace aici::yacc
