@@ -4,8 +4,6 @@
 
 namespace aici {
 
-void fail(std::string_view message) { aici_fail(message.data(), static_cast<std::uint32_t>(message.size())); }
-
 void stop() { aici_stop(); }
 
 void log(std::string_view text) {

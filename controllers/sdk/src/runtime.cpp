@@ -2,16 +2,14 @@
 // half of a small controller; these end the sequence with the message as its error. They replace weak
 // definitions, which a linker takes first if it finds them first: so this file must be linked by name.
 #include <__verbose_abort>
-#include <cstring>
 #include <new>
 
-#include "aici.h"
+#include "aici/host.hpp"
 #include "heap.hpp"
 
 namespace {
-[[noreturn]] void fail(const char* message) {
-  aici_fail(message, static_cast<std::uint32_t>(std::strlen(message)));
-}
+/// Once, not in each place that calls it: every controller has it.
+[[noreturn, gnu::noinline]] void fail(const char* message) { aici::fail(message); }
 }  // namespace
 
 _LIBCPP_BEGIN_NAMESPACE_STD

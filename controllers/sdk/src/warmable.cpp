@@ -5,28 +5,24 @@
 
 namespace aici {
 
-namespace {
-constinit Warmable* newest = nullptr;
+using detail::WarmableList;
+
+bool WarmableList::warm() {
+  for (Warmable* each = newest; each != nullptr; each = each->next_)
+    if (each->warm()) return true;
+  return false;
 }
 
-struct WarmableList {
-  static bool warm() {
-    for (Warmable* each = newest; each != nullptr; each = each->next_)
-      if (each->warm()) return true;
-    return false;
-  }
-};
+Warmable::Warmable() : next_(WarmableList::newest), number_(++WarmableList::count) { WarmableList::newest = this; }
 
-Warmable::Warmable() : next_(newest) {
-  if (newest != nullptr) newest->previous_ = this;
-  newest = this;
-}
+Warmable::~Warmable() { leave(); }
 
-Warmable::~Warmable() {
-  (previous_ != nullptr ? previous_->next_ : newest) = next_;
-  if (next_ != nullptr) next_->previous_ = previous_;
+void Warmable::leave() {
+  Warmable** at = &WarmableList::newest;
+  while (*at != nullptr && *at != this) at = &(*at)->next_;
+  if (*at != nullptr) *at = next_;
 }
 
 }  // namespace aici
 
-extern "C" AICI_EXPORT(aici_warm) int aici_warm(void) { return aici::WarmableList::warm() ? 1 : 0; }
+extern "C" AICI_EXPORT(aici_warm) int aici_warm(void) { return aici::detail::WarmableList::warm() ? 1 : 0; }

@@ -13,8 +13,28 @@
 
 namespace aici {
 
-/// Ends the sequence with an error that carries this message; in a constructor: refuses the argument.
+/// Ends the sequence with an error that carries this message; in a constructor: refuses the argument. All that the SDK
+/// has to complain about comes this way, and so does memory that has run out.
 [[noreturn]] void fail(std::string_view message);
+
+/// Hears of a failure before the sequence ends. It may leave by longjmp, and the sequence goes on; if it returns, the
+/// sequence ends. The message is there as long as it runs.
+using FailHandler = void (*)(std::string_view message);
+
+/// Has a handler called, once: the failure after that one ends the sequence, unless this has been called again. Returns
+/// the handler that was set before, or null; null: none shall be called. Around what may fail:
+///
+///   const FailHandler outer = catch_failures(leave);   // which calls longjmp(buffer, 1)
+///   const bool failed = setjmp(buffer) != 0;
+///   if (!failed) work();
+///   catch_failures(outer);
+///
+/// setjmp needs a C source that is compiled for it. What is left by longjmp is not destroyed: what the functions in
+/// between own leaks, and what they were making or changing must not be used. There are two exceptions. A Constraint of
+/// which `append` or `next` has failed may start over (Constraint::restart), unless memory had run out or its recognizer
+/// is a byte stack that has failed by itself. And nothing warmable (warmable.hpp) is left behind half made: all that came
+/// to be since the outermost handler was set is not filled ahead any more.
+FailHandler catch_failures(FailHandler handler);
 
 /// Ends the sequence at once, as if Stop had been returned.
 [[noreturn]] void stop();

@@ -15,7 +15,26 @@
 // `warm` may never be called, or be given up in the middle: what a controller answers must not depend on it.
 #pragma once
 
+#include <cstdint>
+
 namespace aici {
+
+class Warmable;
+
+namespace detail {
+
+/// Everything that is warmable, the newest first.
+struct WarmableList {
+  static inline constinit Warmable* newest = nullptr;
+  /// Of all that there have ever been.
+  static inline constinit std::uint32_t count = 0;
+
+  static bool warm();
+  /// Forgets all but the first so many that there have ever been.
+  static void forget_after(std::uint32_t number);
+};
+
+}  // namespace detail
 
 class Warmable {
  public:
@@ -25,14 +44,19 @@ class Warmable {
 
  protected:
   Warmable();
-  Warmable(Warmable&&) : Warmable() {}
+  /// What was moved from is not warmed any more.
+  Warmable(Warmable&& other) : Warmable() { other.leave(); }
   Warmable& operator=(Warmable&&) { return *this; }
   virtual ~Warmable();
 
  private:
-  friend struct WarmableList;
+  friend struct detail::WarmableList;
+  /// Leaves the list, if it is there.
+  void leave();
+
   Warmable* next_;
-  Warmable* previous_ = nullptr;
+  /// How many there have been, this one included.
+  std::uint32_t number_;
 };
 
 }  // namespace aici
