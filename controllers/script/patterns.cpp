@@ -4,8 +4,14 @@
 #include <utility>
 
 #include "aici/choices.hpp"
+#include "aici/gbnf/gbnf.hpp"
 #include "aici/host.hpp"
 #include "aici/json.hpp"
+#include "aici/json_schema/make.hpp"
+#include "aici/kbnf/kbnf.hpp"
+#include "aici/lark/lark.hpp"
+#include "aici/lr/yacc.hpp"
+#include "aici/quotation.hpp"
 #include "aici/regex/regex.hpp"
 
 namespace script {
@@ -23,6 +29,40 @@ aici::Choices read_options(std::string_view source) {
   return aici::Choices(texts);
 }
 
+/// {"text": ..., "end": ...}, the second if wanted.
+aici::Quotation read_substring(std::string_view source) {
+  std::string text, end;
+  aici::JsonReader json(source, "the text and its end");
+  json.expect('{', "an object");
+  do {
+    std::string& value = json.string() == "end" ? end : text;
+    json.expect(':', "`:`");
+    value = json.string();
+  } while (json.more('}'));
+  json.end();
+  if (text.empty()) aici::fail("the text is empty: there is no substring of it");
+  if (end.size() > aici::Quotation::kMostEndBytes) aici::fail("the end has more than 64 bytes");
+  return aici::Quotation(text, end);
+}
+
+/// {"schema": ..., "whitespace": ...}
+aici::cfg::Parser read_schema(std::string_view source) {
+  using namespace aici::json_schema;
+  Options options;
+  Document all, schema;
+  std::string error;
+  if (!all.parse(source, options.limits, &error)) aici::fail("the schema is not JSON: " + error);
+  const std::string_view whitespace = all.text(all.find(0, "whitespace"));
+  if (whitespace == "compact")
+    options.whitespace = Whitespace::kCompact;
+  else if (whitespace == "spaced")
+    options.whitespace = Whitespace::kSpaced;
+  else if (whitespace != "flexible")
+    aici::fail("whitespace is \"flexible\", \"compact\" or \"spaced\"");
+  schema.parse(all.source(all.find(0, "schema"), source), options.limits, &error);
+  return make_or_fail(schema, options, nullptr);
+}
+
 }  // namespace
 
 aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
@@ -31,9 +71,20 @@ aici::AnyConstraint make_constraint(script_kind kind, std::string_view source) {
       return aici::regex::compile_or_fail(source);
     case SCRIPT_OPTIONS:
       return read_options(source);
-    default:
-      aici::fail("there is no such kind of pattern");
+    case SCRIPT_SCHEMA:
+      return read_schema(source);
+    case SCRIPT_SUBSTRING:
+      return read_substring(source);
+    case SCRIPT_KBNF:
+      return {aici::kbnf::make_or_fail(source), {.stop_when_complete = true}};
+    case SCRIPT_LARK:
+      return aici::lark::make_or_fail(source);
+    case SCRIPT_GBNF:
+      return aici::gbnf::make_or_fail(source);
+    case SCRIPT_YACC:
+      return aici::yacc::make_or_fail(source);
   }
+  aici::fail("there is no such kind of pattern");
 }
 
 std::uint32_t Patterns::find(script_kind kind, std::string_view source) {

@@ -87,8 +87,8 @@ script_error script_label_place(uint32_t label, size_t *place);
 typedef enum script_kind {
   SCRIPT_REGEX,
   SCRIPT_OPTIONS,   /* a JSON list of texts */
-  SCRIPT_SCHEMA,    /* a JSON schema, or what the controller json_schema takes */
-  SCRIPT_SUBSTRING, /* {"text": ..., "end": ...} */
+  SCRIPT_SCHEMA,    /* {"schema": ..., "whitespace": "flexible", "compact" or "spaced"} */
+  SCRIPT_SUBSTRING, /* {"text": ..., "end": ...}, the second if wanted */
   SCRIPT_KBNF,
   SCRIPT_LARK,
   SCRIPT_GBNF,

@@ -17,7 +17,7 @@ std::span<const aici::TokenId> Sequence::note(const aici::Step& step) {
   const std::span<const aici::TokenId> came = step.tokens();
   const bool own = std::exchange(told_, false);
   engine_size_ -= std::min<std::size_t>(step.backtrack(), engine_size_);
-  if (!own) cut(engine_size_);
+  if (!own && step.backtrack() != 0) cut(engine_size_);
   settled_ = std::min(settled_, engine_size_);
   engine_size_ += came.size();
   const auto rest = std::span<const aici::TokenId>(tokens_).subspan(settled_);

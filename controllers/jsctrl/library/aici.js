@@ -157,8 +157,9 @@ export function options(texts) {
   return new Pattern(OPTIONS, JSON.stringify([...texts]));
 }
 
-export function schema(schema) {
-  return new Pattern(SCHEMA, typeof schema === "string" ? schema : JSON.stringify(schema));
+export function schema(schema, { whitespace = "flexible" } = {}) {
+  if (typeof schema === "string") schema = JSON.parse(schema);
+  return new Pattern(SCHEMA, JSON.stringify({ schema, whitespace }));
 }
 
 export function substring(text, end) {

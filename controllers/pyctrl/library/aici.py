@@ -139,8 +139,10 @@ def options(texts):
     return Pattern(_OPTIONS, json.dumps(list(texts)))
 
 
-def schema(schema):
-    return Pattern(_SCHEMA, schema if isinstance(schema, str) else json.dumps(schema))
+def schema(schema, whitespace="flexible"):
+    if isinstance(schema, str):
+        schema = json.loads(schema)
+    return Pattern(_SCHEMA, json.dumps({"schema": schema, "whitespace": whitespace}))
 
 
 def substring(text, end=None):

@@ -15,6 +15,8 @@ from .sdist import Sdist
 
 #: machine code, for machines that are not this one, and other ways to jump out of functions
 _NATIVE = re.compile(r"(asm|emitn|emitinline|nlr(?!setjmp\.c|\.c)).*")
+#: what the glue has its own version of
+_REPLACED = ("objdict.c",)
 #: beside the core
 _SHARED = ("runtime/sys_stdio_mphal.c",)
 #: what the build of MicroPython would take from git and the clock
@@ -46,7 +48,11 @@ class MicroPython:
 
     def sources(self, tree: Path) -> list[Path]:
         """The core, without what makes machine code."""
-        core = sorted(path for path in (tree / "py").glob("*.c") if not _NATIVE.fullmatch(path.name))
+        core = sorted(
+            path
+            for path in (tree / "py").glob("*.c")
+            if not _NATIVE.fullmatch(path.name) and path.name not in _REPLACED
+        )
         return [*core, *(tree / "shared" / name for name in _SHARED)]
 
     def generate(

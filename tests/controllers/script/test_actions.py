@@ -52,6 +52,20 @@ def test_an_engine_without_splices_and_held_ends_gets_the_same_text_until_the_mo
 KINDS: list[tuple[str, str, str, str]] = [
     ('options=["red", "green"]', '{ options: ["red", "green"] }', "green", "green"),
     ('regex="[a-c]{3}"', "{ regex: /[A-C]{3}/i }", "abc", "abc"),
+    (
+        'schema={"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "boolean"}},'
+        ' "required": ["b", "a"], "additionalProperties": False}',
+        '{ schema: { type: "object", properties: { b: { type: "integer" }, a: { type: "boolean" } },'
+        ' required: ["b", "a"], additionalProperties: false } }',
+        '{"b": 1, "a": true}',
+        '{"b": 1, "a": true}',
+    ),
+    ("substring='the quick fox'", '{ substring: "the quick fox" }', "quick f", "quick f"),
+    ("substring('the quick fox', end='!')", 'substring("the quick fox", "!")', "quick!", "quick!"),
+    ("kbnf=\"start ::= 'a' | 'b' 'c';\"", "{ kbnf: \"start ::= 'a' | 'b' 'c';\" }", "bc", "bc"),
+    ('lark=\'start: "a" "b"?\'', '{ lark: \'start: "a" "b"?\' }', "ab", "ab"),
+    ("gbnf='root ::= \"x\" [0-9]'", "{ gbnf: 'root ::= \"x\" [0-9]' }", "x7", "x7"),
+    ('yacc=\'%% s: "a" s | "b" ;\'', '{ yacc: \'%% s: "a" s | "b" ;\' }', "aab", "aab"),
 ]
 
 
@@ -59,7 +73,7 @@ KINDS: list[tuple[str, str, str, str]] = [
 def test_patterns(play: Play, in_python: str, in_javascript: str, wish: str, text: str) -> None:
     pair = (
         f"from aici import *\nasync def main():\n    print(await gen({in_python}))\n    await fixed('.')",
-        f'import {{ gen, fixed }} from "aici";\n'
+        f'import {{ gen, fixed, substring }} from "aici";\n'
         f"export async function main() {{ console.log(await gen({in_javascript})); fixed('.'); }}",
     )
     transcript = check(play(pair, wish))
