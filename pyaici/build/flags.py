@@ -50,5 +50,5 @@ ZIG = (
 
 
 def stack(size: int) -> tuple[str, ...]:
-    """For the end of a link command: another stack than `STACK_BYTES`; the last one counts."""
+    """For after `LINK`: another stack than `STACK_BYTES`; the last one counts."""
     return (f"-Wl,-z,stack-size={size}",)

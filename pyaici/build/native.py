@@ -77,15 +77,14 @@ class NativeBuild:
         command = self.tools.link_command(cxx=self.cxx)
         with tempfile.TemporaryDirectory(dir=self.tools.cache) as scratch:
             made = Path(scratch) / "out.wasm"
-            setting, libraries, stack = Setting.of(self.sdk), list[Path](), flags.STACK_BYTES
+            setting, libraries = Setting.of(self.sdk), list[Path]()
             if self.base is not None:
                 setting, libraries = self.base.make(Path(scratch) / "base")
-                stack = self.base.stack_bytes
+                command = (*command, *flags.stack(self.base.stack_bytes))
             objects, included = compile_all(self.tools, self.sources, Path(scratch), setting)
             if self._linked:
                 libraries.append(build_library(self.sdk, self.tools))
-            parts: list[str | Path] = [*objects, *libraries, *flags.stack(stack)]
-            self.tools.run([*command, *parts, "-o", made], f"linking {self.folder.name}")
+            self.tools.run([*command, *objects, *libraries, "-o", made], f"linking {self.folder.name}")
             names = [os.path.relpath(p, self.folder) for p in included]
             module = self._module(included)
             os.replace(made, module)

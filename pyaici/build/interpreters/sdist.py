@@ -88,7 +88,8 @@ class Sdist:
         # pip runs the distribution's setup.py to learn its name, so it must check the content first
         asked = scratch / "requirements.txt"
         asked.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n")
-        options = ["--no-deps", "--no-binary", self.package, "--require-hashes", "--retries", "1", "--quiet"]
+        options = ["--no-deps", "--no-binary", self.package, "--require-hashes", "--quiet"]
+        options += ["--retries", "1", "--timeout", "10"]  # without network, other work waits for it
         if importlib.util.find_spec("setuptools") is not None:
             options.append("--no-build-isolation")  # spares pip an environment
         command = [sys.executable, "-m", "pip", "download", *options, "--disable-pip-version-check"]
