@@ -14,7 +14,7 @@ const char interpreter_language[] = "JavaScript";
 /* Of a controller's 64 MiB (malloc rounds up to powers of two), so that a script meets an error that it can catch before the runtime ends it. */
 #define MOST_HEAP (28 * 1024 * 1024)
 /* So much of the C stack, which is a part of linear memory, may be used by calls in calls. */
-#define STACK_LIMIT (192 * 1024)
+#define STACK_LIMIT (128 * 1024)
 
 static const char *const callback_names[] = {"main", "init_prompt", "pre_process", "mid_process", "post_process"};
 

@@ -20,7 +20,7 @@
 const char interpreter_language[] = "Python";
 
 /* So much of the C stack, which is a part of linear memory, may be used by Python calls in Python calls. */
-#define STACK_LIMIT (96 * 1024)
+#define STACK_LIMIT (128 * 1024)
 /* The first part of the heap; more is added when it is full. */
 #define FIRST_HEAP (64 * 1024)
 /* Garbage is collected after so many bytes: pages that are written to belong to one sequence alone. */
