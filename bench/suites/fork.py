@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from aicirt.worker.templates import Template
 from bench.constraints import CONSTRAINTS
 from bench.host import LocalWorker, load_for_guests
 from bench.measure import alternate, summarise
+from bench.memory import kib_of_each
 from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
@@ -32,8 +31,8 @@ MOVE_CLIENT_TARGET = 5.0
 MEMORY_TARGET = 160.0
 _CHILDREN, _TURNS = 5, 5
 _ROUNDS, _QUICK_ROUNDS = 150, 5
-#: sequences of each constraint whose memory is measured, and tokens that each of them gets
-_SEQUENCES, _TOKENS = 32, 50
+#: tokens that each sequence gets whose memory is measured
+_TOKENS = 50
 #: steps of a new sequence of which the masks are timed together
 _FIRST_STEPS = 32
 #: mask rows for each sequence: one held by the engine, one being written
@@ -201,29 +200,17 @@ def _memory(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary)
     for constraint in CONSTRAINTS:
         template = worker.template(program, constraint.argument)
         tokens = list(spell(constraint.long_text.encode()))[:_TOKENS]
-        kib, mapped = _each(worker, template, tokens)
+        kib, mapped = kib_of_each(worker, template, tokens)
         guests.append(kib)
         tables.append(mapped)
         report.figure(f"memory.guest_kib.{constraint.name}", kib, "KiB")
-        warm.append(_each(worker, worker.warm(template), tokens)[0])
+        warm.append(kib_of_each(worker, worker.warm(template), tokens)[0])
         report.figure(f"memory.guest_warm_kib.{constraint.name}", warm[-1], "KiB")
     report.figure("memory.mask_rows_kib", rows, "KiB")
     report.figure("memory.page_tables_kib", sum(tables) / len(tables), "KiB")
     mean = sum(guests) / len(guests)
     report.figure("memory.per_sequence_kib", mean + rows, "KiB", target=MEMORY_TARGET)
     report.figure("memory.per_warm_sequence_kib", sum(warm) / len(warm) + rows, "KiB", target=MEMORY_TARGET)
-
-
-def _each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tuple[float, float]:
-    """KiB that each sequence has for itself after some tokens, and KiB of its page tables."""
-    # the first ones find memory that others have left
-    seqs = [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
-    gc.collect()
-    unique, mapped = _unique_kib(), _page_table_kib()
-    seqs += [_walked(worker, template, tokens) for _ in range(_SEQUENCES)]
-    kib = (_unique_kib() - unique) / _SEQUENCES, (_page_table_kib() - mapped) / _SEQUENCES
-    worker.free(seqs)
-    return kib
 
 
 def _first_steps(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary) -> None:
@@ -267,30 +254,6 @@ def _masks(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> fl
         return seconds * 1e6
 
     return _middle(turn)
-
-
-def _walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Guest:
-    """A sequence after some tokens."""
-    seq = worker.start(template)
-    news: tuple[int, ...] = ()
-    for token in (*tokens, None):
-        mask = worker.mask(seq, news, sampled=bool(news))
-        if mask.row is not None and mask.row.kind == BITMASK:
-            worker.row(mask.row)
-        if token is not None:
-            news = (token,)
-    return seq
-
-
-def _unique_kib() -> int:
-    """Memory of this process that no other has mapped."""
-    fields = Path("/proc/self/smaps_rollup").read_text()
-    return sum(int(kib) for kib in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", fields, re.MULTILINE))
-
-
-def _page_table_kib() -> int:
-    (found,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(found)
 
 
 def _rounds(report: Report) -> int:

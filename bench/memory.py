@@ -1,0 +1,52 @@
+"""Memory of sequences: what a process has for itself grows by, for each of them."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from aicirt.worker.results import BITMASK
+from aicirt.worker.sequence import Sequence as Guest
+from aicirt.worker.templates import Template
+from bench.host import LocalWorker
+
+#: sequences that are measured together
+_SEQUENCES = 32
+
+
+def kib_of_each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tuple[float, float]:
+    """KiB that each sequence has for itself after some tokens, and KiB of its page tables."""
+    # the first ones find memory that others have left
+    seqs = [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    gc.collect()
+    unique, mapped = unique_kib(), page_table_kib()
+    seqs += [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
+    kib = (unique_kib() - unique) / _SEQUENCES, (page_table_kib() - mapped) / _SEQUENCES
+    worker.free(seqs)
+    return kib
+
+
+def walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Guest:
+    """A sequence after some tokens."""
+    seq = worker.start(template)
+    news: tuple[int, ...] = ()
+    for token in (*tokens, None):
+        mask = worker.mask(seq, news, sampled=bool(news))
+        if mask.row is not None and mask.row.kind == BITMASK:
+            worker.row(mask.row)
+        if token is not None:
+            news = (token,)
+    return seq
+
+
+def unique_kib() -> int:
+    """Memory of this process that no other has mapped."""
+    fields = Path("/proc/self/smaps_rollup").read_text()
+    return sum(int(kib) for kib in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", fields, re.MULTILINE))
+
+
+def page_table_kib() -> int:
+    (found,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(found)
