@@ -8,7 +8,8 @@
  *   o any token, by a result of 44 bytes whose flags must not be read   z the same at the end of the memory
  *
  * "#<seed>" instead: answers that depend on all that has happened; "+<seed>": the same ones, with flags that skip
- * what these need not have called. Every call prints its name and the step. */
+ * what these need not have called. Every call prints its name and the step. With MID_ONLY there is nothing to
+ * skip: no other callback is exported. */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,6 @@ AICI_CONTROLLER
 enum { OLD_SIZE = 44 };
 
 static aici_step_arg arg = {sizeof arg};
-static aici_pre_result pre = {sizeof pre};
-static aici_post_result post = {sizeof post, AICI_CONTINUE};
 static aici_mid_result mid;
 static char script[256];
 static uint32_t at, end, tokens[64], told, hash, mood, next_pre = AICI_CONTINUE, forks, suspends, has_row;
@@ -51,6 +50,10 @@ AICI_EXPORT(aici_init) int aici_init(uint32_t len) {
     return len >= sizeof script;
 }
 
+#ifndef MID_ONLY
+static aici_pre_result pre = {sizeof pre};
+static aici_post_result post = {sizeof post, AICI_CONTINUE};
+
 AICI_EXPORT(aici_post_process) aici_post_result *aici_post_process(void) {
     printf("post %u\n", arg.step);
     observe();
@@ -65,6 +68,7 @@ AICI_EXPORT(aici_pre_process) aici_pre_result *aici_pre_process(void) {
     next_pre = AICI_CONTINUE;
     return &pre;
 }
+#endif
 
 static void sample(uint32_t kind, uint32_t row, uint32_t len) {
     mid.verb = AICI_SAMPLE;

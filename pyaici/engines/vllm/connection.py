@@ -39,6 +39,8 @@ class Session:
     text_tokens: list[int] = field(default_factory=list)
     #: what is put where a controller takes everything back
     begin_token: int = 0
+    #: end-of-sequence tokens
+    ends: frozenset[int] = frozenset()
     #: it has failed; requests that come later need another
     lost: bool = False
 
@@ -143,7 +145,11 @@ class Connection:
                 if not tokens:
                     raise RuntimeFailure("the model's vocabulary has no tokens of text")
                 self._session = Session(
-                    runtime, daemon, text_tokens=tokens[:64], begin_token=begin_token(self._vocabulary)
+                    runtime,
+                    daemon,
+                    text_tokens=tokens[:64],
+                    begin_token=begin_token(self._vocabulary),
+                    ends=frozenset(self._vocabulary.eos),
                 )
             return self._session
 

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,11 +50,15 @@ class Outcome:
     told: int = 0
     #: for each token that counts: was it forced, not sampled?
     forced: list[bool] = field(default_factory=list)
+    #: for each token that counts: does the request go on if it is an end-of-sequence token?
+    holds: list[bool] = field(default_factory=list)
     #: what copies printed that were taken, and behind how many tokens
     logs: list[tuple[int, str]] = field(default_factory=list)
     #: then these many are taken back, and these appended
     backtrack: int = 0
     append: Sequence[int] = ()
+    #: the request goes on if the last of these is an end-of-sequence token
+    hold_append: bool = False
     #: the request sits out steps until its controller says otherwise
     suspend: bool = False
     #: the engine has to compute the last token's logits again
@@ -189,12 +195,14 @@ class Controlled:
         """
         accepted = told = 0
         forced: list[bool] = []
+        holds: list[bool] = []
         logs: list[tuple[int, str]] = []
         for guess in self.guesses:
             if accepted + 1 == len(tokens) or tokens[accepted] != guess.token:
                 break
             accepted += 1
             forced.append(self.answer is not None and self.answer.verb == Verb.SPLICE)
+            holds.append(self.answer is not None and self.answer.hold_end)
             self.answer, self.idle = guess.answer, 0
             if guess.control is not None:
                 assert self.control is not None
@@ -205,7 +213,7 @@ class Controlled:
         outcome = self._take(tokens[accepted])
         outcome.keep += accepted
         outcome.told, outcome.logs = told, logs
-        outcome.forced = forced + outcome.forced
+        outcome.forced, outcome.holds = forced + outcome.forced, holds + outcome.holds
         if accepted + 1 < len(tokens) and outcome.ending is None and not outcome.suspend:
             outcome.moves = True  # a draft was accepted behind which nothing is known
         self.pause = max(0, self.pause - 1)
@@ -223,7 +231,7 @@ class Controlled:
                     f'aici_path "logits" (controller {self.call.controller})'
                 )
             elif allows(answer.row, token):
-                return Outcome(keep=1, forced=[False])
+                return Outcome(keep=1, forced=[False], holds=[answer.hold_end])
             else:
                 self.error = EmptyMaskError(
                     f"token {token} was sampled, which the controller forbids: what else the request forbids "
@@ -232,13 +240,18 @@ class Controlled:
             return Outcome(keep=0, ending=Ending.ERROR)
         if answer is not None and verb == Verb.SPLICE:
             first = self._splices_first(answer) and token == answer.ff_tokens[0]
+            hold = answer.hold_end
             self.idle = 0 if answer.ff_tokens else self.idle + 1
             if first and len(answer.ff_tokens) == 1:
-                return Outcome(keep=1, forced=[True])
+                return Outcome(keep=1, forced=[True], holds=[hold])
+            outcome = Outcome(keep=0, backtrack=answer.backtrack, moves=True, hold_append=hold)
             if first:
-                return Outcome(keep=1, append=answer.ff_tokens[1:], moves=True, forced=[True])
+                outcome.keep, outcome.append = 1, answer.ff_tokens[1:]
+                outcome.forced, outcome.holds = [True], [False]
+                return outcome
             if self.idle <= MOST_IDLE:
-                return Outcome(keep=0, backtrack=answer.backtrack, append=answer.ff_tokens, moves=True)
+                outcome.append = answer.ff_tokens
+                return outcome
         if verb == Verb.SUSPEND:
             return Outcome(keep=0, suspend=True)
         if verb == Verb.LATE:
@@ -252,6 +265,17 @@ class Controlled:
                 f"the controller let {self.idle} steps pass without a token"
             )
         return Outcome(keep=0, ending=Ending.ERROR)
+
+    def goes_on(self, token: int) -> bool:
+        """Whether the request goes on behind this token, where its controller holds its end."""
+        return self.session is not None and token in self.session.ends
+
+    def pieces(self, outcome: Outcome, tokens: Sequence[int]) -> list[tuple[list[int], bool]]:
+        """The tokens that count, in pieces: ends that do not end the request (True), and others."""
+        kept = [
+            (token, hold and self.goes_on(token)) for token, hold in zip(tokens, outcome.holds, strict=True)
+        ]
+        return [([token for token, _ in group], held) for held, group in groupby(kept, key=itemgetter(1))]
 
     def print(self, text: str) -> None:
         """The controller has printed something."""

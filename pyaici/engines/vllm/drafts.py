@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aicirt.errors import RuntimeFailure
@@ -109,7 +109,7 @@ def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
             return told
         if token in controlled.stops:  # vLLM would end the text there
             break
-        controlled.guesses.append(Guess(token, None, MidResult(Verb.SPLICE, ff_tokens=rest)))
+        controlled.guesses.append(Guess(token, None, replace(answer, ff_tokens=rest)))
     return []
 
 

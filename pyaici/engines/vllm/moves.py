@@ -1,6 +1,6 @@
 """Changes the tokens of a request that vLLM is running, in place: some are taken back, others appended.
 
-And has a request sit out steps, or begin as a copy of another.
+And has a request sit out steps, go on behind an end token, or begin as a copy of another.
 
 vLLM has a way for requests that go on with more input (streaming input sessions): what has been made becomes
 prompt, and the request is scheduled anew with the blocks that it holds. The same is done here, in the
@@ -10,8 +10,10 @@ tokens and the one before.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vllm.v1.request import RequestStatus
@@ -55,6 +57,18 @@ def suspend(scheduler: Any, request: Any) -> None:
         _put_back(scheduler, request)
     request.status = RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR
     scheduler.deferred_waiting.add(request)
+
+
+@contextlib.contextmanager
+def unending(request: Any) -> Iterator[None]:
+    """Meanwhile no token ends the request, but its limits do."""
+    parameters = request.sampling_params
+    request.sampling_params = endless = copy.copy(parameters)
+    endless._eos_token_id, endless.stop_token_ids = None, []
+    try:
+        yield
+    finally:
+        request.sampling_params = parameters
 
 
 def branch(request: Any, parent: Any, tokens: Sequence[int]) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from aicirt.errors import ResultError
 from pyaici.engines.vllm.controlled import Ending, Outcome
+from pyaici.engines.vllm.moves import unending
 from pyaici.engines.vllm.stage import END, Stage
 from pyaici.engines.vllm.waiting import suspended
 
@@ -68,18 +70,30 @@ class Seat:
             return result
         try:
             outcome = self._aici.take(controlled, new_token_ids)
+            pieces = controlled.pieces(outcome, new_token_ids[: outcome.keep])
         except Exception as error:
             log.exception("request %s cannot go on", request.request_id)
             controlled.fail(ResultError(repr(error)))
-            outcome = Outcome(keep=0, ending=Ending.ERROR)
+            outcome, pieces = Outcome(keep=0, ending=Ending.ERROR), []
         if outcome.ending and not outcome.keep:
             request.status, request.stop_reason = END[outcome.ending]
             return [], True
-        tokens, stopped = new_token_ids[: outcome.keep], False
-        if tokens:
-            tokens, stopped = super()._update_request_with_output(request, tokens, *args, **keywords)  # type: ignore[misc]
+        tokens, stopped = self._aici_append(request, pieces, *args, **keywords)
         self._aici.note(request, controlled, outcome, list(tokens), stopped)
         return tokens, stopped
+
+    def _aici_append(
+        self, request: Any, pieces: list[tuple[list[int], bool]], *args: Any, **keywords: Any
+    ) -> tuple[list[int], bool]:
+        """Has vLLM append tokens, and look whether they end the request; see `Controlled.pieces`."""
+        added: list[int] = []
+        for tokens, held in pieces:
+            with unending(request) if held else nullcontext():
+                some, stopped = super()._update_request_with_output(request, tokens, *args, **keywords)  # type: ignore[misc]
+            added += some
+            if stopped:
+                return added, True
+        return added, False
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]

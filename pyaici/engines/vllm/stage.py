@@ -267,7 +267,9 @@ class Stage:
             add_tokens(outputs, request, append)
             if controlled.events is not None:
                 controlled.events.tokens("forced", append)
-        if append and append[-1] in controlled.stops and len(append) == len(outcome.append):
+        whole = append and len(append) == len(outcome.append)
+        held = whole and outcome.hold_append and controlled.goes_on(append[-1])
+        if whole and append[-1] in controlled.stops and not held:
             self._end(request, RequestStatus.FINISHED_STOPPED, None, outputs)
         elif len(append) == room:
             self._end(request, RequestStatus.FINISHED_LENGTH_CAPPED, None, outputs)

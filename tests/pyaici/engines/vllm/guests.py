@@ -83,6 +83,13 @@ def diary(folder: Path, *, shared: bool = False) -> Path:
     return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
 
 
+def flags(folder: Path) -> Path:
+    """tests/guests/flags.c without callbacks that it could skip, so that it can have drafts."""
+    source = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
+    (folder / "mid.c").write_text("#define MID_ONLY\n" + source.read_text())
+    return build_controller(folder / "mid.c", folder / "mid.wasm").path
+
+
 def second_thoughts(folder: Path) -> Path:
     """A controller that lets the model write, and takes some of it back."""
     (folder / "thoughts.c").write_text(_SECOND_THOUGHTS)

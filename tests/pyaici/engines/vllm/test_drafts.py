@@ -14,7 +14,7 @@ from pyaici.engines.vllm import drafts
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import diary, second_thoughts
+from tests.pyaici.engines.vllm.guests import diary, flags, second_thoughts
 from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import counter, generate, parameters
 
@@ -34,8 +34,9 @@ PEOPLE = {
 }
 APPLES = "red apples, green pears, red apples, green pears, red apples, green"
 COUNT = "one two three one two three one two three one two"
+ENDS = "x<|im_end|>x<|im_end|><|im_end|><|im_end|><|im_end|><|im_end|>x"
 #: prompt, controller, argument, held back. The prompts have drafts in them that are sampled, drafts that are
-#: not, and drafts that are forbidden; the controllers mask, splice, stop, and take back
+#: not, and drafts that are forbidden; the controllers mask, splice, stop, take back, and hold ends
 CALLS = [
     (APPLES, "regex", r"( (red|green) [a-z]+,){4}", False),
     (
@@ -56,6 +57,8 @@ CALLS = [
     (COUNT, "regex", "( [a-z]+)+", False),
     (COUNT, "thoughts", "9 6  three four", True),
     (COUNT, "thoughts", "12 5  three four", True),
+    (ENDS, "flags", "e1e1e1e1e1e1e1s0e0", False),
+    (ENDS, "flags", "s0e1s0e1s0e1d1b0x0", True),
     (COUNT, "", "", False),
 ]
 
@@ -71,6 +74,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         "thoughts": second_thoughts(folder),
         "diary": diary(folder),
         "shared": diary(folder, shared=True),
+        "flags": flags(folder),
     }
     with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
         for tag, wasm in guests.items():
@@ -110,9 +114,13 @@ def expected(engines: Engines, environment: dict[str, str]) -> Written:
         *["stop"] * 2,
         "length",
         *["stop"] * 3,
-        *["length"] * 4,
+        *["length"] * 3,
+        *["stop"] * 2,
+        "length",
         "stop",
     ]
+    assert len(written[9][0]) == 9 and len(set(written[9][0])) == 2, "seven ends, a word and an end"
+    assert written[10][0] == [*[written[9][0][7], written[9][0][0]] * 3, written[9][0][7]]
     return written
 
 

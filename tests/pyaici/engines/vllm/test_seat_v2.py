@@ -10,13 +10,14 @@ import pytest
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.guests import second_thoughts
+from tests.pyaici.engines.vllm.guests import flags, second_thoughts
 from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
 
 pytestmark = pytest.mark.slow
 
-#: prompt, controller, argument, held back: masks, forced text, an end of its own, tokens taken back, none
+#: prompt, controller, argument, held back: masks, forced text, an end of its own, tokens taken back, ends
+#: that do not end it, none
 CALLS = [
     (FRANCE, "regex", " [A-Z][a-z]+, [0-9]{4}", False),
     ("Describe Ada in JSON:", "json_schema", '{"const": {"name": "Ada", "age": 36}}', False),
@@ -24,6 +25,7 @@ CALLS = [
     ("Pick a fruit:", "choice", '["red apples", "green pears"]', False),
     (FRANCE, "thoughts", "6 3  Rome, of all places", True),
     ("One two three four", "thoughts", "12 8 ", True),
+    (FRANCE, "flags", "e1b0s0e1a0e0", True),
     (FRANCE, "", "", False),
 ]
 
@@ -33,6 +35,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     folder = tmp_path_factory.mktemp("thoughts")
     with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
         runtime.tag(runtime.upload(second_thoughts(folder)).id, "thoughts")
+        runtime.tag(runtime.upload(flags(folder)).id, "flags")
         yield {"AICI_SOCKET": str(daemon.socket_path)}
 
 
