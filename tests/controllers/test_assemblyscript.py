@@ -11,6 +11,7 @@ from aicirt.wasm import Program
 from tests.controllers.host import Guest, Vocab
 from tests.controllers.test_interface import (
     TOKENS,
+    test_flags,
     test_host_functions,
     test_prompt_and_argument,
     test_rows,
@@ -20,6 +21,7 @@ from tests.controllers.test_interface import (
 )
 
 __all__ = [  # tests of the C++ SDK that run again, with the `start` of this module
+    "test_flags",
     "test_host_functions",
     "test_prompt_and_argument",
     "test_rows",

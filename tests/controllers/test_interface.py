@@ -97,6 +97,15 @@ def test_rows(start: Callable[..., Guest]) -> None:
     assert found[8].verb == STOP
 
 
+def test_flags(start: Callable[..., Guest]) -> None:
+    rows = ["held 6", "spared", "any", "stop"]
+    guest = start(*(line for row in rows for line in ("pre go", f"mid {row}")))
+    held, spared, plain, stop = (guest.step().row for _ in rows)
+    assert (held.verb, held.tokens, held.flags) == (SPLICE, [6], 1)
+    assert (spared.kind, spared.top_k, spared.flags) == (ALL, 2, 2 | 4)
+    assert (plain.flags, stop.verb, stop.flags) == (0, STOP, 0), "flags are of one result"
+
+
 def test_what_results_own_and_what_they_refer_to(start: Callable[..., Guest]) -> None:
     guest = start("pre go", "mid move", "mid referred")
     guest.take_log()

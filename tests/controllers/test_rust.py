@@ -23,6 +23,7 @@ from tests.controllers.automata import Automaton, allowed, automata, vocabularie
 from tests.controllers.host import BITMASK, CONTINUE, STOP, Guest, Vocab
 from tests.controllers.test_interface import (
     TOKENS,
+    test_flags,
     test_host_functions,
     test_prompt_and_argument,
     test_rows,
@@ -33,6 +34,7 @@ from tests.controllers.test_interface import (
 from tests.languages import compiler_or_skip
 
 __all__ = [  # tests of the C++ SDK that run again, with the `start` of this module
+    "test_flags",
     "test_host_functions",
     "test_prompt_and_argument",
     "test_rows",

@@ -92,6 +92,8 @@ class Script : public aici::Controller {
       biases_[1] = -1;  // nothing was copied
       return result;
     }
+    if (what == "held") return aici::MidResult::splice(0, {tokens[0]}).holding_end();
+    if (what == "spared") return aici::MidResult::sample_any().skipping_post().with_top(2).skipping_pre();
     if (what == "splice")
       return aici::MidResult::splice(tokens[0], std::vector<aici::TokenId>(tokens.begin() + 1, tokens.end()));
     aici::fail("no such line: " + what);

@@ -56,6 +56,11 @@ export function aici_mid_process(): aici.MidResult {
   if (what == "any") return aici.sampleAny();
   if (what == "force") return aici.force(tokens[0]);
   if (what == "splice") return aici.splice(tokens[0], tokens.slice<StaticArray<u32>>(1));
+  if (what == "held") {
+    const result = aici.splice(0, tokens);
+    result.flags = aici.MID_HOLD_END;
+    return result;
+  }
   if (what == "set" || what == "given") {
     set.words.fill(0);
     for (let i = 0; i < tokens.length; i++) set.allow(tokens[i]);
@@ -67,6 +72,10 @@ export function aici_mid_process(): aici.MidResult {
     return result;
   }
   const result = aici.sampleAny();
+  if (what == "spared") {
+    result.top_k = 2;
+    result.flags = aici.MID_SKIP_PRE | aici.MID_SKIP_POST;
+  }
   if (what == "same") result.row_kind = aici.ROW_SAME;
   if (what == "sparse") {
     result.row_kind = aici.ROW_SPARSE;

@@ -157,6 +157,11 @@ impl AiciCtrl for Script {
                 MidResult::sample(Row::Biases { biases, others: f32::NEG_INFINITY })
             }
             "dense" => MidResult::sample(Row::Dense(vec![0.25; aici::vocabulary().vocab_size()])),
+            "held" => MidResult::append(tokens).holding_end(),
+            "spared" => {
+                let row = Row::All;
+                MidResult::Sample(Sample { row, temperature: None, top_k: 2 }).skipping_post().skipping_pre()
+            }
             "splice" => MidResult::Splice { backtrack: tokens[0], ff_tokens: tokens[1..].to_vec() },
             what => panic!("no such line: {what}"),
         }
