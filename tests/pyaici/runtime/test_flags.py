@@ -28,13 +28,21 @@ def flags_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runtime(flags_wasm: Path) -> Iterator[Runtime]:
     with Runtime(workers=2) as runtime:
         runtime.register(VOCABULARY)
-        runtime.tag(runtime.upload(flags_wasm).id, "guest")
+        runtime.tag(runtime.upload(flags_wasm).id, "flags")  # daemons share tags: "guest" is another
         yield runtime
+
+
+class FlagsPlayer(Player):
+    """With the guest of this module."""
+
+    def start(self, arg: str, prompt: tuple[int, ...] = (1, 2, 3), *, wait: bool = True) -> int:
+        self.seqs.append(seq := self.runtime.instantiate("flags", arg, prompt, seed=7, wait=wait))
+        return seq
 
 
 @pytest.fixture
 def player(runtime: Runtime) -> Iterator[Player]:
-    player = Player(runtime)
+    player = FlagsPlayer(runtime)
     yield player
     player.close()
 
@@ -68,7 +76,7 @@ class _Unaware(Capabilities):
 
 @pytest.mark.parametrize("capabilities", [MASK_ONLY, _Unaware()], ids=["cannot", "unaware"])
 def test_an_engine_that_cannot_hold_it_is_not_told(player: Player, capabilities: Capabilities) -> None:
-    seq = player.runtime.instantiate("guest", "a7", (1,), capabilities=capabilities)
+    seq = player.runtime.instantiate("flags", "a7", (1,), capabilities=capabilities)
     player.seqs.append(seq)
     result = player.mid(seq)
     assert not result.hold_end and result.skip_post

@@ -134,7 +134,7 @@ def test_logprobs_are_not_found_where_nobody_is_told(play: Any) -> None:
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     wasm = build_controller(GUEST, tmp_path_factory.mktemp("flags") / "flags.wasm").path
     with Runtime(workers=1) as runtime:
-        runtime.tag(runtime.upload(wasm).id, "guest")
+        runtime.tag(runtime.upload(wasm).id, "flags")
         yield runtime
 
 
@@ -142,7 +142,7 @@ def test_guests_hold_ends(runtime: Runtime, model: Any, vocabulary: Vocabulary, 
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run(
         [
-            *(Request(PROMPT, "guest", arg, max_tokens=6) for arg in ("e1b0a0", "e0", "d1s0x0", "o0e7b6a6")),
+            *(Request(PROMPT, "flags", arg, max_tokens=6) for arg in ("e1b0a0", "e0", "d1s0x0", "o0e7b6a6")),
             Request(MATE, max_tokens=12),
         ]
     )
@@ -163,7 +163,7 @@ def test_skipping_changes_no_token(runtime: Runtime, model: Any, vocabulary: Voc
     for mode in "#+":
         results = engine.run(
             [
-                Request(PROMPT, "guest", f"{mode}{seed}", sampling=Sampling(1.0, seed=seed), max_tokens=24)
+                Request(PROMPT, "flags", f"{mode}{seed}", sampling=Sampling(1.0, seed=seed), max_tokens=24)
                 for seed in range(12)
             ]
         )
