@@ -87,6 +87,8 @@ class WorkerLink:
         self.measured: set[int] = set()
         #: those that will not be called as they export it in their next step
         self.spared: set[int] = set()
+        #: number of the last step that was posted here
+        self.last_step = 0
         #: steps whose answers nobody wants
         self._abandoned: set[int] = set()
         #: variables that came with these, by a sequence of the request
@@ -259,10 +261,13 @@ class WorkerLink:
         if exported & SKIP_POST:
             self.measured.add(seq)
 
-    def spare(self, seq: int, flags: int) -> None:
-        """In its next step what the flags of a result say is not called."""
+    def spare(self, seq: int, step: int, flags: int) -> None:
+        """In its next step what the flags of a result of this step say is not called.
+
+        Where another step has been posted since, that may have been the next one: it counts as exported then.
+        """
         exported = self.exports.get(seq, 0)
-        if not exported & flags:
+        if not exported & flags or step != self.last_step:
             return
         self.spared.add(seq)
         if not exported & ~flags:

@@ -354,6 +354,7 @@ class Runtime:
                 link.wake()
             part = StepPart(link, items, critical)
             parts.append(part)
+            link.last_step = number
             released = link.rows.take_released()
             try:
                 link.send(StepRequest(STEP, number, critical, *released, items))

@@ -140,7 +140,7 @@ class Step:
         for seq, flags in more[1] if len(more) > 1 else ():
             if seq in self._live and (answer := result.mid.get(seq)) is not None:
                 answer.hold_end, answer.skip_post = bool(flags & HOLD_END), bool(flags & SKIP_POST)
-                link.spare(seq, flags)
+                link.spare(seq, self._number, flags)
 
     def abandon(self) -> None:
         """The engine will not wait any more, e.g. because its forward pass has failed.

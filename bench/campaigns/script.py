@@ -106,7 +106,7 @@ class _Writer:
         return self._answer([12, verb, self._random.randint(0, 3)])
 
     def _mid(self) -> list[int]:
-        """size, verb, kind, row, row_len, default, temperature, top_k, backtrack, ff_tokens, num_ff."""
+        """size, verb, kind, row, len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags."""
         rng, vocab = self._random, self._vocab
         words = -(-vocab // 32)
         kind = rng.choices(
@@ -114,7 +114,8 @@ class _Writer:
         )
         before: list[int] = []
         row: Operand = (Base.BUFFER, 0)
-        plain = [44, _SAMPLE, _ALL, row, 0, 0, 0, 0, 0, 0, 0]
+        size, flags = rng.choice((44, 48)), rng.randint(0, 7)  # at the smaller size they do not count
+        plain = [size, _SAMPLE, _ALL, row, 0, 0, 0, 0, 0, 0, 0, flags]
         match kind[0]:
             case "mask":
                 plain[2:5] = [_BITMASK, row, rng.choice((words, words, 4096))]

@@ -200,6 +200,19 @@ def test_an_answer_that_nobody_fetched_says_nothing(player: Player) -> None:
         step.wait()
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_answer_says_nothing_of_later_steps(player: Player, order: tuple[int, int]) -> None:
+    """Two steps are under way: what the first answer skips has been skipped in the second one."""
+    seq = player.start("a0a6f0")
+    player.mid(seq)
+    steps = [player.runtime.begin_step([StepInput(seq, [5])]) for _ in range(2)]
+    for number in order:
+        steps[number].wait_pre()
+        assert steps[number].wait().mid[seq].verb == Verb.SAMPLE
+    assert critical(player, seq), "it will fork, which must be heard"
+    assert len(player.step(StepInput(seq, [5])).mid) == 2
+
+
 def test_a_late_one_counts_when_it_is_heard(player: Player) -> None:
     seq = player.start("l6a0")
     results: list[MidResult] = []
