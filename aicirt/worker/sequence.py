@@ -188,11 +188,16 @@ class Sequence:
                 and read_post(instance, instance.call(_POST)) == STOP
             ):
                 return STOP, 0
-            if not self._has_pre or flags & SKIP_PRE:
+            if not self._has_pre:
+                return CONTINUE, 1
+            if flags & SKIP_PRE:
+                self.request.suspended_rounds = 0
                 return CONTINUE, 1
             verb, forks = read_pre(instance, instance.call(_PRE))
         except GuestExit:
             return STOP, 0
+        if verb != SUSPEND:  # not every sequence of the request is suspended in this round
+            self.request.suspended_rounds = 0
         if verb in (CONTINUE, STOP):
             return verb, forks
         capabilities = self.context.capabilities

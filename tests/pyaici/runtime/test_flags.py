@@ -26,7 +26,7 @@ def flags_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(flags_wasm: Path) -> Iterator[Runtime]:
-    with Runtime(workers=2) as runtime:
+    with Runtime(workers=2, limits={"max_suspended_steps": 5}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(flags_wasm).id, "flags")  # daemons share tags: "guest" is another
         yield runtime
@@ -141,6 +141,18 @@ def test_a_suspended_step_comes_between(player: Player) -> None:
     assert critical(player, seq) and player.runtime.wants_logprobs(seq)
     assert player.mid(seq).verb == Verb.SAMPLE
     assert calls(player, seq) == ["pre 2", "pre 3", "mid 3"]
+
+
+@pytest.mark.parametrize("arg", ["w0", "w0a2a6", "w4a6a6"])
+def test_suspended_now_and_then(player: Player, arg: str) -> None:
+    """The limit is of rounds in a row: it goes on between them, also where pre_process is not asked."""
+    seq, suspended = player.start(arg * 12), 0
+    result = player.mid(seq)
+    for _ in range(60):
+        result = player.mid(seq, *[5] * (result.verb == Verb.SAMPLE))
+        assert result.error is None
+        suspended += result.verb == Verb.SUSPEND
+    assert suspended > 10
 
 
 def test_forks_begin_as_exported_and_go_on_by_their_own_results(player: Player) -> None:
