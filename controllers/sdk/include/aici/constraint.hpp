@@ -162,8 +162,8 @@ class Constraint : private Warmable {
   /// May the text end here?
   bool may_end() { return ended_ || eos_allowed(); }
 
-  /// Back to the empty text. Known states and masks stay known; it answers what a new constraint would. It may be called
-  /// after `append` or `next` has failed, too, if a handler has caught that (host.hpp).
+  /// Back to the empty text. Known states and masks stay known; it answers what a new constraint would. It may be
+  /// called after `append` or `next` has failed, too, if a handler has caught that (host.hpp).
   void restart() {
     cursor_.back_to_start();
     spelling_.restart();

@@ -30,10 +30,10 @@ using FailHandler = void (*)(std::string_view message);
 ///   catch_failures(outer);
 ///
 /// setjmp needs a C source that is compiled for it. What is left by longjmp is not destroyed: what the functions in
-/// between own leaks, and what they were making or changing must not be used. There are two exceptions. A Constraint of
-/// which `append` or `next` has failed may start over (Constraint::restart), unless memory had run out or its recognizer
-/// is a byte stack that has failed by itself. And nothing warmable (warmable.hpp) is left behind half made: all that came
-/// to be since the outermost handler was set is not filled ahead any more.
+/// between own leaks, and what they were making or changing must not be used. There are two exceptions. A Constraint
+/// of which `append` or `next` has failed may start over (Constraint::restart), unless memory had run out or its
+/// recognizer is a byte stack that has failed by itself. And nothing warmable (warmable.hpp) is left behind half made:
+/// all that came to be since the outermost handler was set is not filled ahead any more.
 FailHandler catch_failures(FailHandler handler);
 
 /// Ends the sequence at once, as if Stop had been returned.

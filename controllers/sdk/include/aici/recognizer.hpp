@@ -52,8 +52,8 @@ concept StackStateKey = requires(R& r) {
   { r.state_key() } -> std::same_as<std::uint64_t>;
 };
 
-/// Optional for a ByteStack: goes back to the state before the first byte, which is then alone on the stack. Of one that
-/// cannot do that a Constraint never collapses the stack, so that it can be popped: it grows with the text.
+/// Optional for a ByteStack: goes back to the state before the first byte, which is then alone on the stack. Of one
+/// that cannot do that a Constraint never collapses the stack, so that it can be popped: it grows with the text.
 template <class R>
 concept StackRestart = requires(R& r) { r.restart(); };
 

@@ -1,6 +1,6 @@
-// A controller that goes on after failures, and prints them. The argument: a line of words, then what the constraint is
-// made of. The first word says what it is; others: `anew` (a constraint that has failed makes room for a new one, instead
-// of starting over), and what is to fail in the constructor.
+// A controller that goes on after failures, and prints them. The argument: a line of words, then what the constraint
+// is made of. The first word says what it is; others: `anew` (a constraint that has failed makes room for a new one,
+// instead of starting over), and what is to fail in the constructor.
 #include <cstdio>
 #include <optional>
 
