@@ -20,8 +20,8 @@ static const char *const callback_names[] = {"main", "init_prompt", "pre_process
 
 JSContext *context;
 static JSValue callbacks[5];
-/* The library's function that calls callbacks, and the one that ends the action that is awaited. */
-static JSValue call_callback, end_action;
+/* The library's functions: one calls callbacks, one ends the action that is awaited, one is told that main is over. */
+static JSValue call_callback, end_action, tell_ended;
 /* What `main` has returned: a promise. */
 static JSValue running;
 static bool has_started;
@@ -126,13 +126,14 @@ static JSValue run_module(const char *name, const char *source, size_t size) {
 }
 
 static bool load_library(script_text argument) {
-  static const char source[] = "import * as aici from \"aici\"; export const call = aici._call, end = aici._end;";
+  static const char source[] = "import * as aici from \"aici\"; export const call = aici._call, end = aici._end, ended = aici._ended;";
   const JSValue global = JS_GetGlobalObject(context);
   JS_SetPropertyStr(context, global, "_aici_argument", JS_NewStringLen(context, argument.data, argument.size));
   const JSValue exports = run_module("aici-start.js", source, sizeof source - 1);
   if (JS_IsException(exports)) return false;
   call_callback = JS_GetPropertyStr(context, exports, "call");
   end_action = JS_GetPropertyStr(context, exports, "end");
+  tell_ended = JS_GetPropertyStr(context, exports, "ended");
   JS_FreeValue(context, exports);
   JS_FreeValue(context, global);
   return true;
@@ -186,7 +187,9 @@ script_state interpreter_resume(void) {
     aici_action_awaited = false;
     return SCRIPT_AWAITS;
   }
-  return settle(running, "main waits for a promise that nothing will keep") ? SCRIPT_ENDED : SCRIPT_FAILED;
+  if (!settle(running, "main waits for a promise that nothing will keep")) return SCRIPT_FAILED;
+  JS_FreeValue(context, JS_Call(context, tell_ended, JS_UNDEFINED, 0, NULL));
+  return SCRIPT_ENDED;
 }
 
 bool interpreter_call(script_callback which) {

@@ -28,6 +28,7 @@ const char interpreter_language[] = "Python";
 
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_main);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_call);
+MP_REGISTER_ROOT_POINTER(mp_obj_t aici_ended);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_callbacks[5]);
 
 static char first_heap[FIRST_HEAP] __attribute__((aligned(16)));
@@ -74,6 +75,7 @@ static void load_library(script_text argument) {
                     mp_obj_new_str(argument.data, argument.size));
   run(qstr_from_str("aici.py"), (script_text){aici_library, aici_library_length}, globals);
   MP_STATE_VM(aici_call) = mp_obj_dict_get(MP_OBJ_FROM_PTR(globals), MP_OBJ_NEW_QSTR(MP_QSTR__call));
+  MP_STATE_VM(aici_ended) = mp_obj_dict_get(MP_OBJ_FROM_PTR(globals), MP_OBJ_NEW_QSTR(MP_QSTR__ended));
 }
 
 bool interpreter_load(script_text name, script_text source, script_text argument) {
@@ -110,6 +112,7 @@ script_state interpreter_resume(void) {
   if (MP_STATE_VM(aici_main) == MP_OBJ_NULL) MP_STATE_VM(aici_main) = start_main();
   mp_obj_t value = mp_const_none;
   const mp_vm_return_kind_t kind = mp_resume(MP_STATE_VM(aici_main), mp_const_none, MP_OBJ_NULL, &value);
+  if (kind == MP_VM_RETURN_NORMAL) mp_call_function_0(MP_STATE_VM(aici_ended));
   nlr_pop();
   if (kind == MP_VM_RETURN_YIELD) return SCRIPT_AWAITS;
   if (kind == MP_VM_RETURN_NORMAL) return SCRIPT_ENDED;

@@ -49,7 +49,7 @@ void Generation::append(std::span<const aici::TokenId> tokens, const aici::Step&
 
 void Generation::append_one(aici::TokenId token, const aici::Step& step) {
   const aici::Vocabulary& vocab = aici::vocabulary();
-  if (open_ != nullptr && !vocab.is_eos(token) && !(open_[token >> 5] >> (token & 31) & 1)) return leave();
+  if (open_ != nullptr && !vocab.is_eos(token) && !(open_[token >> 5] >> (token & 31) & 1)) return leave(token);
   if (constraint_ != nullptr) constraint_->append({&token, 1});
   const bool known = logprobs_ && step.sampled();
   const float none = std::numeric_limits<float>::quiet_NaN();
@@ -78,10 +78,22 @@ void Generation::append_one(aici::TokenId token, const aici::Step& step) {
   if (scored_.size() >= max_tokens_) finish(SCRIPT_FINISH_TOKENS);
 }
 
-void Generation::leave() {
+void Generation::leave(aici::TokenId token) {
   sequence_.cut(sequence_.size() - beyond_ - 1);
   beyond_ = 0;
+  const std::string_view bytes = aici::vocabulary().token(token);
+  if (const std::size_t rest = aici::vocabulary().is_special(token) ? 0 : constraint_->longest_end(bytes); rest != 0) {
+    text_ += bytes.substr(0, rest);
+    force(bytes.substr(0, rest));
+  }
   finish(SCRIPT_FINISH_END);
+}
+
+void Generation::force(std::string_view text) {
+  const std::vector<aici::TokenId> tokens = aici::tokenize(text);
+  sequence_.force(tokens);
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  for (aici::TokenId token : tokens) scored_.push_back({token, none, none, 0, 0});
 }
 
 void Generation::finish(script_finish how) {
@@ -127,11 +139,7 @@ void Generation::cut(std::size_t size) {
   if (!can_take_back()) return;
   sequence_.cut(sequence_.size() - removed - beyond_);
   beyond_ = 0;
-  if (begin == size) return;
-  const std::vector<aici::TokenId> rest = aici::tokenize(std::string_view(text_).substr(begin));
-  sequence_.force(rest);
-  const float none = std::numeric_limits<float>::quiet_NaN();
-  for (aici::TokenId token : rest) scored_.push_back({token, none, none, 0, 0});
+  if (begin != size) force(std::string_view(text_).substr(begin));
 }
 
 script_generated Generation::result() const {

@@ -31,8 +31,10 @@ class Generation {
  private:
   std::uint32_t wanted_top() const { return logprobs_ && top_ == 0 ? 1 : top_; }
   void append_one(aici::TokenId token, const aici::Step& step);
-  /// The model goes on with something that is not of the pattern.
-  void leave();
+  /// The model goes on with something that is not of the pattern; `token` may begin with the end of what is.
+  void leave(aici::TokenId token);
+  /// Appends text of ours.
+  void force(std::string_view text);
   void finish(script_finish how);
   /// Is there a stop string that ends in the last `added` bytes? Where the text ends then, else npos.
   std::size_t find_stop(std::size_t added) const;

@@ -34,16 +34,21 @@ globalThis.console = { log: print, info: print, warn: print, error: print, debug
 
 let present = null; // the action that is awaited
 
+const unawaited = new Set();
+
 class Action {
   #begin;
   #result;
 
-  constructor(begin, result) {
+  constructor(name, begin, result) {
+    this.name = name;
     this.#begin = begin;
     this.#result = result;
+    unawaited.add(this);
   }
 
   then(resolve, reject) {
+    unawaited.delete(this);
     try {
       if (present !== null) throw new Error("one action at a time: await one before the next begins");
       this.#begin();
@@ -62,6 +67,11 @@ export function _end() {
   } catch (error) {
     reject(error);
   }
+}
+
+/** `main` is over. */
+export function _ended() {
+  for (const { name } of unawaited) print(`warning: ${name}(...) was never awaited: write await ${name}(...)`);
 }
 
 /** A place in the sequence, to look at what came since, or to go back to. */
@@ -212,7 +222,7 @@ function textsOf(stop) {
   return stops;
 }
 
-function generation(first, second, read, whole) {
+function generation(name, first, second, read, whole) {
   const isPattern = first instanceof Pattern;
   const { maxTokens, maxBytes, temperature, stop, includeStop, leave = true, store, logprobs, top, ...ways } =
     (isPattern ? second : first) ?? {};
@@ -220,6 +230,7 @@ function generation(first, second, read, whole) {
   const stops = textsOf(stop);
   const score = whole && (logprobs ?? true);
   return new Action(
+    name,
     () =>
       native.beginGeneration(number, maxTokens, maxBytes, temperature, score, whole ? (top ?? 0) : 0, stops, includeStop, leave),
     () => {
@@ -232,27 +243,28 @@ function generation(first, second, read, whole) {
 
 /** gen(options), or gen(pattern, options): the text that the model writes. */
 export function gen(pattern, options) {
-  return generation(pattern, options, native.generatedText, false);
+  return generation("gen", pattern, options, native.generatedText, false);
 }
 
 /** The same with all that is known of it: a Generated. */
 export function generate(pattern, options) {
-  return generation(pattern, options, () => new Generated(native.generated()), true);
+  return generation("generate", pattern, options, () => new Generated(native.generated()), true);
 }
 
 /** One token, out of a set or any. */
 export function sample(allowed, { temperature, top = 0 } = {}) {
-  return new Action(() => native.beginSample(allowed?._bits, temperature, top), native.sampled);
+  return new Action("sample", () => native.beginSample(allowed?._bits, temperature, top), native.sampled);
 }
 
 // ---- forks
 
 export function fork(count) {
-  return new Action(() => native.beginFork(count), native.forked);
+  return new Action("fork", () => native.beginFork(count), native.forked);
 }
 
 export function wait(...names) {
   return new Action(
+    "wait",
     () => native.beginWait(names),
     () => {
       native.waited();
@@ -289,7 +301,7 @@ export async function gather(functions) {
 }
 
 export function nextStep() {
-  return new Action(native.beginStep, () => undefined);
+  return new Action("nextStep", native.beginStep, () => undefined);
 }
 
 export function stop() {

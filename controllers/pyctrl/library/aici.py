@@ -15,13 +15,16 @@ argument = json.loads(globals()["_argument"])
 # ---- actions
 
 
-class _Action:
-    __slots__ = ("_begin", "_begun", "_result")
+_unawaited = []
 
-    def __init__(self, begin, result):
+
+class _Action:
+    def __init__(self, name, begin, result):
+        self._name = name
         self._begin = begin
         self._result = result
         self._begun = False
+        _unawaited.append(self)
 
     def __iter__(self):
         return self
@@ -31,9 +34,16 @@ class _Action:
     def __next__(self):
         if not self._begun:
             self._begun = True
+            _unawaited.remove(self)
             self._begin()
             return None
         raise StopIteration(self._result())
+
+
+def _ended():
+    # `main` is over.
+    for action in _unawaited:
+        print("warning: " + action._name + "(...) was never awaited: write await " + action._name + "(...)")
 
 
 class _Done:
@@ -230,7 +240,7 @@ def _texts(stop):
     return stops
 
 
-def _generation(pattern, how, read, whole):
+def _generation(name, pattern, how, read, whole):
     option = how.pop
     store = option("store", None)
     options = (
@@ -251,27 +261,29 @@ def _generation(pattern, how, read, whole):
             set_var(store, found.text if whole else found)
         return found
 
-    return _Action(lambda: _aici.begin_generation(number, *options), end)
+    return _Action(name, lambda: _aici.begin_generation(number, *options), end)
 
 
 def gen(pattern=None, **how):
-    return _generation(pattern, how, _aici.generated_text, False)
+    return _generation("gen", pattern, how, _aici.generated_text, False)
 
 
 def generate(pattern=None, **how):
-    return _generation(pattern, how, lambda: Generated(*_aici.generated()), True)
+    return _generation("generate", pattern, how, lambda: Generated(*_aici.generated()), True)
 
 
 def sample(allowed=None, *, temperature=None, top=0):
     bits = None if allowed is None else allowed._bits
-    return _Action(lambda: _aici.begin_sample(bits, temperature, top), lambda: Token(*_aici.sampled()))
+    return _Action(
+        "sample", lambda: _aici.begin_sample(bits, temperature, top), lambda: Token(*_aici.sampled())
+    )
 
 
 # ---- forks
 
 
 def fork(count):
-    return _Action(lambda: _aici.begin_fork(count), _aici.forked)
+    return _Action("fork", lambda: _aici.begin_fork(count), _aici.forked)
 
 
 def wait(*names):
@@ -280,7 +292,7 @@ def wait(*names):
         values = [get_var(name) for name in names]
         return values[0] if len(values) == 1 else values
 
-    return _Action(lambda: _aici.begin_wait(*names), result)
+    return _Action("wait", lambda: _aici.begin_wait(*names), result)
 
 
 _gathered = 0
@@ -312,7 +324,7 @@ async def gather(*functions):
 
 
 def next_step():
-    return _Action(_aici.begin_step, lambda: None)
+    return _Action("next_step", _aici.begin_step, lambda: None)
 
 
 def stop():

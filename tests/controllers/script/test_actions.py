@@ -369,3 +369,43 @@ export async function main() {
         "0 0 1",
     ]
     assert transcript.text == "ab"
+
+
+LEAVE: Pair = (
+    """
+from aici import *
+async def main():
+    print(repr(await gen(regex="[a-z]+", leave=argument)))
+    await fixed("|")
+""",
+    """
+import { gen, fixed, argument } from "aici";
+export async function main() {
+  console.log(`'${await gen({ regex: "[a-z]+", leave: argument })}'`);
+  fixed("|");
+}
+""",
+)
+
+
+def test_a_pattern_ends_where_the_model_goes_on_with_something_else(play: Play) -> None:
+    # "e " is a token, which begins with the end of the pattern's text
+    transcript = check(play(LEAVE, "the tree is", arg=True))
+    assert (transcript.log, transcript.text) == ("'the'\n", "the|")
+    transcript = check(play(LEAVE, "thetree is", arg=True))
+    assert (transcript.log, transcript.text) == ("'thetree'\n", "thetree|")
+    transcript = check(play(LEAVE, "the tree is", arg=False))
+    assert transcript.log == "'thetreeis'\n"
+
+
+FORGOTTEN: Pair = (
+    "from aici import *\nasync def main():\n    gen(max_tokens=3)\n    await fixed('x')\n",
+    'import { gen, fixed } from "aici";\n'
+    "export async function main() { gen({ maxTokens: 3 }); fixed('x'); }\n",
+)
+
+
+def test_a_forgotten_await_is_told(play: Play) -> None:
+    transcript = check(play(FORGOTTEN, "abc"))
+    assert transcript.text == "x"
+    assert transcript.log == "warning: gen(...) was never awaited: write await gen(...)\n"

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "aici/constraint.hpp"
@@ -28,6 +29,7 @@ class AnyConstraint {
   void append(std::span<const TokenId> tokens) { chosen_->append(tokens); }
   bool ended() const { return chosen_->ended(); }
   bool may_end() { return chosen_->may_end(); }
+  std::size_t longest_end(std::string_view text) { return chosen_->longest_end(text); }
   MidResult next() { return chosen_->next(); }
   void restart() { chosen_->restart(); }
   std::size_t cached_bytes() const { return chosen_->cached_bytes(); }
@@ -39,6 +41,7 @@ class AnyConstraint {
     virtual void append(std::span<const TokenId> tokens) = 0;
     virtual bool ended() const = 0;
     virtual bool may_end() = 0;
+    virtual std::size_t longest_end(std::string_view text) = 0;
     virtual MidResult next() = 0;
     virtual void restart() = 0;
     virtual std::size_t cached_bytes() const = 0;
@@ -51,6 +54,7 @@ class AnyConstraint {
     void append(std::span<const TokenId> tokens) override { constraint.append(tokens); }
     bool ended() const override { return constraint.ended(); }
     bool may_end() override { return constraint.may_end(); }
+    std::size_t longest_end(std::string_view text) override { return constraint.longest_end(text); }
     MidResult next() override { return constraint.next(); }
     void restart() override { constraint.restart(); }
     std::size_t cached_bytes() const override { return constraint.cached_bytes(); }

@@ -172,6 +172,10 @@ class Constraint : private Warmable {
     compact();  // now: after a failure the recognizer may be wrong about states until then
   }
 
+  /// How many bytes of `text` the constraint can take, at most, so that its own text may end behind them; 0 if none.
+  /// For tokens that begin with the end of a text and go on with something else.
+  std::size_t longest_end(std::string_view text) { return ended_ ? 0 : cursor_.longest_end(text); }
+
   /// What may come now: a mask, forced tokens, or Stop if nothing but the end is possible.
   MidResult next() {
     if (ended_) return MidResult::stop();

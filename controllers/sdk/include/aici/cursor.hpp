@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
@@ -57,6 +58,19 @@ class Cursor<F> {
   State state() const { return state_; }
   void go_to(State state) { state_ = state; }
   bool special_allowed(SpecialToken which) { return f_.special_allowed(state_, which); }
+  /// How many bytes of `text` may come, at most, so that all may end behind them; 0 if none.
+  std::size_t longest_end(std::string_view text) {
+    std::size_t end = 0;
+    State at = state_;
+    for (std::size_t i = 0; i < text.size(); i++) {
+      if (State next = at; try_append(f_, at, static_cast<std::uint8_t>(text[i]), &next))
+        at = next;
+      else
+        break;
+      if (f_.special_allowed(at, SpecialToken::eos)) end = i + 1;
+    }
+    return end;
+  }
   void compute_bias(TokenSet& out) { aici::compute_bias(f_, state_, out); }
   /// 0 = the state has no key.
   std::uint64_t key() const {
@@ -111,6 +125,15 @@ class Cursor<R> {
   bool compact() { return false; }
   const char* failure() const { return nullptr; }
   bool special_allowed(SpecialToken which) { return r_.special_allowed(which); }
+  std::size_t longest_end(std::string_view text) {
+    std::size_t end = 0;
+    std::uint32_t pushed = 0;
+    for (; pushed < text.size() && r_.try_push_byte(static_cast<std::uint8_t>(text[pushed])); pushed++)
+      if (r_.special_allowed(SpecialToken::eos)) end = pushed + 1;
+    r_.pop_bytes(pushed);
+    r_.trie_finished();
+    return end;
+  }
   void compute_bias(TokenSet& out) { aici::compute_bias(r_, out); }
   std::uint64_t key() {
     if constexpr (StackStateKey<R>)
