@@ -26,7 +26,9 @@ def flags_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(flags_wasm: Path) -> Iterator[Runtime]:
-    with Runtime(workers=2, limits={"max_suspended_steps": 5}) as runtime:
+    # on a busy machine nobody shall be late, or out of time, who does not compute for long
+    patience = {"step_deadline_ms": 5000, "step_grace_ms": 5000, "pre_ms": 50, "mid_ms": 100, "post_ms": 50}
+    with Runtime(workers=2, limits={"max_suspended_steps": 5, **patience}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(flags_wasm).id, "flags")  # daemons share tags: "guest" is another
         yield runtime
