@@ -96,4 +96,13 @@ def _show(name: str, error: Exception) -> None:
     log = str(error.detail.get("log", "")) if isinstance(error, AiciError) else ""
     for line in log.splitlines()[-_LOG_LINES:]:
         print(f"  | {line}", file=sys.stderr)
-    print(f"{name}: error: {error}", file=sys.stderr)
+    print(describe_error(error, f"{name}: "), file=sys.stderr)
+
+
+def describe_error(error: Exception | str, before: str = "") -> str:
+    """An error for people: one line, or below "error:" the lines that a controller has written, such as the
+    traceback of a script."""
+    text = str(error)
+    if "\n" not in text or not isinstance(error, (AiciError, str)):
+        return f"{before}error: {text}"
+    return "\n".join([f"{before}error:", *(f"  {line}" for line in text.splitlines())])

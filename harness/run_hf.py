@@ -1,7 +1,8 @@
-"""Generates text with a Hugging Face Transformers model under the control of a WebAssembly program.
+"""Generates text with a Transformers model under the control of a script or a WebAssembly program.
 
     python harness/run_hf.py
     python harness/run_hf.py --controller yesno --prompt "Is the sky blue?"
+    python harness/run_hf.py --controller my_script.py --arg '{"words": 3}' --prompt "..."
     python harness/run_hf.py --controller my_ctrl.wasm --arg "..." --prompt "..." --n 3 --temperature 0.8
 
 Everything is in `pyaici.engines.hf`; this file only starts it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.errors import UnknownModuleError
 from pyaici.build.controller import SOURCE_SUFFIXES
+from pyaici.scripting.language import language_of
 
 if TYPE_CHECKING:
     from pyaici.runtime import Runtime
@@ -27,8 +28,9 @@ DESCRIPTIONS = {
         'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',
     ),
     "jsctrl": (
-        "the argument is a script in JavaScript, which is asked for every token",
-        "function mid_process(token) { return token < 0 ? 0 : -1; }",
+        "the argument is a script in JavaScript; aici run my_script.js makes it",
+        'import { fixed, gen } from "aici"; export async function main() { fixed("It is "); '
+        "await gen({ regex: /[0-9]+/ }); }",
     ),
     "json_schema": (
         "the output is JSON that a JSON Schema allows",
@@ -52,8 +54,8 @@ DESCRIPTIONS = {
         " Par",
     ),
     "pyctrl": (
-        "the argument is a script in Python, which is asked for every token",
-        "def mid_process(token):\n    return 0 if token < 0 else -1\n",
+        "the argument is a script in Python; aici run my_script.py makes it",
+        'from aici import *\nasync def main():\n    await fixed("It is ")\n    await gen(regex="[0-9]+")\n',
     ),
     "regex": (
         "the output matches a regular expression from its first to its last character",
@@ -130,6 +132,11 @@ def find_controller(name: str | Path) -> Path:
     if mode and not is_folder:
         if path.suffix in SOURCE_SUFFIXES:
             raise UnknownModuleError(f"{path} is a source, not a controller{_build(path)}")
+        if language_of(path):
+            raise UnknownModuleError(
+                f"{path} is a script, which is no module of its own: aici run {path} runs it, "
+                f"aici script check {path} looks for errors"
+            )
         return path
     bundled = bundled_controllers()
     if str(name) in bundled:

@@ -9,9 +9,11 @@ from typing import Any
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place, require_store
 from pyaici.grammars import bundled_grammars
+from pyaici.scripting.language import LANGUAGES
 
 _MORE = """
-Bundled controllers are run by their names: aici run NAME. Uploaded ones are those that have been run, or that
+Bundled controllers are run by their names: aici run NAME. Scripts are files, which bundled controllers run:
+aici run my_script.py. Uploaded ones are those that have been run, or that
 an engine has uploaded; a tag is a name by which engines start one.
 """
 _EXAMPLES = """\
@@ -40,6 +42,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(_line(known.name, known.size, known.summary))
         if known.example:
             print(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
+    print("scripts, by the names of their files:")
+    names = {known.name for known in bundled}
+    for language in LANGUAGES:
+        runs = (
+            f"run by {language.controller}" if language.controller in names else "not built: see aici doctor"
+        )
+        example = f"aici run my_script{language.suffixes[0]} --arg JSON_OR_TEXT --prompt ..."
+        print(f"  {' '.join('*' + suffix for suffix in language.suffixes):<33}{language.name}, {runs}")
+        print(f"{'':<33}  {example}")
     print(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
     shown = [module for module in modules if arguments.all or module.tags]
     print("uploaded:" if modules else "uploaded: nothing")

@@ -13,7 +13,9 @@ from aicirt.errors import AiciError
 from pyaici.bundled import find_controller
 from pyaici.cli.remote import open_server
 from pyaici.engines.attempt import HINT
-from pyaici.engines.options import fill_in, read_request
+from pyaici.engines.options import fill_in, given_argument, read_request
+from pyaici.scripting.errors import InterpreterMissingError
+from pyaici.scripting.language import language_of
 
 if TYPE_CHECKING:
     from pyaici.engines.rest_events import RestEvents
@@ -51,18 +53,27 @@ def run(arguments: argparse.Namespace, url: str) -> int:
         body["n"] = request.n
     if request.sampling.seed is not None:
         body["seed"] = request.sampling.seed
-    if arguments.arg is not None:
-        body["controller_arg"] = request.arg
+    if (argument := given_argument(arguments, request)) is not None:
+        body["controller_arg"] = argument
     with open_server(url, arguments, "rich") as client:
         body["controller"] = _controller(client, arguments.controller)
-        with contextlib.closing(_start(client, body, str(request.prompt), arguments.chat)) as stream:
+        try:
+            stream = _start(client, body, str(request.prompt), arguments.chat)
+        except AiciError as error:
+            raise _explained(error, arguments.controller, url) from None
+        with contextlib.closing(stream):
             return _show(stream)
 
 
 def _controller(client: RestClient, name: str) -> str:
-    """What the server calls it: a file is uploaded, all else is a name that is known there."""
+    """What the server calls it: a Wasm file is uploaded, all else is a name that is known there.
+
+    A script travels in the argument of the controller that runs it.
+    """
     from pyaici.rest import ServerError
 
+    if (language := language_of(name)) is not None:
+        return language.controller
     if Path(name).suffix != ".wasm" and "/" not in name:
         return name
     path = find_controller(name)
@@ -77,6 +88,17 @@ def _controller(client: RestClient, name: str) -> str:
             f"{path} is a file, which must be uploaded first, and that needs a token of the role upload: "
             f"{error}"
         ) from None
+
+
+def _explained(error: AiciError, controller: str, url: str) -> AiciError:
+    """That a server has no interpreter is said in the words of scripts."""
+    language = language_of(controller)
+    if language is None or getattr(error, "reason", "") != "unknown_module":
+        return error
+    return InterpreterMissingError(
+        f"the server at {url} cannot run scripts in {language.name}: its controller {language.controller} "
+        "was not built; to mend it there: with network, python -m pyaici.build"
+    )
 
 
 def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:

@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pyaici.bundled import find_controller
 from pyaici.engines.request import Request, Sampling
 from pyaici.grammars import find_grammar
+from pyaici.scripting.language import language_of
+from pyaici.scripting.script import interpreter_file, read_script, script_value
+
+#: what names a controller
+CONTROLLER_HELP = (
+    "a script in Python or JavaScript (.py, .js, .mjs), a .wasm file, the name of a bundled controller"
+)
 
 #: controller, argument and prompt of the demonstration
 DEMONSTRATION = (
@@ -23,7 +31,8 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
         "--arg",
         metavar="TEXT",
         help="the controller's argument; @FILE reads it from a file, a newline at its end left out; FILE may "
-        "be the name of a grammar that comes with the package",
+        "be the name of a grammar that comes with the package. A script gets a value of JSON if TEXT is one "
+        "(42, '[1, 2]', '\"42\"'), else a text",
     )
     parser.add_argument(
         "--prompt", metavar="TEXT", help="what the model is asked; @FILE reads it from a file in the same way"
@@ -73,9 +82,9 @@ def fill_in(arguments: argparse.Namespace) -> None:
 
 
 def read_request(arguments: argparse.Namespace) -> Request:
-    """What the options ask for: its prompt is the plain text, its module is left open.
+    """What the options ask for: its prompt is the plain text, its module is left open. A script is read.
 
-    Raises ValueError for a number out of range and for a file that cannot be read.
+    Raises ValueError for a number out of range and for a file that cannot be read, ScriptFileError.
     """
     return Request(
         read_prompt(arguments),
@@ -93,12 +102,32 @@ def read_prompt(arguments: argparse.Namespace) -> str:
 
 
 def read_argument(arguments: argparse.Namespace) -> str:
-    """What --arg says; a file that is not there may be a grammar of the package. Raises ValueError."""
+    """The controller's argument: what --arg says, where a file that is not there may be a grammar of the
+    package; for a script, the script and what --arg says. Raises ValueError, ScriptFileError."""
     value: str = arguments.arg or ""
     if value.startswith("@") and not Path(value[1:]).exists():
         if grammar := find_grammar(value[1:]):
             value = f"@{grammar}"
-    return _text("--arg", value)
+    text = _text("--arg", value)
+    if language_of(arguments.controller) is None:
+        return text
+    script = read_script(arguments.controller)
+    return script.argument(script_value(None if arguments.arg is None else text))
+
+
+def given_argument(arguments: argparse.Namespace, request: Request) -> str | bytes | None:
+    """The argument, or None if the user gave none: a script is one."""
+    is_script = language_of(arguments.controller) is not None
+    return request.arg if is_script or arguments.arg is not None else None
+
+
+def controller_file(name: str) -> Path:
+    """The Wasm file that runs: of a script, its interpreter's.
+
+    Raises UnknownModuleError, InterpreterMissingError.
+    """
+    language = language_of(name)
+    return find_controller(name) if language is None else interpreter_file(language)
 
 
 def check_folder(path: str | Path) -> Path:

@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from aicirt.command import describe_error
 from pyaici.engines.request import FinishReason
 from pyaici.engines.transcript import Kind, Transcript, Transcripts
 
@@ -89,7 +90,7 @@ class Terminal:
                 if transcript.log:
                     parts.append(self._log(transcript))
                 if transcript.error:
-                    parts.append(Text(f"error: {transcript.error}", style="bold red"))
+                    parts.append(Text(describe_error(transcript.error), style="bold red"))
         return Group(*parts, "")
 
     def _legend(self) -> Text:

@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING
 
 from aicirt.command import run_command
 from aicirt.errors import AiciError
-from pyaici.bundled import find_controller
 from pyaici.engines.attempt import try_argument
 from pyaici.engines.hf.load import check_packages, load_model
 from pyaici.engines.hf.options import add_options
-from pyaici.engines.options import check_folder, fill_in, read_request
+from pyaici.engines.options import (
+    CONTROLLER_HELP,
+    check_folder,
+    controller_file,
+    fill_in,
+    given_argument,
+    read_request,
+)
 from pyaici.engines.prompts import as_prompt
 from pyaici.engines.show import generate
 from pyaici.models import default_model_path
@@ -28,7 +34,8 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs `arguments.controller`: a bundled controller's name, a file, or None or "none" for no control.
+    """Runs `arguments.controller`: a script, a Wasm file, a bundled controller's name, or None or "none" for
+    no control.
 
     With neither controller, argument nor prompt a demonstration runs. The exit status is 0, or 1 if a
     sequence ended with an error.
@@ -40,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     fill_in(arguments)
     name = arguments.controller
     request = read_request(arguments)
-    wasm = None if name == "none" else find_controller(name)
+    wasm = None if name == "none" else controller_file(name)
     check_packages()
     folder = None if arguments.model is None else check_folder(arguments.model)
     with contextlib.ExitStack() as stack:
@@ -53,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder = folder or default_model_path()
         if runtime is not None:
             assert request.module is not None
-            given = None if arguments.arg is None else request.arg
+            given = given_argument(arguments, request)
             try_argument(runtime, request.module, given, folder, request.capabilities)
         model, tokenizer = load_model(folder, arguments.device)
         from pyaici.engines.hf.engine import HfEngine
@@ -66,12 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     """The program of its own."""
     parser = argparse.ArgumentParser(
-        description="Generates text with a Transformers model under the control of a WebAssembly program.",
+        description="Generates text with a Transformers model under the control of a script or a "
+        "WebAssembly program.",
         epilog="Without arguments it shows a demonstration.",
     )
-    parser.add_argument(
-        "--controller", metavar="NAME_OR_WASM", help="a bundled controller, a .wasm file, or none (default)"
-    )
+    parser.add_argument("--controller", metavar="NAME_OR_FILE", help=f"{CONTROLLER_HELP}, or none (default)")
     add_options(parser)
     arguments = parser.parse_args(argv)
     return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))

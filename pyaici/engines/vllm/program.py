@@ -21,13 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.command import run_command
 from aicirt.errors import AiciError
-from pyaici.bundled import find_controller
 from pyaici.engines.attempt import try_argument
 from pyaici.engines.options import (
+    CONTROLLER_HELP,
     add_prompt_options,
     add_sampling_options,
     check_folder,
+    controller_file,
     fill_in,
+    given_argument,
     read_request,
 )
 from pyaici.engines.prompts import as_prompt
@@ -52,7 +54,8 @@ _ENVIRONMENT = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs `arguments.controller`: a bundled controller's name, a file, or None or "none" for no control.
+    """Runs `arguments.controller`: a script, a Wasm file, a bundled controller's name, or None or "none" for
+    no control.
 
     With neither controller, argument nor prompt a demonstration runs. The exit status is 0, or 1 if a
     sequence ended with an error.
@@ -63,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.setdefault(name, value)
     fill_in(arguments)
     request = read_request(arguments)
-    wasm = None if arguments.controller == "none" else find_controller(arguments.controller)
+    wasm = None if arguments.controller == "none" else controller_file(arguments.controller)
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
             'this needs vLLM: pip install "aici[vllm]"; from a checkout scripts/vllm.sh installs it, for '
@@ -75,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             check_plugin()
             socket = Path(arguments.socket or os.environ.get("AICI_SOCKET") or _own_daemon(stack))
             folder = folder or default_model_path()
-            given = None if arguments.arg is None else request.arg
+            given = given_argument(arguments, request)
             request = replace(request, module=_upload(wasm, socket, given, folder))
             os.environ["AICI_SOCKET"] = str(socket)  # where vLLM's part of us finds the module
         return _generate(folder or default_model_path(), request, arguments.path, arguments.chat)
@@ -144,12 +147,10 @@ def _dtype(folder: Path) -> Any:
 def main(argv: list[str] | None = None) -> int:
     """The program of its own."""
     parser = argparse.ArgumentParser(
-        description="Generates text with vLLM under the control of a WebAssembly program.",
+        description="Generates text with vLLM under the control of a script or a WebAssembly program.",
         epilog="Without arguments it shows a demonstration.",
     )
-    parser.add_argument(
-        "--controller", metavar="NAME_OR_WASM", help="a bundled controller, a .wasm file, or none (default)"
-    )
+    parser.add_argument("--controller", metavar="NAME_OR_FILE", help=f"{CONTROLLER_HELP}, or none (default)")
     parser.add_argument(
         "--path",
         choices=PATHS,

@@ -1,0 +1,1 @@
+"""Controllers as scripts in Python and JavaScript: files, their arguments, checks without a model."""

@@ -1,0 +1,118 @@
+"""Scripts in the place of a controller on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from pyaici import bundled
+from pyaici.cli.__main__ import main
+from pyaici.engines.hf.program import main as run_hf
+from pyaici.engines.options import controller_file, given_argument, read_request
+from pyaici.engines.vllm.program import main as run_vllm
+from pyaici.models import default_model_path
+from tests.pyaici.cli.test_remote import RUN
+from tests.pyaici.scripted_server import answering, refusal
+
+SCRIPT = """
+from aici import *
+async def main():
+    await fixed("It is ")
+    number = await gen(regex="[0-9]+", max_tokens=2)
+    print("number", number, argument)
+    no_such_name
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("AICI_SERVER", "AICI_TOKEN", "AICI_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    Path("script.py").write_text(SCRIPT)
+
+
+def options(controller: str, arg: str | None) -> argparse.Namespace:
+    numbers = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": None, "n": 1, "max_tokens": 9}
+    return argparse.Namespace(controller=controller, arg=arg, prompt="x", **numbers)
+
+
+def test_arguments_of_scripts_and_of_other_controllers() -> None:
+    for arg, value in ((None, None), ("[1]", [1]), ("word", "word")):
+        asked = options("script.py", arg)
+        request = read_request(asked)
+        assert json.loads(request.arg) == {"script": SCRIPT, "name": "script.py", "arg": value}
+        assert given_argument(asked, request) == request.arg
+    assert controller_file("script.py").name == "pyctrl.wasm"
+    assert controller_file("x.mjs").name == "jsctrl.wasm"
+    Path("value.json").write_text('{"a": 1}\n')
+    assert json.loads(read_request(options("script.py", "@value.json")).arg)["arg"] == {"a": 1}
+    for arg in (None, "[0-9]"):
+        asked = options("regex", arg)
+        assert given_argument(asked, read_request(asked)) == arg
+
+
+@pytest.mark.parametrize("program", ["aici", "hf", "vllm"])
+def test_what_is_wrong_with_a_file_is_said_before_a_model_is_loaded(
+    program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(name: str) -> str:
+        named = ["run", name] if program == "aici" else ["--controller", name]
+        start = {"aici": main, "hf": run_hf, "vllm": run_vllm}[program]
+        assert start([*named, "--prompt", "x"]) == 1
+        return capsys.readouterr().err
+
+    assert "error: there is no file scirpt.py: did you mean script.py?" in run("scirpt.py")
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    assert "the controller pyctrl was not built" in run("script.py")
+
+
+def test_a_server_gets_the_script_as_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering([(200, RUN)]) as (url, seen):
+        assert main(["run", "script.py", "--arg", "7", "--prompt", "x", "--server", url]) == 0
+    ((_, _, body),) = seen
+    assert body["controller"] == "pyctrl"
+    assert json.loads(body["controller_arg"]) == {"script": SCRIPT, "name": "script.py", "arg": 7}
+
+
+def test_errors_from_a_server_have_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    traceback = 'Traceback (most recent call last):\n  File "script.py", line 3\nSyntaxError: invalid syntax'
+    with answering([(400, refusal(traceback, "argument"))]) as (url, _):
+        assert main(["run", "script.py", "--prompt", "x", "--server", url]) == 1
+    said = capsys.readouterr().err
+    assert '\n    File "script.py", line 3\n  SyntaxError: invalid syntax\n' in said
+    assert said.startswith("aici: error:\n  Traceback")
+    with answering([(404, refusal("no controller is called 'pyctrl'", "unknown_module"))]) as (url, _):
+        assert main(["run", "script.py", "--prompt", "x", "--server", url]) == 1
+    said = capsys.readouterr().err
+    assert f"the server at {url} cannot run scripts in Python" in said
+    assert "python -m pyaici.build" in said
+
+
+def test_list_explains_scripts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["list", "--store", str(tmp_path)]) == 0
+    listed = capsys.readouterr().out
+    assert "*.py" in listed and "Python, run by pyctrl" in listed
+    assert "*.js *.mjs" in listed and "aici run my_script.js" in listed
+
+
+def test_an_error_of_the_top_level_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.py").write_text("async def main():\n    if:\n")
+    default_model_path()
+    assert main(["run", "bad.py", "--prompt", "x"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith('aici: error:\n  Traceback (most recent call last):\n    File "bad.py", line 2')
+
+
+@pytest.mark.slow
+def test_a_script_with_a_real_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "script.py", "--prompt", "What is 3 + 4?", "--arg", "word"]) == 1
+    shown = capsys.readouterr().out
+    assert "«It is »" in shown
+    assert "\n  | number " in shown and " word\n" in shown
+    assert (
+        "\n    File \"script.py\", line 7, in main\n  NameError: name 'no_such_name' isn't defined\n" in shown
+    )
