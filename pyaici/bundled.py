@@ -28,7 +28,7 @@ DESCRIPTIONS = {
         'root ::= [A-Z] [a-z]+ " is " [0-9]+ " years old."',
     ),
     "jsctrl": (
-        "the argument is a script in JavaScript; aici run my_script.js makes it",
+        "the model writes as a script in JavaScript says: aici run my_script.js",
         'import { fixed, gen } from "aici"; export async function main() { fixed("It is "); '
         "await gen({ regex: /[0-9]+/ }); }",
     ),
@@ -54,7 +54,7 @@ DESCRIPTIONS = {
         " Par",
     ),
     "pyctrl": (
-        "the argument is a script in Python; aici run my_script.py makes it",
+        "the model writes as a script in Python says: aici run my_script.py",
         'from aici import *\nasync def main():\n    await fixed("It is ")\n    await gen(regex="[0-9]+")\n',
     ),
     "regex": (

@@ -1,4 +1,5 @@
-/* jsctrl: a controller written in JavaScript: the argument is a script, which QuickJS runs.
+/* jsctrl: the model writes as a script in JavaScript says: aici run my_script.js. The argument is the script, which
+ * QuickJS runs.
  *
  * This file is the interpreter as the core of script controllers sees it (script.h). */
 #include <stdlib.h>

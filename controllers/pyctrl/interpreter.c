@@ -1,4 +1,5 @@
-/* pyctrl: a controller written in Python: the argument is a script, which MicroPython runs.
+/* pyctrl: the model writes as a script in Python says: aici run my_script.py. The argument is the script, which
+ * MicroPython runs.
  *
  * This file is the interpreter as the core of script controllers sees it (script.h). */
 #include "interpreter.h"
