@@ -39,6 +39,21 @@ class Capabilities:
         told = [[number, int(value)] for number, value in enumerate(values, start=1)]
         return [*told, [_HOLD_END, int(self.hold_end)]]
 
+    @classmethod
+    def from_wire(cls, told: list[list[int]]) -> Capabilities:
+        """What `to_wire` has made."""
+        found = dict(told)
+        return cls(
+            fork=bool(found[1]),
+            backtrack=bool(found[2]),
+            ff_tokens=bool(found[3]),
+            suspend=bool(found[4]),
+            logprobs=bool(found[5]),
+            top_k=found[6],
+            dense=bool(found[7]),
+            hold_end=bool(found[_HOLD_END]),
+        )
+
 
 #: an engine with its own generation loop
 ALL = Capabilities()

@@ -24,11 +24,13 @@ from pyaici.cli import (
     serve,
     tag,
     tags,
+    test,
     untag,
     upload,
     users,
     watch,
 )
+from pyaici.cli import script as script_command
 from pyaici.cli.command import refuse_rest
 
 _DESCRIPTION = (
@@ -40,6 +42,11 @@ a controller of your own, in four steps:
   aici build my_ctrl                                   my_ctrl.wasm
   aici check my_ctrl.wasm                              what the runtime thinks of it
   aici run my_ctrl.wasm --prompt "Tell me a story"     the model writes under its control
+
+or in Python or JavaScript, without a compiler:
+  aici new --python my_script                          a folder with a script that works, and its tests
+  aici test my_script/main.py --transcript my_script/tests.toml
+  aici run my_script/main.py --prompt "Tell me a story"
 
 `aici COMMAND --help` explains each command with examples.
 """
@@ -56,7 +63,21 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"aici {_version()}")
     commands: Any = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     uploaded = (listing, upload, tags, tag, untag, remove)
-    for module in (new, build, check, run, serve, users, grammar, *uploaded, runtime, watch, doctor):
+    for module in (
+        new,
+        build,
+        check,
+        run,
+        test,
+        script_command,
+        serve,
+        users,
+        grammar,
+        *uploaded,
+        runtime,
+        watch,
+        doctor,
+    ):
         module.add(commands)
     return whole
 

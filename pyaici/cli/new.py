@@ -15,6 +15,8 @@ from pyaici.cli.command import add_command
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: folder of templates/ per language
 LANGUAGES = ("cpp", "c", "zig", "rust", "assemblyscript")
+#: those of scripts, which are not built, and what the script is called
+SCRIPTS = {"python": "main.py", "javascript": "main.js"}
 #: what builds outside `aici build` leave in the folder
 _BUILT = {"rust": ("/target/",), "assemblyscript": ("/node_modules/",)}
 
@@ -22,11 +24,13 @@ _MORE = """
 Makes the folder NAME with a source that works, a README and settings for editors. C++ has the whole SDK
 (token masks, recognizers, regular expressions), Rust a crate with token masks and recognizers; the others
 have the binary interface, aici.h. What builds C, C++ and Zig comes with 'aici[sdk]'; Rust needs cargo,
-AssemblyScript needs Node.js.
+AssemblyScript needs Node.js. Scripts in Python and JavaScript need no compiler, and come with tests.
 """
 _EXAMPLES = """\
   aici new my_ctrl
   aici new my_ctrl --lang rust
+  aici new --python my_script
+  aici test my_script/main.py --transcript my_script/tests.toml
   aici build my_ctrl && aici run my_ctrl.wasm --prompt "Tell me a story"
 """
 
@@ -35,7 +39,14 @@ def add(commands: Any) -> None:
     """Adds the command's arguments."""
     parser = add_command(commands, "new", run, "make a starter controller", more=_MORE, examples=_EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="of the controller and of the folder that is made")
-    parser.add_argument("--lang", choices=LANGUAGES, default=LANGUAGES[0], help="default: %(default)s")
+    language = parser.add_mutually_exclusive_group()
+    language.add_argument(
+        "--lang", choices=(*LANGUAGES, *SCRIPTS), default=LANGUAGES[0], help="default: %(default)s"
+    )
+    for name in SCRIPTS:
+        language.add_argument(
+            f"--{name}", dest="lang", action="store_const", const=name, help=f"the same as --lang {name}"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,6 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.name)
     create(folder, arguments.lang)
     print(f"made {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
+    if script := SCRIPTS.get(arguments.lang):
+        tested = f"aici test {folder / script} --transcript {folder / 'tests.toml'}"
+        print(f'next: {tested} && aici run {folder / script} --prompt "Tell me a story"')
+        return 0
     print(f'next: aici build {folder} && aici run {folder.name}.wasm --prompt "Tell me a story"')
     return 0
 
@@ -60,14 +75,17 @@ def create(folder: Path, language: str) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BuildError(f"{folder} exists already; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
-    sdk = json.dumps(str(find_sdk().root))[1:-1]  # as TOML and JSON write a string
-    for part in (TEMPLATES / "README.md", TEMPLATES / language):
+    is_script = language in SCRIPTS
+    sdk = "" if is_script else json.dumps(str(find_sdk().root))[1:-1]  # as TOML and JSON write a string
+    for part in (TEMPLATES / language,) if is_script else (TEMPLATES / "README.md", TEMPLATES / language):
         for template in part.rglob("*") if part.is_dir() else (part,):
             if template.is_file():
                 made = folder / template.relative_to(part if part.is_dir() else TEMPLATES)
                 made.parent.mkdir(parents=True, exist_ok=True)
                 with open(made, "a") as file:  # a language adds its own to the README
                     file.write(template.read_text().replace("NAME", folder.name).replace("AICI_SDK", sdk))
+    if is_script:
+        return
     (folder / ".gitignore").write_text("\n".join(["*.wasm", *_BUILT.get(language, ())]) + "\n")
     if language in ("c", "cpp"):
         flags = CXX if language == "cpp" else C

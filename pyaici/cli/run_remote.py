@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyaici.rest import RestClient
 
 #: options that are about a model of this machine, and what they are if they are not given
-LOCAL = {"model": None, "device": None, "socket": None, "beams": 1}
+LOCAL = {"model": None, "device": None, "socket": None, "beams": 1, "record": None}
 
 Stream = Generator[dict[str, Any], None, None]
 

@@ -74,9 +74,14 @@ def default_model_path(dtype: str = "float32", progress: Progress | None = None)
         )
         (folder / _MARKER).write_text(json.dumps(_marker(dtype), indent=2) + "\n", "utf-8")
 
-    target = models_folder() / f"{NAME}-{dtype}"
+    target = default_model_folder(dtype)
     space = PACKAGE.size + _GGUF_BYTES + DTYPES[dtype]
     return build_once(target, is_current, build, space=space, progress=tell)
+
+
+def default_model_folder(dtype: str = "float32") -> Path:
+    """Where that is, or will be."""
+    return models_folder() / f"{NAME}-{dtype}"
 
 
 def _marker(dtype: str) -> dict[str, object]:

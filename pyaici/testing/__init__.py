@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from pyaici.testing.cases import Case, CaseResult, read_cases, run_case
 from pyaici.testing.playground import Playground
+from pyaici.testing.recording import Recording
+from pyaici.testing.recording_file import read_recording, write_recording
+from pyaici.testing.replay import Replay, replay
 from pyaici.testing.transcript import Transcript
 from pyaici.testing.vocabulary import small_vocabulary
 from pyaici.testing.wish import Wish
 
-__all__ = ["Playground", "Transcript", "Wish", "small_vocabulary"]
+__all__ = [
+    "Case",
+    "CaseResult",
+    "Playground",
+    "Recording",
+    "Replay",
+    "Transcript",
+    "Wish",
+    "read_cases",
+    "read_recording",
+    "replay",
+    "run_case",
+    "small_vocabulary",
+    "write_recording",
+]

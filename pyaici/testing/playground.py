@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from aicirt.errors import ControllerError
 from aicirt.vocab.tokenizer import load_tokenizer
-from pyaici.bundled import find_controller
 from pyaici.capabilities import ALL, Capabilities
-from pyaici.runtime import Runtime
+from pyaici.engines.events import by_name
+from pyaici.scripting.call import find_call
 from pyaici.step import StepResult, Verb
 from pyaici.steps import Step
 from pyaici.testing.actor import Actor, Sampler
+from pyaici.testing.recorder import RecordingRuntime
+from pyaici.testing.recording import Recording
 from pyaici.testing.transcript import Transcript
 from pyaici.testing.vocabulary import small_vocabulary
 from pyaici.testing.wish import Wish
@@ -40,16 +45,17 @@ class Playground:
         self.vocabulary = vocabulary or small_vocabulary()
         tokenizer = self.vocabulary.tokenizer
         self.tokenize = load_tokenizer(tokenizer.kind, tokenizer.data, self.vocabulary.tokens)
-        self.runtime = Runtime(workers=1, limits=limits)
+        self.runtime = RecordingRuntime(workers=1, limits=limits)
         self._end = weakref.finalize(self, self.runtime.close)
         self.runtime.register(self.vocabulary)
+        self._variables: dict[str, bytes] = {}
 
     def play(
         self,
         controller: str | Path,
         wish: str | bytes = "",
         *,
-        arg: str | bytes = b"",
+        arg: Any = b"",
         prompt: str | Sequence[int] = "",
         max_tokens: int = 200,
         temperature: float = 0.0,
@@ -58,11 +64,13 @@ class Playground:
     ) -> Transcript:
         """One request from its prompt to its end; the model wants to write `wish`.
 
-        `controller`: a .wasm file, or the name of a bundled controller. Forks are in `Transcript.forks`.
-        An error that ends a sequence is in its `Transcript.error`. Raises what `Runtime.upload` and
+        `controller`: a .wasm file, the name of a bundled controller, whose `arg` is a text or bytes, or a
+        script (.py, .js, .mjs), whose `arg` is any value of JSON. Forks are in `Transcript.forks`. An error
+        that ends a sequence is in its `Transcript.error`. Raises what `find_call`, `Runtime.upload` and
         `Runtime.instantiate` raise: a module or an argument that is refused.
         """
-        module = self.runtime.upload(find_controller(controller)).id
+        wasm, arg = find_call(controller, arg)
+        module = self.runtime.upload(wasm).id
         tokens = self.tokenize(prompt.encode()) if isinstance(prompt, str) else list(prompt)
         first = self.runtime.instantiate(module, arg, tokens, capabilities=capabilities, seed=seed)
         sampler = Sampler(
@@ -73,6 +81,7 @@ class Playground:
             max_tokens=max_tokens,
             measure=self.runtime.wants_logprobs(first),
         )
+        self._variables = {}
         everybody = [Actor(first, sampler, tokens)]
         live = {first: everybody[0]}
         try:
@@ -83,7 +92,20 @@ class Playground:
             self.runtime.free(live)
         transcripts = [actor.transcript() for actor in everybody]
         transcripts[0].forks = transcripts[1:]
+        transcripts[0].variables = self._variables
         return transcripts[0]
+
+    def record(
+        self, controller: str | Path, wish: str | bytes = "", *, max_tokens: int = 200, **options: Any
+    ) -> Recording:
+        """As `play`, for a later `replay`: what the controller and the engine have said to each other.
+
+        What the controller ends with is in the recording, a refusal of its argument too.
+        """
+        self.runtime.record(str(controller), max_tokens)
+        with contextlib.suppress(ControllerError):
+            self.play(controller, wish, max_tokens=max_tokens, **options)
+        return self.runtime.take()
 
     def close(self) -> None:
         """Ends the runtime."""
@@ -106,6 +128,8 @@ class Playground:
         self._before(step, live, here, everybody)
         result = step.wait()
         _keep_logs(result, here)
+        for values in result.variables.values():
+            self._variables.update(by_name(values))
         for seq in [seq for seq in live if seq in result.mid]:
             live[seq].act(result.mid[seq])
             if live[seq].reason is not None:
@@ -132,7 +156,10 @@ class Playground:
         if actor.reason not in ("eos", "length"):
             return
         step = self.runtime.begin_step([actor.take_report()._replace(final=True)])
-        _keep_logs(step.wait(), {seq: actor})
+        result = step.wait()
+        _keep_logs(result, {seq: actor})
+        for values in result.variables.values():
+            self._variables.update(by_name(values))
 
 
 def _keep_logs(result: StepResult, actors: Mapping[int, Actor]) -> None:

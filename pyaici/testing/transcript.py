@@ -32,6 +32,8 @@ class Transcript:
     answers: list[MidResult] = field(default_factory=list, repr=False)
     #: rounds that the controller skipped
     suspended: int = 0
+    #: the variables that all sequences of the request share, at its end; of the first one only
+    variables: dict[str, bytes] = field(default_factory=dict)
     #: the other sequences of the request, in the order in which they were made; of the first one only
     forks: list[Transcript] = field(default_factory=list)
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from pyaici.engines.options import add_prompt_options, add_sampling_options
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what `read_request` reads, `--model`, `--device` and `--socket`; all but `controller`."""
+    """Adds what `read_request` reads, --model, --device, --socket and --record; all but the controller."""
     add_prompt_options(parser, "Transformers")
     parser.add_argument(
         "--device", help="where the model runs, e.g. cpu or cuda:1 (default: cuda if there is one)"
     )
     parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of sampling")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="write down what model and controller do, for aici test to replay it without the model",
+    )
     add_sampling_options(parser)

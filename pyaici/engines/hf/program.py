@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aicirt.command import run_command
 from aicirt.errors import AiciError
@@ -30,7 +30,10 @@ from pyaici.engines.show import generate
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
+    from pyaici.engines.hf.engine import HfEngine
+    from pyaici.engines.request import Request
     from pyaici.runtime import Runtime
+    from pyaici.testing.recorder import RecordingRuntime
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,15 +50,14 @@ def run(arguments: argparse.Namespace) -> int:
     fill_in(arguments)
     name = arguments.controller
     request = read_request(arguments)
+    _check_record(arguments)
     wasm = None if name == "none" else controller_file(name)
     check_packages()
     folder = None if arguments.model is None else check_folder(arguments.model)
     with contextlib.ExitStack() as stack:
         runtime: Runtime | None = None
         if wasm is not None:
-            from pyaici.runtime import Runtime
-
-            runtime = stack.enter_context(Runtime(arguments.socket))
+            runtime = stack.enter_context(_runtime(arguments))
             request = replace(request, module=runtime.upload(wasm).id)
         folder = folder or default_model_path()
         if runtime is not None:
@@ -67,7 +69,44 @@ def run(arguments: argparse.Namespace) -> int:
 
         request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, tokenizer))
         engine = HfEngine(model, tokenizer, runtime)
-        return generate(engine, request, engine.stats.table)
+        if arguments.record is None:
+            return generate(engine, request, engine.stats.table)
+        return _record(arguments, engine, cast("RecordingRuntime", runtime), request)
+
+
+def _check_record(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for what cannot be recorded."""
+    if arguments.record is None:
+        return
+    if arguments.controller == "none":
+        raise ValueError("--record is of what a controller does, but there is no controller")
+    if arguments.n > 1 or arguments.beams > 1:
+        raise ValueError("--record is of one sequence and the forks of its controller: no --n, no --beams")
+    if arguments.record.is_dir() or not arguments.record.absolute().parent.is_dir():
+        raise ValueError(f"--record: {arguments.record} is no file that can be written")
+
+
+def _runtime(arguments: argparse.Namespace) -> Runtime:
+    if arguments.record is None:
+        from pyaici.runtime import Runtime
+
+        return Runtime(arguments.socket)
+    from pyaici.testing.recorder import RecordingRuntime
+
+    return RecordingRuntime(arguments.socket)
+
+
+def _record(
+    arguments: argparse.Namespace, engine: HfEngine, runtime: RecordingRuntime, request: Request
+) -> int:
+    """As `generate`; then the recording is written."""
+    from pyaici.testing.recording_file import write_recording
+
+    runtime.record(arguments.controller, request.max_tokens)
+    status = generate(engine, replace(request, logprobs=True), engine.stats.table)
+    write_recording(runtime.take(), arguments.record)
+    print(f"recorded: aici test {arguments.controller} --transcript {arguments.record}")
+    return status
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -205,6 +205,8 @@ def test_help_teaches_by_examples() -> None:
             "build",
             "check",
             "run",
+            "test",
+            "script",
             "serve",
             "users",
             "grammar",

@@ -10,10 +10,12 @@ import pytest
 
 from pyaici import bundled
 from pyaici.cli.__main__ import main
+from pyaici.cli.new import SCRIPTS
 from pyaici.engines.hf.program import main as run_hf
 from pyaici.engines.options import controller_file, given_argument, read_request
 from pyaici.engines.vllm.program import main as run_vllm
 from pyaici.models import default_model_path
+from pyaici.testing import Playground, write_recording
 from tests.pyaici.cli.test_remote import RUN
 from tests.pyaici.scripted_server import answering, refusal
 
@@ -116,3 +118,104 @@ def test_a_script_with_a_real_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         "\n    File \"script.py\", line 7, in main\n  NameError: name 'no_such_name' isn't defined\n" in shown
     )
+
+
+def test_check_prints_a_line_for_each_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("good.js").write_text("export async function main() {}\n")
+    Path("bad.py").write_text("x = 1\nif:\n")
+    assert main(["script", "check", "script.py", "good.js"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["script", "check", "script.py", "bad.py", "other.js"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["bad.py:2: SyntaxError: invalid syntax", "other.js:1: there is no file other.js"]
+    assert main(["script", "check", "bad.py", "--json"]) == 1
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told == {"file": "bad.py", "line": 2, "column": None, "message": "SyntaxError: invalid syntax"}
+    assert main(["script", "check", "good.js", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize("language", ["python", "javascript"])
+def test_a_starter_passes_its_tests(language: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", f"--{language}", "story"]) == 0
+    script = SCRIPTS[language]
+    assert f"next: aici test story/{script} --transcript story/tests.toml" in capsys.readouterr().out
+    assert {path.name for path in Path("story").iterdir()} == {script, "tests.toml", "README.md"}
+    for path in Path("story").iterdir():
+        assert "NAME:" not in path.read_text()
+    assert main(["script", "check", f"story/{script}"]) == 0
+    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 0
+    assert "story/tests.toml: 2 cases, 0 failed" in capsys.readouterr().out
+    text = Path("story", script).read_text()
+    Path("story", script).write_text(text.replace("called", "named"))
+    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 1
+    shown = capsys.readouterr().out
+    assert '- "Once upon a time there was a cat called Tom.' in shown
+    assert '+ "Once upon a time there was a cat named Tom.' in shown
+    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml", "--update"]) == 0
+    assert main(["test", f"story/{script}", "--transcript", "story/tests.toml"]) == 0
+
+
+def test_replays_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("script.py").write_text(SCRIPT.replace("    no_such_name\n", ""))
+    with Playground() as playground:
+        write_recording(playground.record("script.py", "It is 42."), "r.json")
+        write_recording(playground.record("yesno", "Yes"), "y.json")
+    command = ["test", "script.py", "--transcript", "r.json"]
+    assert main([*command, "--masks"]) == 0
+    assert capsys.readouterr().out == "r.json: vocabulary: the small one of tests\nr.json: ok\n"
+    assert main(["test", "yesno", "--transcript", "y.json", "--recorded-tokens"]) == 0
+    assert "only the" in capsys.readouterr().out
+    assert main([*command, "--masks", "--recorded-tokens"]) == 1
+    capsys.readouterr()
+    Path("script.py").write_text(Path("script.py").read_text().replace('"number"', '"found"'))
+    assert main(command) == 1
+    shown = capsys.readouterr().out
+    assert "r.json: failed\n" in shown
+    assert "  -  printed: number 42 None\n" in shown and "  +  printed: found 42 None\n" in shown
+    assert main([*command, "--update"]) == 0
+    assert main(command) == 0
+    Path("script.py").write_text(Path("script.py").read_text().replace("[0-9]", "[a-z]"))
+    capsys.readouterr()
+    for more in ([], ["--update"]):
+        assert main([*command, *more]) == 1
+        assert '"4" was sampled, which the controller does not allow now' in capsys.readouterr().out
+    assert main(["test", "script.py", "--transcript", "gone.json"]) == 1
+    assert "cannot read gone.json" in capsys.readouterr().err
+
+
+def test_what_cannot_be_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    def refusal(*options: str) -> str:
+        assert main(["run", *options, "--prompt", "x", "--record", "r.json"]) == 1
+        return capsys.readouterr().err
+
+    assert "no --n, no --beams" in refusal("script.py", "--n", "2")
+    assert "there is no controller" in refusal("none")
+    assert "--record: not with --server" in refusal("yesno", "--server", "http://127.0.0.1:9")
+    Path("r.json").mkdir()
+    assert "r.json is no file that can be written" in refusal("script.py")
+
+
+@pytest.mark.slow
+def test_a_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    ending = """\
+    mine = await fork(2)
+    await fixed(" or " + str(mine))
+    await gen(stop=".", max_tokens=6)
+"""
+    Path("script.py").write_text(SCRIPT.replace("    no_such_name\n", ending))
+    options = ["--temperature", "0.8", "--seed", "3", "--max-tokens", "30"]
+    assert main(["run", "script.py", "--prompt", "What is 3 + 4?", "--record", "r.json", *options]) == 0
+    assert "recorded: aici test script.py --transcript r.json" in capsys.readouterr().out
+    told = json.loads(Path("r.json").read_text())
+    sampled = [step for one in told["sequences"] for step in one["steps"] if "sample" in step]
+    assert len(told["sequences"]) == 2 and len(sampled) > 3
+    assert all(step["logprob"] <= 0 and step["allowed"] for step in sampled)
+    command = ["test", "script.py", "--transcript", "r.json"]
+    assert main([*command, "--masks"]) == 0
+    assert "of the default model, SmolLM2-135M-Instruct" in capsys.readouterr().out
+    assert main([*command, "--model", str(default_model_path())]) == 0
+    assert main([*command, "--recorded-tokens"]) == 0
+    Path("script.py").write_text(Path("script.py").read_text().replace(" or ", " and "))
+    for more in ([], ["--recorded-tokens"]):
+        assert main([*command, *more]) == 1

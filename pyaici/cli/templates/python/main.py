@@ -1,0 +1,17 @@
+# NAME: a controller in Python. It says what the model writes, word by word.
+from aici import argument, fixed, gen, options, regex, set_var
+
+# What --arg gives, or two animals. Patterns that are made here are compiled before the first request.
+ANIMALS = options(argument or ["cat", "dog"])
+NAME_OF_ANIMAL = regex("[A-Z][a-z]{1,10}")
+
+
+async def main():
+    await fixed("Once upon a time there was a ")
+    animal = await gen(ANIMALS)
+    await fixed(" called ")
+    name = await gen(NAME_OF_ANIMAL)
+    set_var("name", name)
+    print(name, "is a", animal)
+    await fixed(". ")
+    await gen(stop=".", include_stop=True, max_tokens=40)

@@ -1,0 +1,134 @@
+"""`aici test`: a controller does what it did, or what it should, without a model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aicirt.errors import AiciError
+from pyaici.cli.command import add_command
+
+if TYPE_CHECKING:
+    from pyaici.testing.playground import Playground
+
+_MORE = """
+FILE is what aici run --record has written, or tests that a person has written in TOML or JSON. The first is
+replayed: the controller runs in the real runtime, samples come from the file, and everything else that the
+controller does must be what it was: forced and taken back tokens, forks, what it prints, variables, how it
+ends. The second has a pretended model, which wants to write a given text, and a small vocabulary.
+docs/scripting_tests.md explains both. Exit status: 0 all as expected, 1 something differs.
+
+A replay needs the vocabulary of the model: the default model's is found where that has been fetched, --model
+gives another one. Without it the recorded tokens alone are a vocabulary, and aici test says so.
+"""
+_EXAMPLES = """\
+  aici test my_script.py --transcript tests.toml
+  aici run my_script.py --prompt "Tell me a story" --record story.json
+  aici test my_script.py --transcript story.json
+  aici test my_ctrl.wasm --transcript story.json --model ~/models/my-model --masks
+  aici test my_script.py --transcript tests.toml --update      what comes now is what is expected from now on
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command's arguments."""
+    summary = "test a controller against transcripts, without a model"
+    parser = add_command(commands, "test", run, summary, more=_MORE, examples=_EXAMPLES)
+    parser.add_argument(
+        "controller", metavar="CONTROLLER", help="a script, a .wasm file, or the name of a bundled controller"
+    )
+    parser.add_argument(
+        "--transcript", type=Path, nargs="+", required=True, metavar="FILE", help="recorded or written"
+    )
+    parser.add_argument("--update", action="store_true", help="rewrite what is expected with what comes")
+    parser.add_argument(
+        "--model", type=Path, metavar="PATH", help="of recordings: a folder with the model's tokenizer"
+    )
+    parser.add_argument(
+        "--masks", action="store_true", help="of recordings: compare which tokens are allowed, too"
+    )
+    parser.add_argument(
+        "--recorded-tokens",
+        action="store_true",
+        help="of recordings: use no vocabulary but the tokens that occur there",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints a line for each recording and each case, and what differs."""
+    from pyaici.testing.playground import Playground
+
+    if arguments.masks and arguments.recorded_tokens:
+        raise AiciError("--masks compares masks over the model's vocabulary, not over --recorded-tokens")
+    playground: Playground | None = None
+    failed = 0
+    try:
+        for path in arguments.transcript:
+            if _is_recording(path):
+                failed += _replay(path, arguments)
+            else:
+                playground = playground or Playground()
+                failed += _run_cases(playground, path, arguments)
+    finally:
+        if playground is not None:
+            playground.close()
+    return int(failed > 0)
+
+
+def _is_recording(path: Path) -> bool:
+    from pyaici.testing.cases import read_table
+    from pyaici.testing.recording_file import MARK
+
+    return path.suffix != ".toml" and MARK in read_table(path)
+
+
+def _replay(path: Path, arguments: argparse.Namespace) -> int:
+    """How many have failed: 0 or 1."""
+    from pyaici.testing.recording_file import read_recording, write_recording
+    from pyaici.testing.replay import replay
+
+    done = replay(
+        read_recording(path),
+        arguments.controller,
+        model=arguments.model,
+        masks=arguments.masks,
+        recorded_only=arguments.recorded_tokens,
+    )
+    if arguments.masks and not done.vocabulary.exact:
+        raise AiciError("--masks needs the vocabulary of the model: give the model's folder, --model PATH")
+    print(f"{path}: vocabulary: {done.vocabulary.what}")
+    if done.passed:
+        print(f"{path}: ok")
+        return 0
+    if arguments.update and not done.problems:
+        if not done.vocabulary.exact:
+            raise AiciError(f"{path} can only be updated with the vocabulary of the model: --model PATH")
+        write_recording(done.now, path)
+        print(f"{path}: updated")
+    else:
+        print(f"{path}: failed")
+    for line in [*done.problems, *done.differences]:
+        print(f"  {line}")
+    if arguments.update and done.problems:
+        print(f"  what was sampled does not fit any more: record {path} anew with aici run --record")
+    return int(bool(done.problems) or not arguments.update)
+
+
+def _run_cases(playground: Playground, path: Path, arguments: argparse.Namespace) -> int:
+    """How many have failed."""
+    from pyaici.testing.case_update import update_cases
+    from pyaici.testing.cases import read_cases, run_case
+
+    results = [run_case(playground, arguments.controller, case) for case in read_cases(path)]
+    if arguments.update:
+        updated = update_cases(path, results)
+        print(f"{path}: {'updated' if updated else 'nothing to update'}")
+        return 0
+    for result in results:
+        print(f"{path}: {result.case.name}: {'ok' if result.passed else 'failed'}")
+        for line in result.differences:
+            print(f"  {line}")
+    failed = sum(not result.passed for result in results)
+    print(f"{path}: {len(results)} cases, {failed} failed")
+    return failed

@@ -1,0 +1,193 @@
+"""Recordings as files: JSON, whose every field docs/scripting_tests.md explains."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aicirt.errors import AiciError
+from pyaici.capabilities import Capabilities
+from pyaici.testing.recording import (
+    FORMAT,
+    Event,
+    Forked,
+    RecordedError,
+    RecordedSequence,
+    RecordedVocabulary,
+    Recording,
+    Sampled,
+    Spliced,
+    Suspended,
+)
+
+#: the field that says what the file is
+MARK = "aici_transcript"
+
+
+class TranscriptFileError(AiciError):
+    """A file of transcripts cannot be read or written, or is not as it should be."""
+
+    code = "transcript_file"
+
+
+def write_recording(recording: Recording, path: str | Path) -> None:
+    """Raises TranscriptFileError."""
+    text = json.dumps(to_json(recording), indent=1, ensure_ascii=False, allow_nan=False)
+    # numbers in one line: JSON has no line ends inside of texts
+    text = re.sub(r"\[\n[-\d.e+,\s]*\]", lambda found: " ".join(found[0].split()), text)
+    try:
+        Path(path).write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise TranscriptFileError(f"cannot write {path}: {error.strerror}") from None
+
+
+def to_json(recording: Recording) -> dict[str, Any]:
+    """What the file says."""
+    vocabulary = recording.vocabulary
+    return {
+        MARK: FORMAT,
+        "controller": recording.controller,
+        "arg": _text(recording.arg),
+        "prompt": {"text": recording.text(recording.prompt), "tokens": recording.prompt},
+        "max_tokens": recording.max_tokens,
+        "seed": recording.seed,
+        "capabilities": asdict(Capabilities.from_wire(recording.capabilities)),
+        "sequences": [_sequence(recording, sequence) for sequence in recording.sequences],
+        "variables": {name: _text(value) for name, value in recording.variables.items()},
+        "vocabulary": {
+            "name": vocabulary.name,
+            "fingerprint": vocabulary.fingerprint,
+            "size": vocabulary.size,
+            "eos": list(vocabulary.eos),
+            "bos": vocabulary.bos,
+            "tokens": {str(token): _text(piece) for token, piece in vocabulary.tokens.items()},
+            "special": {str(token): name for token, name in vocabulary.special.items()},
+        },
+    }
+
+
+def _sequence(recording: Recording, sequence: RecordedSequence) -> dict[str, Any]:
+    error = sequence.error and {"code": sequence.error.code, "message": sequence.error.message}
+    return {
+        "parent": sequence.parent,
+        "steps": [_event(recording, event) for event in sequence.events],
+        "reason": sequence.reason,
+        "error": error,
+        "log": sequence.log,
+    }
+
+
+def _event(recording: Recording, event: Event) -> dict[str, Any]:
+    if isinstance(event, Forked):
+        return {"fork": event.children}
+    if isinstance(event, Suspended):
+        return {"suspend": event.rounds}
+    if isinstance(event, Spliced):
+        told: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
+        more: dict[str, Any] = {"backtrack": event.backtrack or None, "done": event.done}
+    else:
+        told = {
+            "sample": event.token,
+            "text": recording.text([event.token]),
+            "row": event.row,
+            "num_allowed": event.num_allowed,
+            "mask": event.mask,
+            "allowed": event.allowed,
+        }
+        more = {
+            "temperature": event.temperature,
+            "logprob": event.logprob,
+            "allowed_mass": event.allowed_mass,
+            "top": event.top,
+        }
+    return {**told, **{name: value for name, value in more.items() if value is not None}}
+
+
+def _text(data: bytes) -> Any:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+# -- reading ----------------------------------------------------------------------------------------
+
+
+def read_recording(path: str | Path) -> Recording:
+    """Raises TranscriptFileError, which names the file."""
+    try:
+        return from_json(json.loads(Path(path).read_text("utf-8")))
+    except OSError as error:
+        raise TranscriptFileError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise TranscriptFileError(f"{path} is no JSON in UTF-8: {error}") from None
+    except TranscriptFileError as error:
+        raise TranscriptFileError(f"{path}: {error.message}") from None
+
+
+def from_json(told: Any) -> Recording:
+    """The recording that a file says. Raises TranscriptFileError."""
+    if not isinstance(told, dict) or MARK not in told:
+        raise TranscriptFileError(f"this is no recording, which is an object with {MARK}: aici run --record")
+    if told[MARK] != FORMAT:
+        raise TranscriptFileError(f"{MARK} is {told[MARK]!r}; this version reads {FORMAT}: record it anew")
+    try:
+        words = told["vocabulary"]
+        return Recording(
+            RecordedVocabulary(
+                words["name"],
+                words["fingerprint"],
+                words["size"],
+                tuple(words["eos"]),
+                words["bos"],
+                {int(token): _bytes(piece) for token, piece in words["tokens"].items()},
+                {int(token): name for token, name in words["special"].items()},
+            ),
+            told["controller"],
+            _bytes(told["arg"]),
+            list(told["prompt"]["tokens"]),
+            told["max_tokens"],
+            told["seed"],
+            Capabilities(**told["capabilities"]).to_wire(),
+            [_read_sequence(sequence) for sequence in told["sequences"]],
+            {name: _bytes(value) for name, value in told["variables"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TranscriptFileError(
+            f"this is not as a recording should be: {error!r}; record it anew"
+        ) from None
+
+
+def _read_sequence(told: dict[str, Any]) -> RecordedSequence:
+    error = told["error"] and RecordedError(told["error"]["code"], told["error"]["message"])
+    events = [_read_event(event) for event in told["steps"]]
+    return RecordedSequence(told["parent"], events, told["reason"], error, told["log"])
+
+
+def _read_event(told: dict[str, Any]) -> Event:
+    if "fork" in told:
+        return Forked(list(told["fork"]))
+    if "suspend" in told:
+        return Suspended(told["suspend"])
+    if "splice" in told:
+        return Spliced(told.get("backtrack", 0), list(told["splice"]), told.get("done"))
+    top = told.get("top")
+    return Sampled(
+        told["sample"],
+        told["row"],
+        told["num_allowed"],
+        told["mask"],
+        told["allowed"],
+        told.get("temperature"),
+        told.get("logprob"),
+        told.get("allowed_mass"),
+        None if top is None else [(token, value) for token, value in top],
+    )
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])

@@ -1,0 +1,283 @@
+"""Replays a recording: the real runtime, the tokens sampled then, and what the controller does now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aicirt.errors import ControllerError
+from pyaici.capabilities import Capabilities
+from pyaici.scripting.call import find_call, recorded_call
+from pyaici.step import MidResult, StepInput, StepResult, Verb
+from pyaici.testing.playground import Playground
+from pyaici.testing.recorded_vocabulary import ReplayVocabulary, replay_vocabulary
+from pyaici.testing.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
+from pyaici.testing.rows import allowed_by
+from pyaici.testing.story import differences, quoted, tell
+from pyaici.tokens import Vocabulary
+
+#: allowed tokens that are shown where the recorded one is not allowed
+_SHOWN = 8
+#: rounds for each event of the recording, so that a controller that only waits comes to an end
+_ROUNDS = 20
+
+
+@dataclass(slots=True)
+class Replay:
+    """What became of a recording now."""
+
+    recording: Recording
+    #: the same request as it went now
+    now: Recording
+    vocabulary: ReplayVocabulary
+    #: where the controller does not allow what was sampled, or wants more than was sampled
+    problems: list[str] = field(default_factory=list)
+    #: what differs, with "-" for the recording and "+" for now
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all went as it did then."""
+        return not (self.problems or self.differences)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.problems, *self.differences]) or "no difference"
+
+
+def replay(
+    recording: Recording,
+    controller: str | Path | None = None,
+    *,
+    model: str | Path | None = None,
+    masks: bool = False,
+    recorded_only: bool = False,
+    **arg: Any,
+) -> Replay:
+    """Replays in a runtime of its own, without the model.
+
+    `controller`: a script, a Wasm file or the name of a bundled controller; by default as in the recording.
+    It gets the recorded argument (a script: the recorded value) unless there is an `arg`. `model`: a folder
+    with the tokenizer, see `replay_vocabulary`. `masks`: also compare which tokens were allowed, which needs
+    the model's vocabulary. `recorded_only`: use no vocabulary but the recorded tokens.
+
+    Raises VocabularyError, and what keeps the controller from being found: UnknownModuleError,
+    ScriptFileError. What the controller ends with is part of the result.
+    """
+    chosen = replay_vocabulary(recording, model, recorded_only=recorded_only)
+    name = recording.controller if controller is None else controller
+    if arg:
+        wasm, argument = find_call(name, arg["arg"])
+    else:
+        wasm, argument = recorded_call(name, recording.arg)
+    with Playground(chosen.vocabulary) as playground:
+        player = _Player(playground, recording)
+        player.run(str(wasm), argument)
+        now = player.now
+    now.controller, now.vocabulary.name = recording.controller, recording.vocabulary.name
+    compared = _comparable(recording, now, player.cut)
+    told = [tell(one, ids=chosen.exact, masks=masks and chosen.exact) for one in compared]
+    return Replay(recording, now, chosen, player.problems, differences(*told))
+
+
+def _comparable(before: Recording, now: Recording, cut: set[int]) -> tuple[Recording, Recording]:
+    """Without what follows from a sequence that was cut, so that the cause is seen."""
+    if not cut:
+        return before, now
+    sides = []
+    for one in (before, now):
+        sequences = []
+        for number, pair in enumerate(zip(before.sequences, now.sequences, strict=False)):
+            sequence = one.sequences[number]
+            if number in cut:
+                events = sequence.events[: min(len(side.events) for side in pair)]
+                sequence = RecordedSequence(sequence.parent, events, "here the comparison")
+            sequences.append(sequence)
+        sides.append(replace(one, sequences=sequences, variables={}))
+    return sides[0], sides[1]
+
+
+class _Line:
+    """One sequence: what was recorded of it, and how far that has come."""
+
+    def __init__(self, recorded: RecordedSequence, number: int, tokens: list[int], prompt_size: int) -> None:
+        self.recorded = recorded
+        #: its place among the sequences of now
+        self.number = number
+        self.name = f"#{number}"
+        self.tokens = tokens
+        self.prompt_size = prompt_size
+        self.at = 0
+        self.steps = 0
+        self.report: StepInput | None = None
+
+    def take(self, kind: type[Event]) -> Event | None:
+        """The next recorded event, if it is of this kind; of samples, the next one in any case."""
+        at = self.at
+        events = self.recorded.events
+        while at < len(events) and (
+            (isinstance(events[at], Suspended) and kind is not Suspended)
+            or (kind is Sampled and not isinstance(events[at], Sampled))
+        ):
+            at += 1
+        if at == len(events) or not isinstance(events[at], kind):
+            return None
+        self.at = at + 1
+        return events[at]
+
+    @property
+    def is_over(self) -> bool:
+        return all(isinstance(event, Suspended) for event in self.recorded.events[self.at :])
+
+
+class _Player:
+    def __init__(self, playground: Playground, recording: Recording) -> None:
+        self._runtime = playground.runtime
+        self._vocabulary = playground.vocabulary
+        self._recording = recording
+        self.problems: list[str] = []
+        #: numbers of those that could not go on as it was recorded
+        self.cut: set[int] = set()
+        self._lines: dict[int, _Line] = {}
+        self._numbers = 0
+        self.now = Recording()
+
+    def run(self, wasm: str, arg: str | bytes) -> None:
+        """Plays it to its end; what happened is in `now`."""
+        recording = self._recording
+        module = self._runtime.upload(wasm).id
+        self._runtime.record(wasm, recording.max_tokens)
+        try:
+            seq = self._runtime.instantiate(
+                module,
+                arg,
+                recording.prompt,
+                capabilities=Capabilities.from_wire(recording.capabilities),
+                seed=recording.seed,
+            )
+        except ControllerError as error:  # the runtime has written it down
+            if recording.sequences[0].error is None:
+                self.problems.append(f"#0 does not even begin now: {error.code}: {error.message}")
+                self.cut.add(0)
+        else:
+            self._add(seq, 0, list(recording.prompt), len(recording.prompt))
+            events = sum(
+                event.rounds if isinstance(event, Suspended) else 1
+                for sequence in recording.sequences
+                for event in sequence.events
+            )
+            for _ in range(_ROUNDS * (events + 10)):
+                if self._lines:
+                    self._step()
+            for line in self._lines.values():
+                self.problems.append(f"{line.name} goes on without end, long after the recording")
+                self.cut.add(line.number)
+            self._runtime.free(list(self._lines))
+        self.now = self._runtime.take()
+
+    def _add(self, seq: int, place: int | None, tokens: list[int], prompt_size: int) -> None:
+        recorded = RecordedSequence() if place is None else self._recording.sequences[place]
+        self._lines[seq] = _Line(recorded, self._numbers, tokens, prompt_size)
+        self._numbers += 1
+
+    def _step(self) -> None:
+        inputs = [line.report or StepInput(seq) for seq, line in self._lines.items()]
+        for line in self._lines.values():
+            line.report = None
+        step = self._runtime.begin_step(inputs)
+        for seq, verdict in step.wait_pre().items():
+            line = self._lines[seq]
+            if verdict.verb == Verb.FORK:
+                known = line.take(Forked)
+                places = known.children if isinstance(known, Forked) else []
+                for number, child in enumerate(verdict.children):
+                    place = places[number] if number < len(places) else None
+                    self._add(child, place, line.tokens.copy(), line.prompt_size)
+            elif verdict.verb == Verb.SUSPEND:
+                line.take(Suspended)
+            else:
+                del self._lines[seq]
+        self._act(step.wait())
+
+    def _act(self, result: StepResult) -> None:
+        ending: list[StepInput] = []
+        for seq, answer in result.mid.items():
+            line = self._lines.get(seq)
+            if line is None or answer.verb == Verb.LATE:
+                continue
+            line.steps += 1
+            if answer.verb == Verb.SAMPLE:
+                line.report = self._sample(seq, line, answer)
+            elif answer.verb == Verb.SPLICE:
+                line.report = self._splice(seq, line, answer)
+            if line.report is None:  # it has ended, or cannot go on
+                del self._lines[seq]
+                self._runtime.free([seq])
+            elif self._ends(line, answer):
+                ending.append(line.report._replace(final=True))
+                del self._lines[seq]
+        if ending:
+            self._runtime.begin_step(ending).wait()
+
+    def _ends(self, line: _Line, answer: MidResult) -> bool:
+        """Whether the engine ends the sequence after what is reported: at an end token, or for its length."""
+        assert line.report is not None
+        tokens = line.report.tokens
+        if tokens and tokens[-1] in self._vocabulary.eos and not answer.hold_end:
+            return True
+        full = len(line.tokens) - line.prompt_size >= self._recording.max_tokens
+        return full or (line.recorded.reason == "length" and line.is_over)
+
+    def _sample(self, seq: int, line: _Line, answer: MidResult) -> StepInput | None:
+        assert answer.row is not None
+        event = line.take(Sampled)
+        allowed = allowed_by(answer.row, self._vocabulary.vocab_size)
+        if not isinstance(event, Sampled):
+            more = " in a fork that the recording does not have" if not line.recorded.events else ""
+            self.problems.append(
+                f"{line.name}, step {line.steps}: the controller lets the model write on{more}, where "
+                f"nothing more was sampled; it allows {_some(allowed, self._vocabulary)}"
+            )
+            self.cut.add(line.number)
+            return None
+        if not allowed[event.token]:
+            self.problems.append(
+                f"{line.name}, step {line.steps}: {quoted(self._recording.text([event.token]))} was sampled, "
+                f"which the controller does not allow now: it allows {_some(allowed, self._vocabulary)}"
+            )
+            self.cut.add(line.number)
+            return None
+        line.tokens.append(event.token)
+        logprob = nan if event.logprob is None else event.logprob
+        mass = nan if event.allowed_mass is None else event.allowed_mass
+        return StepInput(seq, [event.token], 0, True, logprob, mass, event.top)
+
+    def _splice(self, seq: int, line: _Line, answer: MidResult) -> StepInput:
+        event = line.take(Spliced)
+        tokens = list(answer.ff_tokens)
+        if answer.backtrack:
+            del line.tokens[-answer.backtrack :]
+            line.prompt_size = min(line.prompt_size, len(line.tokens))
+        room = self._recording.max_tokens - (len(line.tokens) - line.prompt_size)
+        tokens = tokens[: max(room, 0)]
+        if isinstance(event, Spliced) and event.done is not None and answer.ff_tokens == event.tokens:
+            tokens = event.done
+        line.tokens += tokens
+        return StepInput(seq, tokens, answer.backtrack)
+
+
+def _some(allowed: np.ndarray[Any, np.dtype[np.bool_]], vocabulary: Vocabulary) -> str:
+    """How many tokens, and some of them, those that are text first."""
+    tokens = np.flatnonzero(allowed)
+    names: Mapping[int, str] = vocabulary.special_names
+    texts = [vocabulary.token_bytes(int(token)).decode("utf-8", "replace") for token in tokens]
+    texts = sorted(filter(None, texts), key=lambda text: (not text.isprintable(), "\ufffd" in text))
+    shown = [quoted(text) for text in texts[:_SHOWN]]
+    shown += [names[token] for token in map(int, tokens) if token in names][: _SHOWN - len(shown)]
+    more = ", ..." if len(tokens) > len(shown) else ""
+    count = "no token" if not len(tokens) else f"{len(tokens)} token{'s' * (len(tokens) > 1)}"
+    return count + (f": {', '.join(shown)}{more}" if shown else "")

@@ -1,0 +1,84 @@
+"""Where errors of scripts are, as they come from the real interpreters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.scripting.checker import Checker
+from pyaici.scripting.language import JAVASCRIPT
+from pyaici.scripting.problem import find_problem
+from pyaici.scripting.script import Script
+
+
+@pytest.fixture(scope="module")
+def checker() -> Iterator[Checker]:
+    with Checker() as checker:
+        yield checker
+
+
+MAIN = "async def main():\n    pass\n"
+MAIN_JS = "export async function main() {}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "place"),
+    [
+        ("a.py", "from aici import *\n" + MAIN, None),
+        ("a.py", "from aici import *\nasync def main():\n    no_such_name\n", None),
+        ("a.py", "async def main():\n    f(\n    if\n", "a.py:3: SyntaxError"),
+        ("a.py", "x = 1\n  y = 2\n" + MAIN, "a.py:2: IndentationError"),
+        ("a.py", "import os\n" + MAIN, "a.py:1: ImportError: no module named 'os'"),
+        (
+            "a.py",
+            "from aici import *\ndef f():\n    return regex('[')\nX = f()\n" + MAIN,
+            "a.py:3: Error: the reg",
+        ),
+        ("a.py", "x = 1\n", "a.py:1: defines neither main"),
+        ("a.py", "while True: pass\n", "a.py:1: aici_init used"),
+        ("a.js", 'import { fixed } from "aici";\n' + MAIN_JS, None),
+        ("a.js", "export async function main() {\n  f('a';\n}\n", "a.js:2:8: SyntaxError"),
+        ("a.js", "const x = 1;\n  nothing;\n" + MAIN_JS, "a.js:2:3: ReferenceError"),
+        ("a.js", 'import {\n  regex,\n  nix } from "aici";\n' + MAIN_JS, "a.js:3: SyntaxError"),
+        (
+            "deep/a.mjs",
+            'import { regex } from "aici";\nconst f = () => regex("[");\nf();\n' + MAIN_JS,
+            "deep/a.mjs:2:",
+        ),
+        ("a.txt", "", "a.txt:1: a.txt is no script"),
+        ("gone.py", None, "gone.py:1: there is no file gone.py"),
+    ],
+)
+def test_places(
+    checker: Checker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    source: str | None,
+    place: str | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if source is not None:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(source)
+    problem = checker.check(name)
+    assert (problem is None) == (place is None), problem
+    if place is not None:
+        assert str(problem).startswith(place)
+        assert "\n" not in str(problem)
+
+
+def test_the_top_level_may_look_at_its_argument(checker: Checker, tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("from aici import *\nX = options(argument['words'])\n" + MAIN)
+    assert str(checker.check(file)).startswith(f"{file}:2: TypeError")
+    assert checker.check(file, {"words": ["a"]}) is None
+
+
+def test_the_innermost_place_in_the_script_counts() -> None:
+    script = Script("s.js", JAVASCRIPT, "")
+    places = ["pattern (native)", "Pattern (aici:105:44)", "f (s.js:2:23)", "s.js:9:1"]
+    message = "\n".join(["Error: no", *(f"    at {place}" for place in places)])
+    assert str(find_problem(script, message)) == "s.js:2:23: Error: no"

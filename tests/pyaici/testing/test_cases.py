@@ -1,0 +1,141 @@
+"""Tests that people write, and how their expectations are rewritten."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyaici.testing import CaseResult, Playground, read_cases, run_case
+from pyaici.testing.case_update import update_cases
+from pyaici.testing.recording_file import TranscriptFileError
+
+SCRIPT = """
+from aici import *
+async def main():
+    await fixed("It is ")
+    colour = await gen(options=argument)
+    print("colour", colour)
+    set_var("colour", colour)
+    if colour == "red":
+        fail("not red")
+"""
+TESTS = """\
+# what people say about it
+[[case]]
+name = "green"  # a comment
+arg = ["red", "green"]
+model = ["gr", "een"]
+expect = { text = "It is green", log = ["colour green"], variables = { colour = "green" }, forks = [] }
+
+[[case]]
+arg = ["red"]
+model = "red"
+[case.expect]
+error = "not red"
+log = "colour red"
+"""
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    with Playground() as playground:
+        yield playground
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.py").write_text(SCRIPT)
+
+
+def run(playground: Playground, text: str, name: str = "t.toml") -> list[CaseResult]:
+    Path(name).write_text(text)
+    return [run_case(playground, "s.py", case) for case in read_cases(name)]
+
+
+def test_what_is_expected(playground: Playground) -> None:
+    results = run(playground, TESTS)
+    assert [result.case.name for result in results] == ["green", "case 2"]
+    assert [result.differences for result in results] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ('text = "It is green"', 'text = "It is red"', '  - "It is red"'),
+        ('log = ["colour green"]', 'log = ["colour", "x"]', '  + "colour green"'),
+        ('colour = "green"', 'colour = "red"', '  - colour = "red"'),
+        ("forks = []", 'forks = ["a"]', '  - "a"'),
+        ("forks = []", 'error = "x"', 'error: a message with "x" is expected'),
+        ("forks = []", 'reason = "eos"', '  + "stop"'),
+        ('error = "not red"', 'error = "not blue"', 'error: a message with "not blue" is expected'),
+        ('error = "not red"\n', "", "there was an error, and none is expected:"),
+    ],
+)
+def test_what_is_not(playground: Playground, before: str, after: str, line: str) -> None:
+    assert before in TESTS
+    results = run(playground, TESTS.replace(before, after))
+    (failed,) = [result for result in results if not result.passed]
+    assert line in failed.differences
+
+
+def test_a_file_may_be_one_case_and_json(playground: Playground) -> None:
+    (one,) = run(playground, 'arg = ["green"]\nmodel = "x"\nexpect = { text = "It is green" }\n')
+    assert one.passed and one.case.name == "case 1"
+    told = {"case": [{"arg": ["green"], "expect": {"reason": "stop"}}]}
+    (one,) = run(playground, json.dumps(told), "t.json")
+    assert one.passed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x", "is no TOML"),
+        ('promt = "a"', "did you mean prompt"),
+        ("other = 1", "there are name, prompt, model"),
+        ("prompt = 1", "prompt is 1; it must be of the kind str"),
+        ("seed = true", "seed is True"),
+        ("model = [1]", "lists of texts"),
+        ('expect = { txt = "a" }', "did you mean text"),
+        ('model = "x"\n[[case]]\n', "nothing stands beside"),
+        ("case = [1]", "is no table"),
+    ],
+)
+def test_files_that_are_refused(text: str, words: str) -> None:
+    Path("t.toml").write_text(text)
+    with pytest.raises(TranscriptFileError, match=words):
+        read_cases("t.toml")
+
+
+def test_an_update_leaves_all_else_as_it_is(playground: Playground) -> None:
+    wrong = TESTS.replace("It is green", "It is blue").replace("not red", "not blue")
+    wrong += '\n[[case]]\narg = ["a", "b"]\nmodel = "b"\n'
+    results = run(playground, wrong)
+    assert update_cases(Path("t.toml"), results)
+    text = Path("t.toml").read_text()
+    assert text.startswith(TESTS.split("expect")[0])
+    again = run(playground, text)
+    assert all(result.passed for result in again)
+    assert again[1].case.expect == {"log": ["colour red"], "error": "not red"}
+    assert again[2].case.expect == {"text": "It is b", "log": ["colour b"], "variables": {"colour": "b"}}
+    assert not update_cases(Path("t.toml"), again), "there is nothing more to do"
+    assert Path("t.toml").read_text() == text
+
+
+def test_an_update_of_long_values_of_json_and_of_what_it_does_not_know(playground: Playground) -> None:
+    text = 'arg = ["a"]\nexpect = { log = [\n  "x",\n  "y ]",\n] }\nmodel = "a"\n'
+    update_cases(Path("t.toml"), run(playground, text))
+    written = Path("t.toml").read_text()
+    assert written.endswith('model = "a"\n') and '"y ]"' not in written
+    assert tomllib.loads(written)["expect"] == {"log": ["colour a"]}
+    told = {"case": [{"arg": ["a"]}]}
+    update_cases(Path("t.json"), run(playground, json.dumps(told), "t.json"))
+    assert json.loads(Path("t.json").read_text())["case"][0]["expect"]["text"] == "It is a"
+    dotted = 'arg = ["a"]\nexpect.text = "x"\n'
+    with pytest.raises(TranscriptFileError, match=r"write each expectation as expect = \{"):
+        update_cases(Path("t.toml"), run(playground, dotted))
+    assert Path("t.toml").read_text() == dotted

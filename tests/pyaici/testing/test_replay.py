@@ -1,0 +1,223 @@
+"""Recordings: what they hold, that they survive files, and that a replay notices what has changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.errors import RuntimeFailure, VocabularyError
+from pyaici.capabilities import ALL, MASK_ONLY, Capabilities
+from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
+from pyaici.testing.recording import Forked, Sampled, Spliced
+from pyaici.testing.recording_file import TranscriptFileError
+from pyaici.testing.story import tell
+
+SCRIPT = """
+from aici import *
+async def main():
+    await fixed("A")
+    animal = await gen(options=["cat", "dog"])
+    print("found", animal, argument)
+    mine = await fork(2)
+    await fixed(str(mine))
+    if mine > 0:
+        set_var("said", str(mine))
+        await gen(max_tokens=1)
+        stop()
+    await wait("said")
+    await gen(stop=".", max_tokens=5)
+"""
+
+
+@pytest.fixture(scope="module")
+def playground() -> Iterator[Playground]:
+    with Playground() as playground:
+        yield playground
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("s.py").write_text(SCRIPT)
+    return Path("s.py")
+
+
+@pytest.fixture
+def recording(playground: Playground, script: Path) -> Recording:
+    return playground.record(script, "cat is on the mat.", prompt="Hello ", arg={"x": 1})
+
+
+def edit(script: Path, before: str, after: str) -> None:
+    text = script.read_text()
+    assert before in text
+    script.write_text(text.replace(before, after, 1))
+
+
+def test_a_recording_has_all_that_happened(playground: Playground, recording: Recording) -> None:
+    transcript = playground.play("s.py", "cat is on the mat.", prompt="Hello ", arg={"x": 1})
+    assert len(recording.sequences) == len(transcript.all) == 2
+    first, second = recording.sequences
+    sampled = [event for event in first.events if isinstance(event, Sampled)]
+    assert recording.text([event.token for event in sampled]) == "cat is on the mat."
+    assert all(event.allowed for event in sampled)
+    assert (sampled[0].row, sampled[0].num_allowed) == ("bitmask", 2)
+    assert sampled[0].mask != sampled[1].mask == sampled[2].mask
+    (forked,) = (event for event in first.events if isinstance(event, Forked))
+    assert forked.children == [1] and second.parent == 0
+    spliced = [event for event in first.events if isinstance(event, Spliced)]
+    assert spliced[-1].backtrack == 1, "the full stop"
+    assert (first.log, first.reason, second.reason) == (transcript.log, "stop", "stop")
+    assert recording.variables == transcript.variables == {"said": b"1"}
+    assert recording.text(recording.prompt) == "Hello "
+
+
+@pytest.mark.parametrize("only", [False, True])
+def test_nothing_differs_at_first(recording: Recording, tmp_path: Path, only: bool) -> None:
+    write_recording(recording, tmp_path / "r.json")
+    read = read_recording(tmp_path / "r.json")
+    assert read == recording
+    done = replay(read, recorded_only=only, masks=not only)
+    assert done.passed, str(done)
+    assert done.vocabulary.exact is not only
+
+
+def test_a_token_that_is_not_allowed_any_more(recording: Recording, script: Path) -> None:
+    edit(script, '"cat"', '"cow"')
+    done = replay(recording)
+    assert done.problems == [
+        '#0, step 2: "cat" was sampled, which the controller does not allow now: it allows '
+        '2 tokens: "c", "dog"'
+    ]
+    assert done.differences == [], "what follows from it is not shown"
+
+
+def test_more_tokens_than_were_sampled(recording: Recording, script: Path) -> None:
+    edit(script, 'stop=".", max_tokens=5', "max_tokens=9")
+    (problem,) = replay(recording).problems
+    assert "the controller lets the model write on, where nothing more was sampled" in problem
+
+
+def test_a_looser_mask_counts_only_if_asked(recording: Recording, script: Path) -> None:
+    edit(script, '["cat", "dog"]', '["cat", "dog", "the"]')
+    assert replay(recording).passed
+    done = replay(recording, masks=True)
+    changed = [line for line in done.differences if line[0] in "+-"]
+    assert len(changed) == 2 and "2 allowed" in changed[0] and "allowed, mask" in changed[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "minus", "plus"),
+    [
+        ('fixed("A")', 'fixed("B")', 'forced "A"', 'forced "B"'),
+        ('"found"', '"saw"', "printed: found cat", "printed: saw cat"),
+        ("fork(2)", "fork(3)", "forked: #1", "forked: #1, #2"),
+        ('"said", str(mine)', '"said", "x" + str(mine)', 'said = "1"', 'said = "x1"'),
+        ('await gen(stop=".", max_tokens=5)', 'await gen(stop=".", max_tokens=5)\n    x', "stop", "error"),
+    ],
+)
+def test_what_else_is_compared(
+    recording: Recording, script: Path, before: str, after: str, minus: str, plus: str
+) -> None:
+    edit(script, before, after)
+    for only in (False, True):
+        done = replay(recording, recorded_only=only)
+        assert not done.passed
+        if before != "fork(2)":  # whose new sequence samples what was never sampled
+            assert any(line.startswith("-") and minus in line for line in done.differences), str(done)
+            assert any(line.startswith("+") and plus in line for line in done.differences), str(done)
+        else:
+            assert "in a fork that the recording does not have" in done.problems[0]
+
+
+def test_arguments_are_recorded_and_can_be_others(recording: Recording) -> None:
+    done = replay(recording, arg=5)
+    assert [line for line in done.differences if line[0] in "+-"] == [
+        "-  printed: found cat {'x': 1}",
+        "+  printed: found cat 5",
+    ]
+
+
+def test_a_script_that_does_not_begin(recording: Recording, script: Path) -> None:
+    script.write_text("x = (")
+    (problem,) = replay(recording).problems
+    assert "#0 does not even begin now: argument: " in problem and "SyntaxError" in problem
+
+
+def test_errors_are_recorded(playground: Playground, script: Path) -> None:
+    script.write_text("nothing_here")
+    refused = playground.record(script)
+    assert refused.sequences[0].reason == "error"
+    assert refused.sequences[0].error is not None and refused.sequences[0].error.code == "argument"
+    assert replay(refused).passed
+    script.write_text(SCRIPT)
+    assert not replay(refused).passed
+
+
+@pytest.mark.parametrize(
+    ("controller", "arg", "wish"),
+    [("regex", "[a-z]+ and [0-9]{2}", "you and 42"), ("showcase", b"", "yes"), ("uppercase", b"", "ABC x")],
+)
+def test_any_controller(controller: str, arg: str, wish: str) -> None:
+    with Playground() as playground:  # the first request of a runtime, as in a replay: its number may be told
+        recording = playground.record(controller, wish, arg=arg, prompt="Say: ")
+    done = replay(recording, masks=True)
+    assert done.passed, str(done)
+    if controller != "showcase":  # which prints how many tokens there are
+        done = replay(recording, recorded_only=True)
+        assert done.passed, str(done)
+
+
+def test_limits_and_capabilities_are_those_of_the_recording(playground: Playground) -> None:
+    short = playground.record("uppercase", "ABCDEF", max_tokens=3)
+    assert short.sequences[0].reason == "length"
+    assert replay(short).passed
+    masked = playground.record("regex", "12", arg="[0-9]+", capabilities=MASK_ONLY)
+    assert Capabilities.from_wire(masked.capabilities) == MASK_ONLY
+    assert replay(masked).passed
+
+
+def test_capabilities_on_the_wire() -> None:
+    for one in (ALL, MASK_ONLY, Capabilities(fork=False, top_k=3)):
+        assert Capabilities.from_wire(one.to_wire()) == one
+
+
+def test_vocabularies_of_others_are_noticed(recording: Recording, tmp_path: Path) -> None:
+    recording.vocabulary.fingerprint = "another"
+    recording.vocabulary.name = "theirs"
+    done = replay(recording)
+    assert done.passed and not done.vocabulary.exact
+    assert "only the" in done.vocabulary.what and "'theirs'" in done.vocabulary.what
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(VocabularyError):
+        replay(recording, model=tmp_path)
+
+
+def test_files_that_are_refused(recording: Recording, tmp_path: Path) -> None:
+    def refusal(text: str) -> str:
+        (tmp_path / "r.json").write_text(text)
+        with pytest.raises(TranscriptFileError) as caught:
+            read_recording(tmp_path / "r.json")
+        return str(caught.value)
+
+    assert "is no JSON" in refusal("{")
+    assert "is no recording" in refusal("{}")
+    assert "aici_transcript is 7; this version reads 1" in refusal('{"aici_transcript": 7}')
+    assert "record it anew" in refusal('{"aici_transcript": 1}')
+    with pytest.raises(TranscriptFileError, match="cannot read"):
+        read_recording(tmp_path / "gone.json")
+    with pytest.raises(TranscriptFileError, match="cannot write"):
+        write_recording(recording, tmp_path)
+    write_recording(recording, tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text())["sequences"][1]["parent"] == 0
+
+
+def test_a_recorder_takes_what_was_asked_for(playground: Playground) -> None:
+    with pytest.raises(RuntimeFailure, match="nothing has been recorded"):
+        playground.runtime.take()
+    before: Transcript = playground.play("yesno", "Yes")
+    assert before.text == "Yes"
+    recording = playground.record("yesno", "Yes")
+    assert recording.controller == "yesno" and any("sampled" in line for line in tell(recording))
