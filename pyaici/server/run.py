@@ -32,6 +32,7 @@ from pyaici.server.fields import (
 )
 from pyaici.server.openai.choices import copies, side_by_side
 from pyaici.server.run_story import RunStory
+from pyaici.server.scripts import ARG_WITHOUT_CONTROLLER, ScriptBody, script_call
 from pyaici.server.service import ControllerCall, Job, Service
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
 
@@ -62,6 +63,7 @@ class RunRequest(StrictBody):
         "none", description="a bundled controller, an id or a tag; none = no control"
     )
     controller_arg: Any = Field(None, description="its argument: a text, or JSON")
+    script: ScriptBody | None = Field(None, description="instead of a controller: a script that is one")
     prompt: str | TokenIds | None = Field(None, description="a text as it is, or token ids")
     messages: Annotated[list[ChatMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] | None = Field(
         None, description="instead: a chat"
@@ -100,23 +102,32 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
     else:
         assert body.prompt is not None
         prompt = service.model.encode(body.prompt)
-    call = None
-    if body.controller != "none":
-        call = ControllerCall(body.controller, argument_text(body.controller_arg))
-    elif body.controller_arg is not None:
-        raise bad_request(
-            "controller_arg is a controller's argument, but there is no controller", "controller_arg"
-        )
     return Job(
         user,
         prompt,
-        call,
+        _call(body),
         sampling(body.temperature, body.top_p, body.top_k, body.seed),
         body.max_tokens,
         logprobs=body.logprobs or body.top_logprobs > 0,
         top_logprobs=body.top_logprobs,
         count_allowed=body.details,
     )
+
+
+def _call(body: RunRequest) -> ControllerCall | None:
+    if body.script is not None:
+        if body.controller != "none":
+            raise bad_request("give either a controller or a script", "script")
+        if body.controller_arg is not None:
+            raise bad_request(ARG_WITHOUT_CONTROLLER, "controller_arg")
+        return script_call(body.script)
+    if body.controller != "none":
+        return ControllerCall(body.controller, argument_text(body.controller_arg))
+    if body.controller_arg is not None:
+        raise bad_request(
+            "controller_arg is a controller's argument, but there is no controller", "controller_arg"
+        )
+    return None
 
 
 async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[ServerSentEvent, None]:

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyaici.scripting.errors import InterpreterMissingError
+from pyaici.scripting.request import read_request
+
 #: what all of our keys begin with
 PREFIX = "aici_"
 #: beside the forward pass, in the scheduler
@@ -16,7 +19,14 @@ OVERLAPPED = "overlapped"
 LOGITS = "logits"
 PATHS = (OVERLAPPED, LOGITS)
 _FLAGS = ("hold", "fork", "events")
-_KEYS = ("aici_controller", "aici_arg", "aici_path", *(f"aici_{name}" for name in _FLAGS), "aici_owner")
+_KEYS = (
+    "aici_controller",
+    "aici_arg",
+    "aici_script",
+    "aici_path",
+    *(f"aici_{name}" for name in _FLAGS),
+    "aici_owner",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +70,7 @@ class ControllerCall:
                 meant = difflib.get_close_matches(key, _KEYS, n=1)
                 hint = f"did you mean {meant[0]}?" if meant else f"known are {', '.join(_KEYS)}"
                 raise ValueError(f"a request has the unknown key {key}: {hint}")
-        controller = extra_args.get("aici_controller")
-        if not isinstance(controller, str) or not controller:
-            raise ValueError(
-                "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one: "
-                + (f"there is {ours[0]} alone" if controller is None else f"it is {controller!r}")
-            )
+        controller, arg = _controlled(extra_args, ours)
         path = extra_args.get("aici_path", OVERLAPPED)
         if path not in PATHS:
             raise ValueError(f"aici_path is {path!r}; it must be {' or '.join(PATHS)}")
@@ -78,7 +83,29 @@ class ControllerCall:
         owner = extra_args.get("aici_owner")
         if owner is not None and (not isinstance(owner, str) or not owner):
             raise ValueError(f"aici_owner is {owner!r}; it must be the name of an owner")
-        return cls(controller, _text(extra_args.get("aici_arg", "")), path, **flags, owner=owner)
+        return cls(controller, arg, path, **flags, owner=owner)
+
+
+def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:
+    """The controller and its argument, which a script has with it."""
+    if (script := extra_args.get("aici_script")) is not None:
+        for other in ("aici_controller", "aici_arg"):
+            if extra_args.get(other) is not None:
+                raise ValueError(
+                    f"aici_script and {other} exclude each other: a script is the controller, and gets the "
+                    "member arg of aici_script"
+                )
+        try:
+            return read_request(script)
+        except (ValueError, InterpreterMissingError) as error:
+            raise ValueError(f"aici_script: {error}") from None
+    controller = extra_args.get("aici_controller")
+    if not isinstance(controller, str) or not controller:
+        raise ValueError(
+            "aici_controller must be a bundled controller's name, or the id or tag of an uploaded one: "
+            + (f"there is {ours[0]} alone" if controller is None else f"it is {controller!r}")
+        )
+    return controller, _text(extra_args.get("aici_arg", ""))
 
 
 def _flag(key: str, value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyaici.server.errors import bad_request
 from pyaici.server.fields import argument_text
+from pyaici.server.scripts import ARG_WITHOUT_CONTROLLER, script_call
 from pyaici.server.service import ControllerCall
 
 if TYPE_CHECKING:
@@ -19,9 +20,10 @@ def constraint(request: Constrained, response_format: ResponseFormat | None = No
     if request.controller is not None:
         found["controller"] = ControllerCall(request.controller, argument_text(request.controller_arg))
     elif request.controller_arg is not None:
-        raise bad_request(
-            "controller_arg is a controller's argument, but there is no controller", "controller_arg"
-        )
+        words = "controller_arg is a controller's argument, but there is no controller"
+        raise bad_request(ARG_WITHOUT_CONTROLLER if request.script else words, "controller_arg")
+    if request.script is not None:
+        found["script"] = script_call(request.script)
     if request.grammar is not None:
         found["grammar"] = _call(grammar_controller(request.grammar), request.grammar, "grammar")
     if request.regex is not None:

@@ -22,6 +22,7 @@ from pyaici.server.fields import (
     check_count,
     misnamed,
 )
+from pyaici.server.scripts import ScriptBody
 
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
@@ -47,6 +48,7 @@ class Constrained(BaseModel):
 
     controller: ControllerName | None = None
     controller_arg: Any = Field(None, description="the controller's argument: a text, or JSON")
+    script: ScriptBody | None = Field(None, description="a controller that is written here")
     grammar: str | None = Field(
         None,
         min_length=1,

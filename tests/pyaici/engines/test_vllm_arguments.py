@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyaici import bundled
 from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall
 
 
@@ -59,7 +62,8 @@ def test_values_that_are_no_text_go_as_json() -> None:
         ({"aici_controler": "regex"}, "did you mean aici_controller"),
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
-            "known are aici_controller, aici_arg, aici_path, aici_hold, aici_fork, aici_events, aici_owner",
+            "known are aici_controller, aici_arg, aici_script, aici_path, aici_hold, aici_fork, aici_events, "
+            "aici_owner",
         ),
         ({"aici_controller": "regex", "aici_path": "fast"}, "overlapped or logits"),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),
@@ -75,6 +79,57 @@ def test_values_that_are_no_text_go_as_json() -> None:
 def test_what_makes_no_sense(extra: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ControllerCall.from_extra_args(extra)
+
+
+SCRIPT = {"language": "python", "source": "async def main():\n    pass\n", "arg": {"é": [1]}}
+
+
+@pytest.mark.parametrize("value", [SCRIPT, json.dumps(SCRIPT)])
+def test_a_script_is_a_controller_and_its_argument(value: Any) -> None:
+    call = ControllerCall.from_extra_args({"aici_script": value, "aici_hold": 1, "aici_owner": "ann"})
+    assert call is not None
+    assert (call.controller, call.hold, call.owner) == ("pyctrl", True, "ann")
+    told = {"script": SCRIPT["source"], "name": "script.py", "arg": SCRIPT["arg"]}
+    assert json.loads(call.arg) == told
+    named = {"language": "javascript", "source": "1", "name": "a.js"}
+    call = ControllerCall.from_extra_args({"aici_script": named})
+    assert call is not None and call.controller == "jsctrl"
+    assert json.loads(call.arg) == {"script": "1", "name": "a.js", "arg": None}
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("{", "aici_script: it is a text, but not of JSON"),
+        ("[1]", "must be an object"),
+        (7, "must be an object"),
+        ({"source": "x"}, "language must be python or javascript: it is None"),
+        ({**SCRIPT, "language": "ruby"}, "it is 'ruby'"),
+        ({**SCRIPT, "source": ""}, "source must be the text"),
+        ({**SCRIPT, "source": "x" * ((1 << 20) + 1)}, "1048577 characters; 1048576 are allowed"),
+        ({**SCRIPT, "source": "\ud800"}, "half of a surrogate pair"),
+        ({**SCRIPT, "sorce": ""}, "unknown member sorce: did you mean source"),
+        ({**SCRIPT, "name": "a\n"}, "without line ends"),
+        ({**SCRIPT, "name": "a" * 257}, "at most 256 characters"),
+        ({**SCRIPT, "arg": {1, 2}}, "arg must be a value of JSON"),
+        ({**SCRIPT, "arg": float("nan")}, "arg must be a value of JSON"),
+    ],
+)
+def test_scripts_that_are_none(script: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ControllerCall.from_extra_args({"aici_script": script})
+
+
+def test_a_script_beside_a_controller() -> None:
+    for other in ("aici_controller", "aici_arg"):
+        with pytest.raises(ValueError, match=f"aici_script and {other} exclude each other"):
+            ControllerCall.from_extra_args({"aici_script": SCRIPT, other: "regex"})
+
+
+def test_an_interpreter_that_was_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match=r"aici_script: .* pyctrl was not built.*python -m pyaici\.build"):
+        ControllerCall.from_extra_args({"aici_script": SCRIPT})
 
 
 def test_nothing_runs_without_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:
