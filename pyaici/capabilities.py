@@ -42,7 +42,7 @@ class Capabilities:
     @classmethod
     def from_wire(cls, told: list[list[int]]) -> Capabilities:
         """What `to_wire` has made."""
-        found = dict(told)
+        found = {entry[0]: entry[1] for entry in told}
         return cls(
             fork=bool(found[1]),
             backtrack=bool(found[2]),
