@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -77,7 +76,7 @@ class Log(Event):
 @dataclass(frozen=True, slots=True)
 class VariablesChanged(Event):
     """Controllers of the request have written these variables, which all its forks share; `seq` is one of
-    them. Values are the last ones; names are as `variable_name` tells them."""
+    them. Values are the last ones; names are as `pyaici.variables.variable_name` tells them."""
 
     values: dict[str, bytes]
 
@@ -88,13 +87,3 @@ class Finished(Event):
 
     reason: FinishReason
     error: AiciError | None
-
-
-def variable_name(name: bytes) -> str:
-    """A variable's name as a text: UTF-8, and bytes that are none as \\xNN."""
-    return name.decode("utf-8", "backslashreplace")
-
-
-def by_name(values: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    """Variables as events have them."""
-    return {variable_name(name): value for name, value in values.items()}

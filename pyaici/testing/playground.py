@@ -12,7 +12,6 @@ from typing import Any
 from aicirt.errors import ControllerError
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.capabilities import ALL, Capabilities
-from pyaici.engines.events import by_name
 from pyaici.scripting.call import find_call
 from pyaici.step import StepResult, Verb
 from pyaici.steps import Step
@@ -23,6 +22,7 @@ from pyaici.testing.transcript import Transcript
 from pyaici.testing.vocabulary import small_vocabulary
 from pyaici.testing.wish import Wish
 from pyaici.tokens import Vocabulary
+from pyaici.variables import by_name
 
 #: rounds that a request may take for each token that it may write
 _WORK_FACTOR = 10

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from aicirt.errors import AiciError, EmptyMaskError, RuntimeFailure
 from pyaici.arguments import argument_bytes
 from pyaici.capabilities import ALL, Capabilities
-from pyaici.engines.events import variable_name
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
 from pyaici.testing.recording import (
@@ -26,6 +25,7 @@ from pyaici.testing.recording import (
     Suspended,
 )
 from pyaici.testing.rows import allowed_by, digest_of
+from pyaici.variables import variable_name
 
 if TYPE_CHECKING:
     from pyaici.steps import Step

@@ -18,7 +18,6 @@ from pyaici.engines.events import (
     Started,
     TokensAppended,
     VariablesChanged,
-    by_name,
 )
 from pyaici.engines.hf.cache import Slot
 from pyaici.engines.hf.family import Family, most_tokens
@@ -29,6 +28,7 @@ from pyaici.engines.prompts import begin_token
 from pyaici.engines.record import NAN
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.text import TextTrail
+from pyaici.variables import by_name
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.budget import Budget

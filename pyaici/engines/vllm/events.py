@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aicirt.errors import AiciError
-from pyaici.engines.events import by_name
+from pyaici.variables import by_name
 
 #: the key
 KEY = "aici"
