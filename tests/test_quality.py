@@ -53,6 +53,9 @@ def test_every_module_has_a_docstring_and_the_annotations_import() -> None:
     for path in tracked():
         if path.suffix != ".py" or not path.stat().st_size or _is_script(path):
             continue  # what MicroPython runs has no such import
+        if path.match("controllers/*/samples/*"):
+            assert path.read_text().startswith('"""'), path
+            continue
         text = path.read_text()
         assert re.match(r'(#!.*\n)?(r?"""|from __future__)', text), f"{path} begins with no docstring"
         only_docstring = re.fullmatch(r'""".*"""\s*', text, re.DOTALL)

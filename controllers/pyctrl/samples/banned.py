@@ -1,0 +1,33 @@
+"""Words that may not be used: as soon as one comes, it is taken back and another takes its place.
+
+Prompt: Describe a nice day at the beach.
+Argument: ["sun", "beach", "sand", "water", "waves"]
+"""
+
+from aici import TokenSet, argument, end_tokens, generate, sample, token_bytes, tokens, vocab_size
+
+WORDS = [" " + word for word in argument or ["very", "really"]]
+
+SPELLED = [word.encode() for word in WORDS]  # a token may be a part of a character: compare bytes
+
+# All tokens but those with which one of the words begins. To look at the whole vocabulary takes a moment: at
+# the top level it is done once, for all requests.
+OTHERS = TokenSet.text()
+OTHERS.allow(end_tokens())
+for token in range(vocab_size()):
+    piece = token_bytes(token)
+    if piece and any(word.startswith(piece) or piece.startswith(word) for word in SPELLED):
+        OTHERS.forbid(token)
+
+
+async def main():
+    length = 40
+    while len(tokens()) < length:
+        # a text under a stop string ends right before it, even if that is within a token
+        out = await generate(stop=WORDS, max_tokens=length - len(tokens()), logprobs=False)
+        if out.finish != "stop":
+            return
+        # here the model wanted one of the words: it says something else, and is free again
+        one = await sample(OTHERS)
+        if one.token in end_tokens():
+            return

@@ -1,0 +1,43 @@
+"""Beam search: three likely continuations at a time, until the best whole text is found.
+
+Prompt: Write one short sentence about the sea.
+"""
+
+from aici import TokenSet, fixed, fork, get_var, label, rewind, sample, set_var, stop, text, wait
+
+WIDTH = 3
+LENGTH = 8
+TEXT = TokenSet.text()  # all that is text: no end of the answer before LENGTH tokens
+
+
+async def main():
+    start = label()
+    me, score = "", 0.0
+    beams = [""]  # a beam's name says how it came about: "01" is the second child of the first one
+    for _ in range(LENGTH):
+        # the two likeliest tokens here, each tried by a fork of its own
+        here = label()
+        best = (await sample(TEXT, temperature=0.01, top=2)).top
+        await rewind(here)
+        child = await fork(2)
+        token, logprob = best[child]
+        await fixed([token])
+        me, score = me + str(child), score + logprob
+        set_var("beam" + me, str(score))
+
+        # everybody tells everybody, and all come to the same three
+        children = [beam + end for beam in beams for end in "01"]
+        scores = await wait(*["beam" + beam for beam in children])
+        # (the zip of MicroPython knows no strict)
+        of = {beam: float(score) for beam, score in zip(children, scores)}  # noqa: B905
+        beams = sorted(children, key=lambda beam: -of[beam])[:WIDTH]
+        if me not in beams:
+            break
+    if me == beams[0]:
+        set_var("best", text())
+    # the first sequence is the one that was asked: it takes over the winner's text
+    if "1" in me:
+        stop()
+    await wait("best")
+    await rewind(start)
+    await fixed(get_var("best"))

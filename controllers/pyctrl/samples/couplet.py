@@ -1,0 +1,23 @@
+"""Two lines of verse: each of three to six words, and the second rhymes with the first.
+
+Prompt: Write a short funny poem about an animal.
+"""
+
+from aici import fixed, gen, options, regex, set_var
+
+RHYMES = {"cat": ["hat", "mat", "bat"], "dog": ["log", "frog", "fog"], "mouse": ["house", "blouse"]}
+ANIMAL = options([f" {animal}" for animal in RHYMES])
+# a count in a pattern holds, which a count in a prompt hardly does
+LINES = {
+    animal: regex("[A-Z][a-z]{1,8}( [a-z]{1,9}){1,4} (" + "|".join(rhymes) + r")\.")
+    for animal, rhymes in RHYMES.items()
+}
+
+
+async def main():
+    await fixed("There was a little")
+    animal = (await gen(ANIMAL)).strip()
+    await fixed(",\n")
+    # what the first line has chosen decides what the second one may be
+    line = await gen(LINES[animal], max_tokens=20)
+    set_var("rhyme", line.rstrip(".").split(" ")[-1])

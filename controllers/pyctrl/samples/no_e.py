@@ -1,0 +1,16 @@
+"""A text without the letter e, by the callbacks that compiled controllers have.
+
+Prompt: Tell me a story.
+"""
+
+from aici import Sample, TokenSet, end_tokens, token_bytes, vocab_size
+
+ALLOWED = TokenSet.text()
+ALLOWED.forbid([token for token in range(vocab_size()) if b"e" in token_bytes(token).lower()])
+ALLOWED.allow(end_tokens())
+
+
+# Without main there are callbacks. This one is asked for every token, while the model computes, and its
+# answer says which tokens may come.
+def mid_process(step):
+    return Sample(ALLOWED)

@@ -1,0 +1,24 @@
+"""A query in SQL by a grammar: whatever the model writes, the database can read it.
+
+Prompt: Write an SQL query: all titles of the table songs with a year after 1990.
+"""
+
+from aici import fixed, gen, lark
+
+# The grammar knows the table, so the model cannot name a column that does not exist.
+QUERY = lark(r"""
+start: "SELECT " columns " FROM songs" where? order? ";"
+columns: "*" | column (", " column)?
+where: " WHERE " condition (" AND " condition)?
+condition: "year" (" = " | " > " | " < ") NUMBER | "artist = " STRING
+order: " ORDER BY " column (" DESC")?
+column: "title" | "artist" | "year"
+NUMBER: /[12][0-9]{3}/
+STRING: /'[A-Z][a-z]{1,9}( [A-Z][a-z]{1,9})?'/
+""")
+
+
+async def main():
+    await fixed("```sql\n")
+    await gen(QUERY, max_tokens=40, store="query")
+    await fixed("\n```")

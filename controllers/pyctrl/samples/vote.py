@@ -1,0 +1,26 @@
+"""Self-consistency: five forks think for themselves, and the answer that most of them give wins.
+
+Prompt: Anna has 3 apples and buys 4 more. How many apples has she?
+"""
+
+from aici import fixed, fork, gen, label, regex, rewind, stop, wait
+
+FORKS = 5
+NUMBER = regex(" [0-9]{1,3}")
+
+
+async def main():
+    start = label()
+    mine = await fork(FORKS)  # from here on five copies of this script run; mine is 0, 1, 2, 3 or 4
+    await gen(stop="\n", max_tokens=20, temperature=0.7)
+    await fixed("\nThe answer is")
+    # variables belong to the whole request: this is how forks talk to each other
+    await gen(NUMBER, store=f"vote{mine}")
+    if mine != 0:
+        stop()
+
+    # the first fork waits, at no cost, until all have voted
+    votes = await wait(*[f"vote{number}" for number in range(FORKS)])
+    winner = max(votes, key=votes.count)
+    await rewind(start)
+    await fixed(f"{winner.strip()} ({votes.count(winner)} of {FORKS} say so)")

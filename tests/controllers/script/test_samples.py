@@ -1,0 +1,274 @@
+"""The sample scripts with the default model: each keeps its structural promise, whatever the model writes.
+
+A sample begins with one line that says what it is, and names a prompt, and an argument where it has one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from pyaici.bundled import find_controller
+from pyaici.engines.hf import FinishReason, HfEngine, Request, Sampling
+from pyaici.models import default_model_path
+from pyaici.runtime import Runtime
+from pyaici.testing import Playground
+
+CONTROLLERS = Path(__file__).resolve().parents[3] / "controllers"
+LANGUAGES = {".py": "pyctrl", ".js": "jsctrl"}
+SAMPLES = sorted(path for name in LANGUAGES.values() for path in (CONTROLLERS / name / "samples").iterdir())
+#: " * " begins lines of comments in JavaScript
+_FIELD = r"^(?: \* )?{}: (.+)$"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample script, with the prompt and the argument that it proposes."""
+
+    path: Path
+    source: str
+    prompt: str
+    arg: Any
+
+    @classmethod
+    def read(cls, path: Path) -> Sample:
+        source = path.read_text()
+        prompt = re.search(_FIELD.format("Prompt"), source, re.MULTILINE)
+        assert prompt, f"{path.name} proposes no prompt"
+        found = re.search(_FIELD.format("Argument"), source, re.MULTILINE)
+        arg = found and found[1]
+        return cls(path, source, prompt[1], json.loads(arg) if arg and arg[0] in "[{" else arg)
+
+    @property
+    def argument(self) -> str:
+        return json.dumps({"script": self.source, "name": self.path.name, "arg": self.arg})
+
+
+@dataclass(frozen=True)
+class Played:
+    """What came of a sample: the text of the sequence that was asked, and of all with its forks."""
+
+    sample: Sample
+    text: str
+    variables: dict[str, str]
+    texts: list[str]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[HfEngine]:
+    torch.set_num_threads(1)
+    folder = default_model_path()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    with Runtime(workers=1) as runtime:
+        for name in LANGUAGES.values():
+            runtime.tag(runtime.upload(find_controller(name)).id, name)
+        yield HfEngine(model, transformers.AutoTokenizer.from_pretrained(folder), runtime)
+
+
+def play(engine: HfEngine, sample: Sample) -> Played:
+    endless = sample.path.stem == "no_e"  # a mask alone has no end of its own
+    request = Request(
+        [{"role": "user", "content": sample.prompt}],
+        module=LANGUAGES[sample.path.suffix],
+        arg=sample.argument,
+        sampling=Sampling(seed=1),
+        max_tokens=25 if endless else 100,
+    )
+    results = engine.run([request])
+    for result in results:
+        assert result.error is None, result.error
+        assert endless or result.reason is FinishReason.STOP, result.text
+    variables = {name: value.decode() for name, value in results[0].variables.items()}
+    return Played(sample, results[0].text, variables, [result.text for result in results])
+
+
+# -- what each promises ----------------------------------------------------------------------------------
+
+
+def five_items(played: Played) -> None:
+    lines = played.text.splitlines()
+    assert [re.fullmatch(r"(\d)\. [A-Z][a-z]+( [a-z]*)?", line)[1] for line in lines] == list("12345")  # type: ignore[index]
+    assert played.variables["items"].split(", ") == [line[3:] for line in lines]
+
+
+def yes_no(played: Played) -> None:
+    start = {"Yes": "Yes, because ", "No": "No: "}[played.variables["answer"]]
+    assert played.text.startswith(start) and "\n" not in played.text
+
+
+def record(played: Played) -> None:
+    found = json.loads(played.text)
+    assert list(found) == ["name", "born", "century"]
+    assert 1700 <= found["born"] < 1900 and found["century"] == (found["born"] - 1) // 100 + 1
+    assert json.loads(played.variables["record"]) == found
+
+
+def chain(played: Played) -> None:
+    choice = played.variables["choice"]
+    assert re.fullmatch("[a-z]{3,12}", choice)
+    assert played.text.startswith(f"The {choice} is ") and "Animal 1" not in played.text
+
+
+def best_of(played: Played) -> None:
+    assert len(played.texts) == 4 and len(set(played.texts)) > 1
+    assert float(played.variables["score"]) < 0
+    answers = [json.loads(value)["value"] for name, value in played.variables.items() if "gather" in name]
+    pairs = [tuple(answer.values()) if isinstance(answer, dict) else tuple(answer) for answer in answers]
+    assert len(pairs) == 4
+    score, text = max(pairs)
+    assert played.text == text
+    assert played.variables["score"] == f"{score:.3f}"
+
+
+def vote(played: Played) -> None:
+    votes = [played.variables[f"vote{number}"] for number in range(5)]
+    found = re.fullmatch(r"(\d{1,3}) \((\d) of 5 say so\)", played.text)
+    assert found
+    most = max(votes.count(vote) for vote in votes)
+    assert votes.count(f" {found[1]}") == int(found[2]) == most
+
+
+def retry(played: Played) -> None:
+    found = re.fullmatch(r"(\d+) \+ (\d+) = (\d+)", played.text)
+    if found:
+        assert int(found[1]) + int(found[2]) == int(found[3]) and int(played.variables["attempts"]) <= 8
+    else:
+        assert played.text == "I found none."
+
+
+def banned(played: Played) -> None:
+    assert len(played.text) > 60
+    for word in played.sample.arg:
+        assert f" {word}" not in played.text
+
+
+def translate(played: Played) -> None:
+    lines = played.text.splitlines()
+    assert lines[::2] == [f"English: {line}" for line in played.sample.arg]
+    assert len(lines) == 6 and all(re.match(r"French: \S", line) for line in lines[1::2])
+    assert played.variables["translation"].split("\n") == [line[8:].strip() for line in lines[1::2]]
+
+
+def sql(played: Played) -> None:
+    query = played.variables["query"]
+    assert played.text == f"```sql\n{query}\n```"
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE songs(title, artist, year)")
+    database.execute(query)
+    database.close()
+
+
+def tool_call(played: Played) -> None:
+    call = json.loads(played.variables["call"])
+    a, b = call["arguments"]["a"], call["arguments"]["b"]
+    result = {"add": a + b, "multiply": a * b}[call["tool"]]
+    assert call["result"] == result and f"\nResult: {result}\nSo the answer is {result}" in played.text
+    assert f"Tool: {call['tool']}\n" in played.text
+
+
+def quote(played: Played) -> None:
+    found = re.fullmatch('The document says: "([^"]+)"', played.text)
+    assert found and found[1] in played.sample.arg
+
+
+def prefix(played: Played) -> None:
+    assert played.text.startswith(played.sample.arg) and len(played.text) > len(played.sample.arg)
+    assert played.text.count(".") <= 1
+
+
+def beam(played: Played) -> None:
+    assert played.text == played.variables["best"]
+    scores = {name[4:]: float(value) for name, value in played.variables.items() if name.startswith("beam")}
+    last = [name for name in scores if len(name) == 8]
+    assert 2 <= len(last) <= 6  # three beams, two children each; scores fall as texts grow
+    assert all(scores[name] <= scores[name[:-1]] + 1e-6 for name in scores if len(name) > 1)
+
+
+def couplet(played: Played) -> None:
+    first, second = played.text.splitlines()
+    rhymes = {"cat": "hat mat bat", "dog": "log frog fog", "mouse": "house blouse"}
+    animal = re.fullmatch(r"There was a little (cat|dog|mouse),", first)
+    assert animal
+    *words, last = second.rstrip(".").split(" ")
+    assert last in rhymes[animal[1]].split() and last == played.variables["rhyme"]
+    assert 2 <= len(words) <= 5 and second.endswith(".")
+
+
+def no_e(played: Played) -> None:
+    assert len(played.text) > 20 and "e" not in played.text.lower()
+
+
+def sure(played: Played) -> None:
+    assert played.text in {"Positive", "Negative", "Neutral"}
+    assert 1 / 3 <= float(played.variables["share"]) <= 1
+
+
+PROMISES: dict[str, Callable[[Played], None]] = {
+    check.__name__: check
+    for check in (
+        *(five_items, yes_no, record, chain, best_of, vote, retry, banned, translate, sql, tool_call, quote),
+        *(prefix, beam, couplet, no_e, sure),
+    )
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_a_sample_keeps_its_promise(engine: HfEngine, path: Path) -> None:
+    PROMISES[path.stem](play(engine, Sample.read(path)))
+
+
+def test_there_are_as_many_as_the_manual_says_and_each_has_a_promise() -> None:
+    stems = {language: [p.stem for p in SAMPLES if p.suffix == language] for language in LANGUAGES}
+    assert sorted(PROMISES) == stems[".py"]
+    assert len(stems[".py"]) >= 15 and len(stems[".js"]) >= 6
+    assert set(stems[".js"]) <= set(stems[".py"])
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_samples_are_short_and_begin_with_what_they_are(path: Path) -> None:
+    sample = Sample.read(path)
+    first, *rest = sample.source.splitlines()
+    assert re.fullmatch(r'(""|/\*)[*"] ?[A-Z].{10,100}\.', first), first
+    assert 10 <= len([line for line in rest if line.strip()]) <= 45
+    assert max(len(line) for line in sample.source.splitlines()) <= 110
+
+
+def test_samples_in_both_languages_propose_the_same() -> None:
+    for path in SAMPLES:
+        if path.suffix == ".js":
+            other = Sample.read(CONTROLLERS / "pyctrl" / "samples" / f"{path.stem}.py")
+            sample = Sample.read(path)
+            assert (sample.prompt, sample.arg) == (other.prompt, other.arg)
+            assert sample.source.splitlines()[0].strip("/* ") == other.source.splitlines()[0].strip('"')
+
+
+def test_a_sample_that_broke_its_promise_would_be_noticed() -> None:
+    sample = Sample(Path("x.py"), "", "", ["sun"])
+    for promise, text, variables in (
+        (five_items, "1. Apple\n2. Pear\n", {"items": "Apple, Pear"}),
+        (retry, "10 + 11 = 22", {"attempts": "1"}),
+        (banned, "a long text about the sun " * 9, {}),
+        (record, '{"name": "A", "born": 1850, "century": 18}', {"record": "{}"}),
+    ):
+        with pytest.raises(AssertionError):
+            promise(Played(sample, text, variables, [text]))
+
+
+def test_what_would_be_quoted_ends_within_the_document_whatever_the_model_wants() -> None:
+    """A pretended model that would rather write something else quotes, too."""
+    sample = Sample.read(CONTROLLERS / "pyctrl" / "samples" / "quote.py")
+    with Playground() as playground:
+        wish = 'The document says: "It opened in 1999 by Bob'
+        text = playground.play("pyctrl", wish, arg=sample.argument, max_tokens=200).text
+    found = re.fullmatch('The document says: "([^"]*)"', text)
+    assert found and found[1] in sample.arg

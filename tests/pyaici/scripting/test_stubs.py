@@ -1,0 +1,211 @@
+"""aici.pyi and aici.d.ts say what the libraries of scripts export, and type checkers accept the samples."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyaici
+from pyaici.testing import Playground
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = Path(pyaici.__file__).parent / "scripting"
+LIBRARY = ROOT / "controllers" / "pyctrl" / "library" / "aici.py"
+#: what a stub may name without a counterpart: types that are only for annotations
+TYPES = {"Finish", "Capability"}
+
+
+def definitions(path: Path) -> dict[str, Any]:
+    """Public functions, and classes with their public methods: names with parameters."""
+    return dict(_members(ast.parse(path.read_text()).body))
+
+
+def _members(body: list[ast.stmt]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not node.name.startswith("_") or re.fullmatch("__(contains|len|iter|or|and|sub)__", node.name):
+                kinds = sorted(decorator.id for decorator in node.decorator_list)  # type: ignore[attr-defined]
+                found.append((node.name, (kinds, _parameters(node.args))))
+            elif node.name == "__init__":
+                found.append(("__init__", _parameters(node.args)))
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            found.append((node.name, dict(_members(node.body))))
+    return found
+
+
+def _parameters(args: ast.arguments) -> list[tuple[str, str, str | None]]:
+    """(kind, name, default) of each parameter."""
+    plain = args.posonlyargs + args.args
+    defaults = [None] * (len(plain) - len(args.defaults)) + [ast.unparse(value) for value in args.defaults]
+    found: list[tuple[str, str, str | None]] = [
+        ("", arg.arg, value) for arg, value in zip(plain, defaults, strict=True)
+    ]
+    if args.vararg:
+        found.append(("*", args.vararg.arg, None))
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        found.append(("keyword", arg.arg, ast.unparse(default) if default else None))
+    if args.kwarg:
+        found.append(("**", args.kwarg.arg, None))
+    return found
+
+
+def exported(controller: str, script: str) -> set[str]:
+    """The names that a script printed."""
+    with Playground() as playground:
+        transcript = playground.play(controller, "", arg=script)
+    assert transcript.error is None, transcript.error
+    return set(transcript.log.split())
+
+
+@pytest.fixture(scope="module")
+def stub() -> dict[str, Any]:
+    return definitions(FOLDER / "aici.pyi")
+
+
+def test_the_python_stub_has_all_names_of_the_module_and_no_others(stub: dict[str, Any]) -> None:
+    names = exported(
+        "pyctrl", "import aici\nasync def main():\n    print(*[n for n in dir(aici) if n[0] != '_'])\n"
+    )
+    assert set(stub) | {"argument"} == names - {"json"}
+    tree = ast.parse((FOLDER / "aici.pyi").read_text())
+    assigned = {n.targets[0].id for n in tree.body if isinstance(n, ast.Assign)}  # type: ignore[attr-defined]
+    annotated = {n.target.id for n in tree.body if isinstance(n, ast.AnnAssign)}  # type: ignore[union-attr]
+    assert (assigned, annotated) == (TYPES, {"argument"})
+
+
+def test_the_python_stub_has_the_parameters_and_methods_of_the_library(stub: dict[str, Any]) -> None:
+    library = definitions(LIBRARY)
+    ours = {name: value for name, value in stub.items() if name not in {"gen", "generate", "Error"}}
+    for name, value in ours.items():
+        theirs = library[name]
+        if isinstance(value, dict):  # the constructors of what scripts only get are no business of theirs
+            for method in ("__init__",):
+                if method not in value:
+                    theirs = {key: of for key, of in theirs.items() if key != method}
+        assert value == theirs, name
+
+
+def test_the_keywords_of_gen_and_generate(stub: dict[str, Any]) -> None:
+    """They come through `**how`: read where they are taken out of it."""
+    text = LIBRARY.read_text()
+    taken = dict(re.findall(r'option\("(\w+)", (\w+)\)', text))
+    (makers,) = re.findall(r"_MAKERS = \{\n(.*?)\n\}", text, re.DOTALL)
+    kinds = re.findall(r'"(\w+)": \1', makers)
+    for name in ("gen", "generate"):
+        first, *others = stub[name][1]
+        assert first == ("", "pattern", "None")
+        whole = name == "generate"
+        wanted = dict.fromkeys(kinds, "...") | {
+            key: default for key, default in taken.items() if whole or key not in {"logprobs", "top"}
+        }
+        assert {key: default for _, key, default in others} == wanted
+        assert {kind for kind, _, _ in others} == {"keyword"}
+
+
+def test_names_and_fields_are_explained(stub: dict[str, Any]) -> None:
+    tree = ast.parse((FOLDER / "aici.pyi").read_text())
+    plain = {"prompt_tokens", "is_special", "vocab_size"}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name not in plain:
+            assert ast.get_docstring(node), node.name
+    assert set(stub) >= plain
+
+
+# -- JavaScript ----------------------------------------------------------------------------------------
+
+
+def declared() -> dict[str, str]:
+    """Values that aici.d.ts exports: their names with their declarations."""
+    text = (FOLDER / "aici.d.ts").read_text()
+    text = re.sub(r"/\*\*.*?\*/", "", text, flags=re.DOTALL)
+    found = re.findall(r"^  export (?:class|function|const) (\w+)(.*?);$", text, re.MULTILINE | re.DOTALL)
+    joined: dict[str, str] = {}
+    for name, rest in found:
+        joined[name] = joined.get(name, "") + rest
+    return joined | dict.fromkeys(re.findall(r"^  export class (\w+)", text, re.MULTILINE), "")
+
+
+def test_the_declarations_have_all_names_of_the_module_and_no_others() -> None:
+    script = (
+        'import * as aici from "aici";\nexport async function main() {\n'
+        '  console.log(...Object.keys(aici).filter((name) => name[0] !== "_"));\n}\n'
+    )
+    assert set(declared()) == exported("jsctrl", script)
+
+
+def test_the_declarations_have_the_options_of_the_library() -> None:
+    library = (ROOT / "controllers" / "jsctrl" / "library" / "aici.js").read_text()
+    text = (FOLDER / "aici.d.ts").read_text()
+    (taken,) = re.findall(r"const \{ (maxTokens.*?), \.\.\.ways \}", library)
+    kinds = re.findall(r"const makers = \{ (.*) \};", library)[0].split(", ")
+
+    def fields(interface: str) -> set[str]:
+        (body,) = re.findall(rf"export interface {interface} \{{\n(.*?)\n  \}}", text, re.DOTALL)
+        return set(re.findall(r"^    (\w+)\??:", body, re.MULTILINE))
+
+    assert fields("Ways") == set(kinds)
+    assert fields("Generation") | fields("Details") == {word.split(" ")[0] for word in taken.split(", ")}
+    for name in re.findall(r"export (?:async )?(?:const|function) (\w+)[^\n]*\{ [^\n]*\} = \{\}\)", library):
+        inner = re.findall(rf"\b{name}\b[^\n]*?\{{ ([^\n{{}}]*) \}} = \{{\}}", library)[0]
+        for option in re.findall(r"(\w+)(?: = [^,]+)?(?:, |$)", inner):
+            assert f"{option}?:" in declared()[name], (name, option)
+
+
+def test_the_declarations_have_the_members_of_classes() -> None:
+    script = (
+        'import * as aici from "aici";\nexport async function main() {\n'
+        "  for (const name of " + '["Label", "Pattern", "Constraint", "TokenSet", "Generated"]) {\n'
+        "    const one = aici[name];\n"
+        "    for (const member of Object.getOwnPropertyNames(one.prototype))\n"
+        '      if (member !== "constructor") console.log(name + "." + member);\n'
+        "    for (const member of Object.getOwnPropertyNames(one))\n"
+        '      if (!["length", "name", "prototype"].includes(member)) console.log(name + "." + member);\n'
+        "  }\n}\n"
+    )
+    text = (FOLDER / "aici.d.ts").read_text()
+    said = set()
+    for name, body in re.findall(r"export class (\w+) \{\n(.*?)\n  \}", text, re.DOTALL):
+        for member in re.findall(r"^    (?:static |get )?(\w+)\(", body, re.MULTILINE):
+            if member != "constructor":
+                said.add(f"{name}.{member}")
+    assert said == exported("jsctrl", script)
+
+
+# -- type checkers ----------------------------------------------------------------------------------------
+
+
+def mypy(*files: Path) -> subprocess.CompletedProcess[str]:
+    # samples are written for MicroPython, which has no annotations to speak of
+    options = ["--no-error-summary", "--check-untyped-defs", "--config-file="]
+    return subprocess.run(
+        [sys.executable, "-m", "mypy", *options, *map(str, files)],
+        env={**os.environ, "MYPYPATH": str(FOLDER)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_mypy_accepts_the_samples_with_the_stub() -> None:
+    samples = sorted((ROOT / "controllers" / "pyctrl" / "samples").glob("*.py"))
+    assert len(samples) >= 15
+    done = mypy(*samples)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_mypy_finds_mistakes_with_the_stub(tmp_path: Path) -> None:
+    script = tmp_path / "wrong.py"
+    script.write_text(
+        "from aici import gen, generate\n\n\nasync def main():\n    await gen(max_token=3)\n"
+        "    (await generate()).probability\n    len(await gen()) + 'a'\n"
+    )
+    done = mypy(script)
+    assert [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line] == [5, 6, 7]
