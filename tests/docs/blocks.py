@@ -8,6 +8,7 @@ The words after a block's language say what it is:
     ```console run                commands after "$ ", each with its output; "..." stands for any lines
     ```sh server                  commands for a running server; so are `console server` and `python server`
     ```json answer                what the commands right before print; "..." stands for any text
+    ```python script, js script   a script, and ```text played: what comes of it (scripts.py)
     ```cpp fragment               not complete, not run
 
 What needs a server is run by test_server_pages.py, all else by test_examples.py.
@@ -23,10 +24,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyaici.build import build_controller
+from pyaici.testing import Playground
+
+from .scripts import play
 
 SUFFIXES = {"cpp": ".cpp", "c": ".c", "zig": ".zig"}
 _FENCE = re.compile(r"^ *```(?P<info>[^`\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -63,7 +68,9 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return "run" in self.words or self.controller is not None or self.file is not None
+        if {"run", "script", "played"} & set(self.words):
+            return True
+        return self.controller is not None or self.file is not None
 
     def _value(self, mark: str) -> str | None:
         return next((w.partition("=")[2] for w in self.words if w.startswith(f"{mark}=")), None)
@@ -88,20 +95,33 @@ def run_blocks(document: Path, folder: Path) -> int:
     found = [block for block in blocks(document) if block.runs]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # each build is a process that takes a second
         list(pool.map(lambda block: _build(block, folder), (block for block in found if block.controller)))
-    for block in found:
-        if block.controller:
-            continue
-        if block.file:
-            (folder / block.file).write_text(block.text)
-        elif block.language == "python":
-            # line numbers as in the document, so that a traceback points there
-            code = compile("\n" * (block.line - 1) + block.text, str(document), "exec")
-            exec(code, variables)
-        elif block.language == "console":
-            _run_console(block, folder)
-        else:
-            raise AssertionError(f"{block.where}: there is no way to run {block.language!r}")
+    scripts: list[Block] = []
+    with ExitStack() as stack:
+        playground = stack.enter_context(Playground()) if any("played" in b.words for b in found) else None
+        for block in found:
+            if "script" in block.words:
+                scripts.append(block)
+            elif "played" in block.words:
+                assert playground is not None
+                play(playground, scripts, block)
+                scripts = []
+            elif not block.controller:
+                _run(block, folder, document, variables)
+    assert not scripts, f"{scripts[0].where}: nothing says what comes of this script"
     return len(found)
+
+
+def _run(block: Block, folder: Path, document: Path, variables: dict[str, object]) -> None:
+    if block.file:
+        (folder / block.file).write_text(block.text)
+    elif block.language == "python":
+        # line numbers as in the document, so that a traceback points there
+        code = compile("\n" * (block.line - 1) + block.text, str(document), "exec")
+        exec(code, variables)
+    elif block.language == "console":
+        _run_console(block, folder)
+    else:
+        raise AssertionError(f"{block.where}: there is no way to run {block.language!r}")
 
 
 def _build(block: Block, folder: Path) -> None:

@@ -35,12 +35,14 @@ def test_examples(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_no_example_is_left_out_by_mistake(document: Path) -> None:
     """Whole programs run; what is not whole says so. Marks that nothing understands are errors."""
     for block in blocks(document):
-        if block.language in {*SUFFIXES, "python", "console", "sh"}:
+        if block.language in {*SUFFIXES, "python", "console", "sh", "js"}:
             assert (block.runs or block.asks) != ("fragment" in block.words), (
                 f"{block.where}: mark it as run or as a fragment"
             )
         unknown = [
-            w for w in block.words if not re.fullmatch(r"run|server|answer|fragment|(controller|file)=.+", w)
+            w
+            for w in block.words
+            if not re.fullmatch(r"run|server|answer|fragment|script|played|(controller|file)=.+", w)
         ]
         assert not unknown, f"{block.where}: unknown marks {unknown}"
 
@@ -100,3 +102,42 @@ def test_output_patterns() -> None:
     assert not matches("size ... kB", "size 12.3 MB")
     assert not matches("a.c", "abc")
     assert not matches("", "text")
+
+
+ONE_SCRIPT = """'''python script
+from aici import fixed, gen
+async def main():
+    print(await gen(regex="[a-z]+"))
+    await fixed("!\\n?")
+'''
+"""
+
+
+def test_scripts_are_played_in_both_languages_and_compared(tmp_path: Path) -> None:
+    other = """'''js script
+import { fixed, gen } from "aici";
+export async function main() {
+  console.log(await gen({ regex: "[a-z]+" }));
+  fixed("!\\n?");
+}
+'''
+"""
+    good = """'''text played
+wish: abc def
+text: "abc!\\n?"
+log: abc
+'''
+"""
+    assert run_blocks(document(tmp_path, ONE_SCRIPT + other + good), tmp_path) == 3
+    for old, new in (
+        ("log: abc", "log: abd"),
+        ("n?", "n."),
+        ("log: abc", "error: wrong"),
+        ("wish: abc", "wish: x"),
+    ):
+        with pytest.raises(AssertionError, match=r"doc\.md:2: (text|log|error) is"):
+            run_blocks(document(tmp_path, ONE_SCRIPT + other + good.replace(old, new)), tmp_path)
+    with pytest.raises(AssertionError, match="nothing says what comes of this script"):
+        run_blocks(document(tmp_path, ONE_SCRIPT), tmp_path)
+    with pytest.raises(AssertionError, match="no script right before"):
+        run_blocks(document(tmp_path, good), tmp_path)
