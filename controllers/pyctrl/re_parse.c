@@ -256,7 +256,7 @@ static void read_flags(reader *re, uint32_t open) {
     while (flag(peek(re))) off |= flag(re->text[re->at++]);
   if (off == 0 && on != 0 && peek(re) == ')') fail(re, open, "global flags not at the start of the expression");
   if (!accept(re, ':'))
-    fail(re, open, "unknown extension after (?: groups are (...), (?:...), (?P<name>...), (?i:...)");
+    fail(re, open + 1, "unknown extension after (?: groups are (...), (?:...), (?P<name>...), (?i:...)");
   re->flags = (re->flags | on) & ~off;
 }
 
@@ -327,7 +327,7 @@ static bool read_counts(reader *re, uint32_t *least, uint32_t *most) {
   else
     *most = same ? *least : RE_NONE;
   if (!accept(re, '}')) return re->at = begin, false;
-  if (*most < *least) fail(re, begin, "min repeat greater than max repeat");
+  if (*most < *least) fail(re, begin + 1, "min repeat greater than max repeat");
   return true;
 }
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import warnings
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aicirt.errors import ControllerError
 from tests.controllers.script.conftest import Scripts, check
 
 #: a pattern, flags and a text
@@ -170,3 +173,173 @@ def test_examples(python: Scripts) -> None:
     compare(python, EXAMPLES)
     long = "word é 12 " * 200
     compare(python, [(r"\w+ \d+", 0, long), (r"(\w)(\w)?", re.I, long[:300])])
+
+
+# -- functions, objects, errors --------------------------------------------------------------------------
+
+
+def run(python: Scripts, body: str, arg: Any = None) -> Any:
+    """What a function with this body returns, by way of JSON."""
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    source = (
+        f"import json, re\nfrom aici import argument, gen\ndef answer():\n{lines}"
+        'async def main():\n    await gen(regex="x")\n    print(json.dumps(answer()))\n'
+    )
+    return json.loads(check(python.play(source, "x", arg=arg)).log)
+
+
+def same(python: Scripts, body: str) -> Any:
+    """What the function returns in the controller, which is what it returns here."""
+    here: dict[str, Any] = {"re": re}
+    exec("def answer():\n" + "".join(f"    {line}\n" for line in body.strip().splitlines()), here)
+    found = run(python, body)
+    assert found == json.loads(json.dumps(here["answer"]()))
+    return found
+
+
+def test_replacements_name_groups_or_are_functions(python: Scripts) -> None:
+    same(
+        python,
+        r"""
+p = re.compile(r"(?P<first>\w+) (\w+)?")
+answers = [re.sub(r"(\w)(\d)", r"\2\1", "a1 b2"), p.sub("", "x ")]
+answers += [p.sub(r"\2\g<first>\g<0>\g<2>\n\\\.\101", "ab cd")]
+answers += [p.sub(lambda m: m["first"].upper() + str(m[2]), "ab cd ef "), p.subn("-", "a b c d e f", 2)]
+answers += [re.sub("x*", "-", "abxd"), re.sub("é", "\u4e2d", "éaé", count=1)]
+answers += [p.match("ab cd").expand(r"<\1>")]
+answers += [re.sub("a", "b", "AaA", flags=re.I), re.split("[,;] *", "a, b;c", maxsplit=1)]
+return answers
+""",
+    )
+
+
+def test_patterns_and_matches_tell_what_they_are(python: Scripts) -> None:
+    same(
+        python,
+        r"""
+p = re.compile(r"(?P<key>\w)(?:=(?P<value>\d))?")
+m = p.search("é: x", 2)
+answers = [p.pattern, p.groups, p.groupindex["value"], p.flags == re.U, re.compile(p) is p, m.string]
+answers += [m.re is p, m.pos, m.endpos, m.span(), m.start("key"), m.end(2), m["key"], m.group(1, "value")]
+answers += [m.groups("none"), m.groupdict(default=1)["value"], m.lastgroup, m.lastindex, bool(m)]
+answers += [re.compile("a", re.I | re.M).flags & 10, re.escape("a.b*[é]-\n_"), isinstance(p, re.Pattern)]
+answers += [[t.lastgroup for t in re.finditer(r"(?P<n>\d+)|(?P<w>\w+)|(?P<o>\S)", "x1 = 2 + yé")]]
+try:
+    m.group("other")
+except IndexError as error:
+    answers.append(str(error))
+return answers
+""",
+    )
+
+
+def test_bytes(python: Scripts) -> None:
+    same(
+        python,
+        r"""
+found = re.findall(rb"[\xc3-\xff]\w?", b"a\xc3\xa9b\xffz") + re.split(b", ", b"a, b")
+found += [re.sub(b"a", rb"\\\g<0>", b"ba")]
+spans = [list(re.search(b"(?i)B", b"ab").span()), re.search(rb"\w", b"\xe9") is None]
+return [list(f) for f in found] + spans
+""",
+    )
+    for call in ('re.search("a", b"a")', 're.search(b"a", "a")', 're.sub("a", b"b", "a")', "re.compile(1)"):
+        body = f"try:\n    {call}\nexcept TypeError as error:\n    return str(error)"
+        assert "str" in run(python, body), call
+
+
+WRONG = [
+    *(
+        "(a",
+        "a)",
+        "[a",
+        "*a",
+        "a**",
+        "a{2,1}",
+        "a{2}{3}",
+        "^*",
+        r"\b+",
+        "a|*",
+        "(?P<a>x)(?P<a>y)",
+        "(?P<1>x)",
+    ),
+    *(
+        "(?P<a",
+        "(?P<>x)",
+        r"\q",
+        r"[\q]",
+        "[b-a]",
+        r"[a-\d]",
+        r"\x4",
+        r"\u12",
+        "a(?i)b",
+        "(?z)",
+        "(?#a",
+        "\\",
+    ),
+]
+
+
+def test_wrong_patterns_are_wrong_at_the_same_place(python: Scripts) -> None:
+    body = """
+said = []
+for p in argument:
+    try:
+        re.compile(p)
+        said.append("")
+    except re.error as error:
+        said.append(str(error))
+return said
+"""
+    for pattern, said in zip(WRONG, run(python, body, WRONG), strict=True):
+        with pytest.raises(re.error) as caught:
+            re.compile(pattern)
+        why, at = said.rsplit(" at position ", 1)
+        assert (why.split()[0], int(at)) == (caught.value.msg.split()[0], caught.value.pos), said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        (r"(a)\1", "backreferences such as \\1 are not supported"),
+        ("(?P<x>a)(?P=x)", "backreferences are not supported"),
+        ("a(?=b)", "lookahead and lookbehind are not supported"),
+        ("a(?!b)", "lookahead and lookbehind are not supported"),
+        ("(?<=b)a", "lookahead and lookbehind are not supported"),
+        ("(?<!b)a", "lookahead and lookbehind are not supported"),
+        ("(?>a)", "atomic groups are not supported"),
+        ("a*+", "possessive repetitions such as a*+ are not supported"),
+        ("(a)?(?(1)b)", "conditional groups are not supported"),
+        ("((a{100}){100}){100}", "more than 30000 states"),
+        ("((?:){100000}){100000}", "more than 30000 states"),
+        ("a{2000000}", "the repetition number is too large"),
+        ("(" * 101 + ")" * 101, "more than 100 groups in each other"),
+        ("(?:" * 9 + "a" + "*)" * 9 + "*", "more than 8 repetitions within each other of what may be empty"),
+        ("(a)" * 90 + "(?:b{100}){100}", "of at most 262144"),
+    ],
+)
+def test_what_is_not_supported_is_refused_and_says_so(python: Scripts, pattern: str, why: str) -> None:
+    body = "try:\n    re.compile(argument)\nexcept re.error as error:\n    return str(error)"
+    assert why in run(python, body, pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a*)*b", "(a|a)*b", "(a|aa)+$", "(((a*)*)*)*b", "(.*)(.*)(.*)(.*)b", "(a?){50}b"]
+)
+def test_no_pattern_is_catastrophic(python: Scripts, pattern: str) -> None:
+    """Backtracking would take ages, or the square of the text."""
+    begun = time.monotonic()
+    body = """
+text = "a" * 50000 + "c"
+return re.match(argument, text) is None and re.fullmatch(argument, text) is None
+"""
+    assert run(python, body, pattern) is True
+    assert time.monotonic() - begun < 10
+
+
+def test_a_failure_nobody_catches_names_line_and_pattern(python: Scripts) -> None:
+    with pytest.raises(ControllerError) as caught:
+        python.play('import re\n\nP = re.compile("(a")\n')
+    assert "line 3" in str(caught.value) and "missing ), unterminated subpattern at position 0" in str(
+        caught.value
+    )
