@@ -137,14 +137,21 @@ void nlr_jump_fail(void *value) {
   script_fail((script_text){message, sizeof message - 1});
 }
 
+/* A module of the library by the name of its file, or NULL. */
+static const library_file *find_module(const char *name) {
+  for (const library_file *file = library_files; file->name != NULL; file++)
+    if (strcmp(file->name, name) == 0) return file;
+  return NULL;
+}
+
 mp_lexer_t *mp_lexer_new_from_file(qstr name) {
-  (void)name;
-  mp_raise_OSError(MP_ENOENT);
+  const library_file *const file = find_module(qstr_str(name));
+  if (file == NULL) mp_raise_OSError(MP_ENOENT);
+  return mp_lexer_new_from_str_len(name, file->text, file->length, 0);
 }
 
 mp_import_stat_t mp_import_stat(const char *path) {
-  (void)path;
-  return MP_IMPORT_STAT_NO_EXIST;
+  return find_module(path) != NULL ? MP_IMPORT_STAT_FILE : MP_IMPORT_STAT_NO_EXIST;
 }
 
 static mp_obj_t no_files(size_t count, const mp_obj_t *arguments, mp_map_t *keywords) {

@@ -288,6 +288,8 @@ static void write_value(writer *json, mp_obj_t object, mp_int_t level) {
     write_string(json, object);
   else if (mp_obj_is_dict_or_ordereddict(object))
     write_members(json, object, level);
+  else if (mp_obj_cast_to_native_base(object, MP_OBJ_FROM_PTR(&mp_type_dict)) != MP_OBJ_NULL)
+    write_members(json, mp_obj_cast_to_native_base(object, MP_OBJ_FROM_PTR(&mp_type_dict)), level);
   else if (mp_obj_is_type(object, &mp_type_list) || mp_obj_is_type(object, &mp_type_tuple))
     write_items(json, object, level);
   else if (mp_obj_is_int(object) || mp_obj_is_float(object)) {

@@ -18,7 +18,7 @@ def library_files(folder: Path) -> list[Path]:
 
 def write_library(folder: Path, out: Path) -> None:
     """Writes the header into `out`: for ``library/NAME.EXT`` an array ``NAME_library``, which ends with a
-    zero that ``NAME_library_length`` does not count.
+    zero that ``NAME_library_length`` does not count, and ``library_files`` with the name and both for each.
 
     Raises:
         BuildError: a file is not named like a C identifier, or is no UTF-8.
@@ -39,4 +39,10 @@ def write_library(folder: Path, out: Path) -> None:
         for start in range(0, len(signed), _WIDTH):
             text += f"    {', '.join(signed[start : start + _WIDTH])},\n"
         text += f"}};\nenum {{ {name}_library_length = {len(content)} }};\n"
+    text += "typedef struct library_file {\n    const char *name, *text;\n"
+    text += "    unsigned long length;\n} library_file;\n"
+    text += "static const library_file library_files[] __attribute__((unused)) = {\n"
+    for path in library_files(folder):
+        text += f'    {{"{path.name}", {path.stem}_library, {path.stem}_library_length}},\n'
+    text += "    {0, 0, 0},\n};\n"
     (out / HEADER).write_text(text)
