@@ -124,7 +124,8 @@ def test_modules_answer_as_in_python(python: Scripts, name: str) -> None:
 def test_random_numbers_are_spread_evenly(python: Scripts) -> None:
     counts = run(
         python,
-        "import random\nfrom collections import Counter\nc = Counter(random.randrange(5) for _ in range(5000))\n"
+        "import random\nfrom collections import Counter\n"
+        "c = Counter(random.randrange(5) for _ in range(5000))\n"
         "answers += [c[i] for i in range(5)] + [sum(random.random() for _ in range(1000))]",
     )
     assert all(800 < count < 1200 for count in counts[:5]) and 430 < counts[5] < 570
