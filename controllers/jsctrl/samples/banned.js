@@ -17,7 +17,7 @@ for (let token = 0; token < vocabSize(); token++) {
 }
 
 export async function main() {
-  const length = 40;
+  const length = 25;
   while (tokens().length < length) {
     // a text under a stop string ends right before it, even if that is within a token
     const out = await generate({ stop: WORDS, maxTokens: length - tokens().length, logprobs: false });

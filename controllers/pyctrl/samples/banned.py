@@ -21,7 +21,7 @@ for token in range(vocab_size()):
 
 
 async def main():
-    length = 40
+    length = 25
     while len(tokens()) < length:
         # a text under a stop string ends right before it, even if that is within a token
         out = await generate(stop=WORDS, max_tokens=length - len(tokens()), logprobs=False)
