@@ -43,5 +43,5 @@ def script_call(body: ScriptBody) -> ControllerCall:
     try:
         interpreter_file(script.language)
     except InterpreterMissingError as error:
-        raise bad_request(error.message, "script.language", error.code) from None
+        raise bad_request(error.message, "script.language", "interpreter_missing") from None
     return ControllerCall(script.language.controller, script.argument(body.arg), "script", "script.source")

@@ -1,13 +1,14 @@
 // The choice of a controller: those that come with the server, those that were uploaded, and none.
 
 import { byId, make } from "./dom.js";
+import { scriptChoices } from "./scripts.js";
 
 const NONE = {
   value: "none", name: "none", description: "the model writes what it likes", example: null, takesArgument: false,
 };
 
 export class Controllers {
-  /** Called with the controller {value, name, description, example, takesArgument} that is chosen now. */
+  /** Called with the controller {value, name, description, example, takesArgument} that is chosen now; see scripts.js, too. */
   onchange = () => {};
 
   constructor(api) {
@@ -31,9 +32,11 @@ export class Controllers {
       value: name, name, description, example: example_arg, takesArgument: example_arg !== null,
     }));
     const uploaded = data.flatMap(asChoices);
-    this._all = [NONE, ...own, ...uploaded];
+    const scripts = scriptChoices(bundled);
+    this._all = [NONE, ...own, ...uploaded, ...scripts];
     this._list.replaceChildren(
-      ...group("Uploaded", uploaded), ...group("Bundled", own), ...group("No control", [NONE]),
+      ...group("Scripts", scripts), ...group("Uploaded", uploaded), ...group("Bundled", own),
+      ...group("No control", [NONE]),
     );
     const inputs = [...this._list.querySelectorAll("input")];
     const first = inputs.find((input) => input.value === wanted && wanted !== "none");

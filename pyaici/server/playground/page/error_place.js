@@ -1,9 +1,11 @@
-// Where in a text an error is, by the words of its message: lines and columns, bytes, or a path in JSON.
+// Where in a text an error is, by the words of its message: a traceback, lines and columns, bytes, or a path in JSON.
 
 import { findInJson } from "./json_path.js";
 
 /** The range [from, to) that a message means, as offsets into `text`; null if it names no place. */
 export function findPlace(message, text) {
+  const line = lineOfPython(message);
+  if (line !== null) return wholeLine(text, line);
   const from = findOffset(message, text);
   if (from === null) return null;
   const word = /^(?:[\p{L}\p{N}_]+|"[^"\n]*")/u.exec(text.slice(from));
@@ -11,7 +13,23 @@ export function findPlace(message, text) {
   return { from, to: Math.min(text.length, from + length) };
 }
 
+/** The innermost line of a script in Python, whose tracebacks have it last; null if the message has none. */
+function lineOfPython(message) {
+  const frames = [...message.matchAll(/File "script(?:\.py)?", line (\d+)/g)];
+  return frames.length ? Number(frames.at(-1)[1]) : null;
+}
+
+/** What is written in a line, without blanks around it. */
+function wholeLine(text, line) {
+  const content = text.split("\n")[line - 1] ?? "";
+  const from = offsetOf(text, line, 1) + content.length - content.trimStart().length;
+  return { from, to: from + content.trim().length };
+}
+
 function findOffset(message, text) {
+  // in JavaScript the innermost place is the first
+  const frame = /\bscript(?:\.js)?:(\d+):(\d+)/.exec(message);
+  if (frame) return offsetOf(text, Number(frame[1]), Number(frame[2]));
   const place = /\bline (\d+)(?:, column (\d+))?/.exec(message);
   if (place) return offsetOf(text, Number(place[1]), Number(place[2] ?? 1));
   const column = /\bcolumn (\d+)/.exec(message);

@@ -52,11 +52,8 @@ export class RunView {
   }
 
   _request() {
-    const controller = this._controllers.chosen.value;
-    const argument = controller === "none" ? {} : { controller_arg: this._argument.value };
     return {
-      controller,
-      ...argument,
+      ...this._argument.wire,
       ...this._prompt.wire,
       ...fieldValues(byId("parameters")),
       top_logprobs: 5,
@@ -69,13 +66,16 @@ export class RunView {
     const transcript = new Transcript();
     this._begin();
     try {
-      for await (const { data } of this._api.events("/v1/run", this._request(), this._abort.signal)) {
+      const request = this._request();
+      for await (const { data } of this._api.events("/v1/run", request, this._abort.signal)) {
         this._tell("Running …", "running");
         this._tree.update(transcript.take(data), transcript.vocabulary);
         this._figures.update(transcript);
         showVariables(transcript.variables);
       }
       this._tell(ending(transcript), "done");
+      const failed = [...transcript.lanes.values()].find((lane) => lane.error);
+      if (failed) this._argument.failed(failed.error.message, request);
     } catch (error) {
       if (error.name === "AbortError") this._tell("Stopped.", "stopped");
       else this._fail(error);
@@ -108,6 +108,9 @@ export class RunView {
     if (error.param === "controller_arg") {
       this._argument.refuse(error.message);
       this._tell("The controller refuses its argument.", "failed");
+    } else if (error.param?.startsWith("script.")) {
+      this._argument.refuse(error.message, error.param);
+      this._tell("The script is refused.", "failed");
     } else {
       say(byId("run-error"), [error.message, error.log].filter(Boolean).join("\n"));
     }
