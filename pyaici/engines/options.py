@@ -88,7 +88,7 @@ def read_request(arguments: argparse.Namespace) -> Request:
     """
     return Request(
         read_prompt(arguments),
-        arg=read_argument(arguments),
+        arg=_controller_argument(arguments),
         sampling=Sampling(arguments.temperature, arguments.top_p, arguments.top_k, arguments.seed),
         n=arguments.n,
         beams=getattr(arguments, "beams", 1),
@@ -102,16 +102,21 @@ def read_prompt(arguments: argparse.Namespace) -> str:
 
 
 def read_argument(arguments: argparse.Namespace) -> str:
-    """The controller's argument: what --arg says, where a file that is not there may be a grammar of the
-    package; for a script, the script and what --arg says. Raises ValueError, ScriptFileError."""
+    """What --arg says; a file that is not there may be a grammar of the package. Raises ValueError."""
     value: str = arguments.arg or ""
     if value.startswith("@") and not Path(value[1:]).exists():
         if grammar := find_grammar(value[1:]):
             value = f"@{grammar}"
-    text = _text("--arg", value)
-    if language_of(arguments.controller) is None:
+    return _text("--arg", value)
+
+
+def _controller_argument(arguments: argparse.Namespace) -> str:
+    """What --arg says, or a script that has it as its argument. Raises ValueError, ScriptFileError."""
+    text = read_argument(arguments)
+    controller: str | None = getattr(arguments, "controller", None)
+    if controller is None or language_of(controller) is None:
         return text
-    script = read_script(arguments.controller)
+    script = read_script(controller)
     return script.argument(script_value(None if arguments.arg is None else text))
 
 
