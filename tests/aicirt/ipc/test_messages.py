@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aicirt.errors import ArgumentError, ProtocolError, error_from_wire
@@ -65,6 +65,7 @@ def test_frames_carry_descriptors_and_survive_any_cut() -> None:
     os.close(write_fd)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 10, 30_000])), min_size=1, max_size=12),
     st.data(),
