@@ -442,7 +442,7 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
         limits=old.limits,
         arg=b"",
         variables=request.variables,
-        seed=request.seed ^ number,
+        seed=instance.seed,
         owner=request.owner,
     )
     context.sources = list(old.sources)
