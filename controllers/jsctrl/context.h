@@ -11,7 +11,8 @@ extern JSContext *context;
 /* An action has begun, and its end is awaited. */
 extern bool aici_action_awaited;
 
-/* The module _aici: script.h for JavaScript. */
-JSModuleDef *aici_native_module(JSContext *in);
+/* The modules _aici and _host: script.h for JavaScript. */
+JSModuleDef *aici_actions_module(JSContext *in);
+JSModuleDef *aici_host_module(JSContext *in);
 
 #endif /* AICI_JSCTRL_CONTEXT_H */

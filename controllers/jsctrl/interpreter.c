@@ -12,7 +12,8 @@
 
 const char interpreter_language[] = "JavaScript";
 
-/* Of a controller's 64 MiB (malloc rounds up to powers of two), so that a script meets an error that it can catch before the runtime ends it. */
+/* Of a controller's 64 MiB (malloc rounds up to powers of two), so that a script meets an error that it can catch
+ * before the runtime ends it. */
 #define MOST_HEAP (28 * 1024 * 1024)
 /* So much of the C stack, which is a part of linear memory, may be used by calls in calls. */
 #define STACK_LIMIT (128 * 1024)
@@ -30,7 +31,7 @@ static bool has_started;
 /* The host calls from wherever its own stack is: what is used counts from there. */
 #define ENTER() JS_UpdateStackTop(JS_GetRuntime(context))
 
-/* ---- failures ------------------------------------------------------------------------------------------------- */
+/* ---- failures ---- */
 
 static char *message;
 
@@ -72,7 +73,7 @@ static bool keep_failure(JSValue error) {
   return false;
 }
 
-/* ---- loading ---------------------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 
 static JSModuleDef *compile_module(const char *name, const char *source, size_t size) {
   const JSValue module = JS_Eval(context, source, size, name, JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY);
@@ -84,7 +85,8 @@ static JSModuleDef *compile_module(const char *name, const char *source, size_t 
 
 static JSModuleDef *load_module(JSContext *in, const char *name, void *data) {
   (void)data;
-  if (strcmp(name, "_aici") == 0) return aici_native_module(in);
+  if (strcmp(name, "_aici") == 0) return aici_actions_module(in);
+  if (strcmp(name, "_host") == 0) return aici_host_module(in);
   if (strcmp(name, "aici") == 0) return compile_module("aici", aici_library, aici_library_length);
   JS_ThrowReferenceError(in, "there is no module \"%s\": a controller has the module \"aici\" alone", name);
   return NULL;
@@ -127,7 +129,9 @@ static JSValue run_module(const char *name, const char *source, size_t size) {
 }
 
 static bool load_library(script_text argument) {
-  static const char source[] = "import * as aici from \"aici\"; export const call = aici._call, end = aici._end, ended = aici._ended;";
+  static const char source[] =
+      "import * as aici from \"aici\";"
+      "export const call = aici._call, end = aici._end, ended = aici._ended;";
   const JSValue global = JS_GetGlobalObject(context);
   JS_SetPropertyStr(context, global, "_aici_argument", JS_NewStringLen(context, argument.data, argument.size));
   const JSValue exports = run_module("aici-start.js", source, sizeof source - 1);
@@ -164,7 +168,7 @@ bool interpreter_load(script_text name, script_text source, script_text argument
   return true;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running ---- */
 
 bool interpreter_has(script_callback which) { return JS_IsFunction(context, callbacks[which]); }
 

@@ -6,7 +6,8 @@
 #include "py/runtime.h"
 #include "py/unicode.h"
 
-MP_DEFINE_CONST_OBJ_TYPE(aici_error_type, MP_QSTR_Error, MP_TYPE_FLAG_NONE, make_new, mp_obj_exception_make_new, print, mp_obj_exception_print, attr, mp_obj_exception_attr, parent, &mp_type_Exception);
+MP_DEFINE_CONST_OBJ_TYPE(aici_error_type, MP_QSTR_Error, MP_TYPE_FLAG_NONE, make_new, mp_obj_exception_make_new, print,
+                         mp_obj_exception_print, attr, mp_obj_exception_attr, parent, &mp_type_Exception);
 
 void raise_if(script_error error) {
   if (error != NULL) mp_raise_msg_varg(&aici_error_type, MP_ERROR_TEXT("%s"), error);

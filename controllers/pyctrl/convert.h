@@ -5,6 +5,12 @@
 #include "py/obj.h"
 #include "script.h"
 
+/* A function for scripts, an entry of a module's table, and what a function may leave unused. */
+#define FUNCTION(name, least, most) \
+  static MP_DEFINE_CONST_FUN_OBJ_VAR_BETWEEN(name##_obj, least, most, name)
+#define ENTRY(name) {MP_ROM_QSTR(MP_QSTR_##name), MP_ROM_PTR(&name##_obj)}
+#define UNUSED(count, of) ((void)(count), (void)(of))
+
 /* Raises aici.Error if there is one. */
 void raise_if(script_error error);
 /* The bytes of a str, bytes or bytearray; raises TypeError. */

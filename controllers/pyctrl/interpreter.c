@@ -38,7 +38,7 @@ static bool is_full;
 static const qstr callback_names[] = {MP_QSTR_main, MP_QSTR_init_prompt, MP_QSTR_pre_process, MP_QSTR_mid_process,
                                       MP_QSTR_post_process};
 
-/* ---- memory ---------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* WebAssembly's locals cannot be scanned, so nothing is collected while C code of the interpreter is active. */
 void gc_collect(void) { is_full = true; }
@@ -62,7 +62,7 @@ size_t gc_get_max_new_split(void) {
 /* The host calls from wherever its own stack is: what is used counts from there. */
 #define ENTER() mp_stack_ctrl_init()
 
-/* ---- running ----------------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static void run(qstr name, script_text source, mp_obj_dict_t *globals) {
   mp_lexer_t *lexer = mp_lexer_new_from_str_len(name, source.data, source.size, 0);
@@ -124,12 +124,13 @@ bool interpreter_call(script_callback which) {
   ENTER();
   nlr_buf_t nlr;
   if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), false;
-  mp_call_function_2(MP_STATE_VM(aici_call), MP_OBJ_NEW_QSTR(callback_names[which]), MP_STATE_VM(aici_callbacks)[which]);
+  const mp_obj_t name = MP_OBJ_NEW_QSTR(callback_names[which]);
+  mp_call_function_2(MP_STATE_VM(aici_call), name, MP_STATE_VM(aici_callbacks)[which]);
   nlr_pop();
   return true;
 }
 
-/* ---- what the port leaves to this file ------------------------------------------------------------------------ */
+/* ---- what the port leaves to this file ---- */
 
 void nlr_jump_fail(void *value) {
   (void)value;

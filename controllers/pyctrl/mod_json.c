@@ -8,7 +8,7 @@
 #include "py/runtime.h"
 #include "py/unicode.h"
 
-/* ---- reading ---------------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 /* Deepest nesting of arrays and objects: reading and writing recurse. */
 #define MOST_DEPTH 256
@@ -29,8 +29,8 @@ __attribute__((noreturn)) static void fail_read(const reader *json, const char *
     column = *c == '\n' ? 1 : column + 1;
     line += *c == '\n';
   }
-  mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("%s expected: line %d column %d (char %d)"), wanted, line, column,
-                    (int)(json->at - json->text));
+  mp_raise_msg_varg(&mp_type_ValueError, MP_ERROR_TEXT("%s expected: line %d column %d (char %d)"), wanted, line,
+                    column, (int)(json->at - json->text));
   __builtin_unreachable();
 }
 
@@ -192,7 +192,7 @@ static mp_obj_t loads(mp_obj_t object) {
 }
 static MP_DEFINE_CONST_FUN_OBJ_1(loads_obj, loads);
 
-/* ---- writing ------------------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 typedef struct writer {
   vstr_t out;

@@ -15,6 +15,7 @@ namespace script {
 namespace {
 
 std::string_view view(script_text text) { return {text.data, text.size}; }
+script_text raw(const std::string& text) { return {text.data(), text.size()}; }
 
 [[noreturn]] void fail_as_script() { aici::fail(view(interpreter_failure())); }
 
@@ -22,9 +23,7 @@ class ScriptController : public aici::Controller {
  public:
   explicit ScriptController(std::string_view text) {
     const Argument argument = read_argument(text);
-    if (!interpreter_load({argument.name.data(), argument.name.size()}, {argument.source.data(), argument.source.size()},
-                          {argument.value.data(), argument.value.size()}))
-      fail_as_script();
+    if (!interpreter_load(raw(argument.name), raw(argument.source), raw(argument.value))) fail_as_script();
     has_main_ = interpreter_has(SCRIPT_MAIN);
     const bool has_mid = interpreter_has(SCRIPT_MID_PROCESS);
     if (has_main_ == has_mid)

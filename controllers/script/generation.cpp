@@ -105,7 +105,8 @@ void Generation::finish(script_finish how) {
 
 std::optional<aici::MidResult> Generation::next() {
   if (over_) return std::nullopt;
-  if (constraint_ == nullptr) return aici::MidResult::sample_any().with_temperature(temperature_).with_top(wanted_top());
+  if (constraint_ == nullptr)
+    return aici::MidResult::sample_any().with_temperature(temperature_).with_top(wanted_top());
   aici::MidResult result = constraint_->next();
   if (result.is_stop()) {
     finish(SCRIPT_FINISH_COMPLETE);

@@ -27,7 +27,7 @@ typedef struct script_tokens {
   size_t size;
 } script_tokens;
 
-/* ---- what each interpreter defines ------------------------------------------------------------------ */
+/* ---- what each interpreter defines ---- */
 
 typedef enum script_callback {
   SCRIPT_MAIN, /* a coroutine */
@@ -58,7 +58,7 @@ script_text interpreter_failure(void);
 /* Called when no code of the interpreter is active: the time to collect garbage. */
 void interpreter_idle(void);
 
-/* ---- failures ------------------------------------------------------------------------------------------ */
+/* ---- failures ---- */
 
 /* Functions that may fail return NULL, or what was wrong: the interpreter raises it. */
 typedef const char *script_error;
@@ -67,7 +67,7 @@ typedef const char *script_error;
 bool script_try(void (*body)(void *), void *data);
 script_error script_failure(void);
 
-/* ---- the sequence ----------------------------------------------------------------------------------------- */
+/* ---- the sequence ---- */
 
 /* All tokens, the prompt's included, as they will be when what the script has forced is appended. */
 script_tokens script_all_tokens(void);
@@ -81,7 +81,7 @@ uint32_t script_label(void);
 /* Where it is; an error if it was taken back since. */
 script_error script_label_place(uint32_t label, size_t *place);
 
-/* ---- patterns: what a generated text has to be like --------------------------------------------------------- */
+/* ---- patterns: what a generated text has to be like ---- */
 
 /* Kinds of patterns, in the order of their names in patterns.cpp. */
 typedef enum script_kind {
@@ -107,7 +107,7 @@ script_error script_follow_may_end(uint32_t constraint, bool *may_end);
 /* What may come: tokens that are certain (and no mask), or a mask; neither: nothing but the end. */
 script_error script_follow_next(uint32_t constraint, script_tokens *certain, const uint32_t **mask);
 
-/* ---- actions: what `main` awaits ------------------------------------------------------------------------------- */
+/* ---- actions: what `main` awaits ---- */
 
 #define SCRIPT_NO_LIMIT 0xffffffffu
 #define SCRIPT_NO_PATTERN 0u
@@ -170,7 +170,7 @@ script_error script_sample_result(script_generated *result);
 script_error script_fork_result(uint32_t *index);
 script_error script_wait_result(void);
 
-/* ---- callbacks: what they see and answer -------------------------------------------------------------------------- */
+/* ---- callbacks: what they see and answer ---- */
 
 typedef struct script_step {
   uint32_t sequence, number;
@@ -191,7 +191,7 @@ void script_answer_fork(uint32_t count);
 script_error script_answer_sample(const uint32_t *mask, float temperature, uint32_t top);
 void script_answer_splice(uint32_t backtrack, script_tokens tokens);
 
-/* ---- the host -------------------------------------------------------------------------------------------------------- */
+/* ---- the host ---- */
 
 uint32_t script_vocabulary_size(void);
 uint32_t script_mask_words(void);

@@ -73,9 +73,9 @@ std::optional<aici::MidResult> Session::act() {
     case Kind::generate:
       return action.generation->next();
     case Kind::sample: {
-      aici::MidResult row = action.mask.empty()
-                                ? aici::MidResult::sample_any()
-                                : aici::MidResult::bits(action.mask.data(), static_cast<std::uint32_t>(action.mask.size()));
+      const auto words = static_cast<std::uint32_t>(action.mask.size());
+      aici::MidResult row =
+          words == 0 ? aici::MidResult::sample_any() : aici::MidResult::bits(action.mask.data(), words);
       return std::move(row).with_temperature(action.temperature).with_top(action.top);
     }
     case Kind::wait:

@@ -55,7 +55,9 @@ class Session {
   /// What the engine is to do next; nothing: the action is over, and the script decides.
   std::optional<aici::MidResult> next();
   /// Is pre_process to be called in the next step?
-  bool needs_pre() const { return !action.over && (action.kind == Action::Kind::fork || action.kind == Action::Kind::wait); }
+  bool needs_pre() const {
+    return !action.over && (action.kind == Action::Kind::fork || action.kind == Action::Kind::wait);
+  }
   aici::PreResult pre();
 
  private:

@@ -4,6 +4,7 @@
 // without the interpreter; the script goes on when they are over.
 
 import * as native from "_aici";
+import * as host from "_host";
 
 /** What came as the script's argument (`--arg`): a text, or any value of JSON. */
 export const argument = JSON.parse(globalThis._aici_argument);
@@ -24,11 +25,14 @@ function shown(value) {
 
 /** Writes to the log, as console.log does. */
 export function print(...values) {
-  native.print(values.map(shown).join(" ") + "\n");
+  host.print(values.map(shown).join(" ") + "\n");
 }
 
 globalThis.print = print;
 globalThis.console = { log: print, info: print, warn: print, error: print, debug: print };
+
+// QuickJS's own generator is seeded once, so that all forks and requests would draw the same numbers.
+Math.random = host.random;
 
 // ---- actions
 
@@ -305,30 +309,30 @@ export function nextStep() {
 }
 
 export function stop() {
-  native.stop();
+  host.stop();
 }
 
 export function fail(message) {
-  native.fail(String(message));
+  host.fail(String(message));
 }
 
 // ---- variables, which the forks of one request share
 
 export function getVar(name, otherwise) {
-  const found = native.getVariable(name);
+  const found = host.getVariable(name);
   return found === null ? otherwise : found.value;
 }
 
 export function varVersion(name) {
-  return native.getVariable(name)?.version ?? 0;
+  return host.getVariable(name)?.version ?? 0;
 }
 
 export function setVar(name, value, { ifVersion } = {}) {
-  return native.setVariable(name, String(value), false, ifVersion);
+  return host.setVariable(name, String(value), false, ifVersion);
 }
 
 export function appendVar(name, value) {
-  return native.setVariable(name, String(value), true, undefined);
+  return host.setVariable(name, String(value), true, undefined);
 }
 
 // ---- tokens
@@ -342,19 +346,19 @@ const bitCounts = Uint8Array.from({ length: 256 }, (_, byte) => {
 /** A set of tokens, as a mask. */
 export class TokenSet {
   constructor(tokens) {
-    this._bits = new Uint8Array(native.maskBytes());
+    this._bits = new Uint8Array(host.maskBytes());
     if (tokens !== undefined) this.allow(tokens);
   }
 
   static all() {
     const found = new TokenSet();
-    native.maskAll(found._bits);
+    host.maskAll(found._bits);
     return found;
   }
 
   static text() {
     const found = new TokenSet();
-    native.maskText(found._bits);
+    host.maskText(found._bits);
     return found;
   }
 
@@ -365,11 +369,11 @@ export class TokenSet {
   }
 
   allow(tokens) {
-    native.maskPut(this._bits, some(tokens), true);
+    host.maskPut(this._bits, some(tokens), true);
   }
 
   forbid(tokens) {
-    native.maskPut(this._bits, some(tokens), false);
+    host.maskPut(this._bits, some(tokens), false);
   }
 
   has(token) {
@@ -381,7 +385,7 @@ export class TokenSet {
   }
 
   [Symbol.iterator]() {
-    return native.maskTokens(this._bits)[Symbol.iterator]();
+    return host.maskTokens(this._bits)[Symbol.iterator]();
   }
 
   or(other) {
@@ -407,12 +411,12 @@ function some(tokens) {
   return typeof tokens === "number" ? [tokens] : [...tokens];
 }
 
-export const tokenize = (text) => native.tokenize(text);
-export const detokenize = (tokens) => native.detokenize([...tokens]);
-export const tokenBytes = (token) => native.tokenBytes(token);
-export const isSpecial = (token) => native.isSpecial(token);
-export const vocabSize = () => native.vocabularySize();
-export const endTokens = () => native.endTokens();
+export const tokenize = (text) => host.tokenize(text);
+export const detokenize = (tokens) => host.detokenize([...tokens]);
+export const tokenBytes = (token) => host.tokenBytes(token);
+export const isSpecial = (token) => host.isSpecial(token);
+export const vocabSize = () => host.vocabularySize();
+export const endTokens = () => host.endTokens();
 
 // ---- the sequence
 
@@ -420,7 +424,7 @@ export const promptTokens = () => native.tokensBetween(0, native.promptSize());
 export const prompt = () => native.textBetween(0, native.promptSize());
 export const tokens = () => native.tokensBetween(Math.min(native.promptSize(), native.size()), native.size());
 export const text = () => native.textBetween(Math.min(native.promptSize(), native.size()), native.size());
-export const capability = (name) => native.capability(name);
+export const capability = (name) => host.capability(name);
 
 // ---- callbacks, for scripts without `main`
 

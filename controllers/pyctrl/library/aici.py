@@ -6,6 +6,7 @@
 import json
 
 import _aici
+import _host
 
 Error = _aici.Error
 #: what came as the script's argument (`--arg`): a text, or any value of JSON
@@ -328,32 +329,32 @@ def next_step():
 
 
 def stop():
-    _aici.stop()
+    _host.stop()
 
 
 def fail(message):
-    _aici.fail(message)
+    _host.fail(message)
 
 
 # ---- variables, which the forks of one request share
 
 
 def get_var(name, default=None):
-    found = _aici.get_variable(name)
+    found = _host.get_variable(name)
     return default if found is None else found[0]
 
 
 def var_version(name):
-    found = _aici.get_variable(name)
+    found = _host.get_variable(name)
     return 0 if found is None else found[1]
 
 
 def set_var(name, value, *, if_version=None):
-    return _aici.set_variable(name, value, False, if_version)
+    return _host.set_variable(name, value, False, if_version)
 
 
 def append_var(name, value):
-    return _aici.set_variable(name, value, True, None)
+    return _host.set_variable(name, value, True, None)
 
 
 # ---- tokens
@@ -362,20 +363,20 @@ def append_var(name, value):
 class TokenSet:
     # A set of tokens, as a mask.
     def __init__(self, tokens=None):
-        self._bits = _aici.new_mask()
+        self._bits = _host.new_mask()
         if tokens is not None:
             self.allow(tokens)
 
     @staticmethod
     def all():
         found = TokenSet()
-        _aici.mask_all(found._bits)
+        _host.mask_all(found._bits)
         return found
 
     @staticmethod
     def text():
         found = TokenSet()
-        _aici.mask_text(found._bits)
+        _host.mask_text(found._bits)
         return found
 
     def copy(self):
@@ -384,26 +385,26 @@ class TokenSet:
         return found
 
     def allow(self, tokens):
-        _aici.mask_put(self._bits, _some(tokens), True)
+        _host.mask_put(self._bits, _some(tokens), True)
 
     def forbid(self, tokens):
-        _aici.mask_put(self._bits, _some(tokens), False)
+        _host.mask_put(self._bits, _some(tokens), False)
 
     def __contains__(self, token):
-        return _aici.mask_has(self._bits, token)
+        return _host.mask_has(self._bits, token)
 
     def __len__(self):
-        return _aici.mask_count(self._bits)
+        return _host.mask_count(self._bits)
 
     def __iter__(self):
-        return iter(_aici.mask_tokens(self._bits))
+        return iter(_host.mask_tokens(self._bits))
 
     def __eq__(self, other):
         return isinstance(other, TokenSet) and self._bits == other._bits
 
     def _combined(self, other, how):
         found = self.copy()
-        _aici.mask_combine(found._bits, other._bits, how)
+        _host.mask_combine(found._bits, other._bits, how)
         return found
 
     def __or__(self, other):
@@ -421,27 +422,27 @@ def _some(tokens):
 
 
 def tokenize(text):
-    return _aici.tokenize(text)
+    return _host.tokenize(text)
 
 
 def detokenize(tokens):
-    return _aici.detokenize(list(tokens))
+    return _host.detokenize(list(tokens))
 
 
 def token_bytes(token):
-    return _aici.token(token)[0]
+    return _host.token(token)[0]
 
 
 def is_special(token):
-    return _aici.token(token)[1]
+    return _host.token(token)[1]
 
 
 def vocab_size():
-    return _aici.vocabulary_size()
+    return _host.vocabulary_size()
 
 
 def end_tokens():
-    return _aici.end_tokens()
+    return _host.end_tokens()
 
 
 # ---- the sequence
@@ -464,7 +465,7 @@ def text():
 
 
 def capability(name):
-    return _aici.capability(name)
+    return _host.capability(name)
 
 
 # ---- callbacks, for scripts without `main`

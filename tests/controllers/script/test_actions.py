@@ -416,3 +416,31 @@ def test_a_forgotten_await_is_told(play: Play) -> None:
     transcript = check(play(FORGOTTEN, "abc"))
     assert transcript.text == "x"
     assert transcript.log == "warning: gen(...) was never awaited: write await gen(...)\n"
+
+
+RANDOM: Pair = (
+    """
+import random
+from aici import *
+async def main():
+    mine = await fork(3)
+    append_var("drawn", str(random.random()) + " ")
+    await fixed(str(mine))
+""",
+    """
+import { fork, appendVar, fixed } from "aici";
+export async function main() {
+  const mine = await fork(3);
+  appendVar("drawn", Math.random() + " ");
+  fixed(String(mine));
+}
+""",
+)
+
+
+def test_each_fork_draws_random_numbers_of_its_own(play: Play) -> None:
+    drawn = [check(play(RANDOM, seed=seed)).variables["drawn"].decode().split() for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for numbers in drawn:
+        assert len(set(numbers)) == 3
+        assert all(0 <= float(number) < 1 for number in numbers)

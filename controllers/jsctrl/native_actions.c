@@ -1,0 +1,351 @@
+/* The module _aici: of script.h the sequence, patterns, actions and callbacks. What scripts see is library/aici.js. */
+#include "context.h"
+#include "convert.h"
+#include "script.h"
+
+#define MOST_NAMES 64
+
+bool aici_action_awaited;
+
+/* ---- the sequence ---- */
+
+FUNCTION(force) {
+  UNUSED;
+  script_tokens tokens;
+  uint32_t *keep;
+  if (!to_tokens(js, of[0], &tokens, &keep)) return JS_EXCEPTION;
+  script_force(tokens);
+  js_free(js, keep);
+  return JS_UNDEFINED;
+}
+
+FUNCTION(rewindTo) {
+  UNUSED;
+  uint32_t size;
+  if (!to_number(js, of[0], UINT32_MAX, &size)) return JS_EXCEPTION;
+  RAISE_IF(script_rewind(size));
+  return JS_UNDEFINED;
+}
+
+FUNCTION(size) {
+  UNUSED;
+  return JS_NewUint32(js, (uint32_t)script_all_tokens().size);
+}
+
+FUNCTION(promptSize) {
+  UNUSED;
+  return JS_NewUint32(js, (uint32_t)script_prompt_size());
+}
+
+/* The tokens from one place to another. */
+static bool part(JSContext *js, JSValueConst *of, script_tokens *found) {
+  const script_tokens all = script_all_tokens();
+  uint32_t from, to;
+  if (!to_number(js, of[0], (uint32_t)all.size, &from) || !to_number(js, of[1], (uint32_t)all.size, &to)) return false;
+  *found = (script_tokens){all.data + from, to > from ? to - from : 0};
+  return true;
+}
+
+FUNCTION(tokensBetween) {
+  UNUSED;
+  script_tokens found;
+  return part(js, of, &found) ? from_tokens(js, found) : JS_EXCEPTION;
+}
+
+FUNCTION(textBetween) {
+  UNUSED;
+  script_tokens found;
+  script_text text;
+  if (!part(js, of, &found)) return JS_EXCEPTION;
+  RAISE_IF(script_detokenize(found, &text));
+  return from_text(js, text);
+}
+
+FUNCTION(mark) {
+  UNUSED;
+  return JS_NewUint32(js, script_label());
+}
+
+FUNCTION(place) {
+  UNUSED;
+  uint32_t label;
+  size_t found;
+  if (!to_number(js, of[0], UINT32_MAX, &label)) return JS_EXCEPTION;
+  RAISE_IF(script_label_place(label, &found));
+  return JS_NewUint32(js, (uint32_t)found);
+}
+
+/* ---- patterns ---- */
+
+FUNCTION(pattern) {
+  UNUSED;
+  uint32_t kind, number;
+  if (!to_number(js, of[0], SCRIPT_YACC, &kind)) return JS_EXCEPTION;
+  const script_text source = to_text(js, of[1]);
+  if (source.data == NULL) return JS_EXCEPTION;
+  const script_error error = script_pattern((script_kind)kind, source, &number);
+  JS_FreeCString(js, source.data);
+  RAISE_IF(error);
+  return JS_NewUint32(js, number);
+}
+
+FUNCTION(follow) {
+  UNUSED;
+  uint32_t pattern, number;
+  if (!to_number(js, of[0], UINT32_MAX, &pattern)) return JS_EXCEPTION;
+  RAISE_IF(script_follow(pattern, &number));
+  return JS_NewUint32(js, number);
+}
+
+FUNCTION(unfollow) {
+  UNUSED;
+  uint32_t number;
+  if (!to_number(js, of[0], UINT32_MAX, &number)) return JS_EXCEPTION;
+  script_unfollow(number);
+  return JS_UNDEFINED;
+}
+
+FUNCTION(followAppend) {
+  UNUSED;
+  uint32_t number;
+  script_tokens tokens;
+  uint32_t *keep;
+  if (!to_number(js, of[0], UINT32_MAX, &number) || !to_tokens(js, of[1], &tokens, &keep)) return JS_EXCEPTION;
+  const script_error error = script_follow_append(number, tokens);
+  js_free(js, keep);
+  RAISE_IF(error);
+  return JS_UNDEFINED;
+}
+
+FUNCTION(followEnded) {
+  UNUSED;
+  uint32_t number;
+  if (!to_number(js, of[0], UINT32_MAX, &number)) return JS_EXCEPTION;
+  return JS_NewBool(js, script_follow_ended(number));
+}
+
+FUNCTION(followMayEnd) {
+  UNUSED;
+  uint32_t number;
+  bool may_end;
+  if (!to_number(js, of[0], UINT32_MAX, &number)) return JS_EXCEPTION;
+  RAISE_IF(script_follow_may_end(number, &may_end));
+  return JS_NewBool(js, may_end);
+}
+
+/* Certain tokens as an array, a mask as a Uint8Array, or null: nothing may come. */
+FUNCTION(followNext) {
+  UNUSED;
+  uint32_t number;
+  script_tokens certain;
+  const uint32_t *mask;
+  if (!to_number(js, of[0], UINT32_MAX, &number)) return JS_EXCEPTION;
+  RAISE_IF(script_follow_next(number, &certain, &mask));
+  if (certain.size != 0) return from_tokens(js, certain);
+  return mask == NULL ? JS_NULL : JS_NewUint8ArrayCopy(js, (const uint8_t *)mask, script_mask_words() * sizeof *mask);
+}
+
+/* ---- actions ---- */
+
+static JSValue awaited(JSContext *js, script_error error) {
+  RAISE_IF(error);
+  aici_action_awaited = true;
+  return JS_UNDEFINED;
+}
+
+/* An array of texts as the core takes them; to be given back by free_texts. */
+static bool to_texts(JSContext *js, JSValueConst array, script_text *texts, size_t *count) {
+  int64_t length;
+  *count = 0;
+  if (JS_GetLength(js, array, &length) != 0) return false;
+  if (length > MOST_NAMES) {
+    JS_ThrowRangeError(js, "at most %d texts are possible here", MOST_NAMES);
+    return false;
+  }
+  for (int64_t i = 0; i < length; i++) {
+    const JSValue item = JS_GetPropertyUint32(js, array, (uint32_t)i);
+    texts[i] = to_text(js, item);
+    JS_FreeValue(js, item);
+    if (texts[i].data == NULL) return false;
+    ++*count;
+  }
+  return true;
+}
+
+static void free_texts(JSContext *js, const script_text *texts, size_t count) {
+  for (size_t i = 0; i < count; i++) JS_FreeCString(js, texts[i].data);
+}
+
+/* pattern, maxTokens, maxBytes, temperature, logprobs, top, stops, includeStop, leave */
+FUNCTION(beginGeneration) {
+  UNUSED;
+  script_generation what = {.logprobs = JS_ToBool(js, of[4]) > 0,
+                            .include_stop = JS_ToBool(js, of[7]) > 0,
+                            .leave = JS_ToBool(js, of[8]) > 0};
+  script_text stops[MOST_NAMES];
+  if (!to_number(js, of[0], UINT32_MAX, &what.pattern) || !to_limit(js, of[1], &what.max_tokens) ||
+      !to_limit(js, of[2], &what.max_bytes) || !to_temperature(js, of[3], &what.temperature) ||
+      !to_number(js, of[5], UINT32_MAX, &what.top))
+    return JS_EXCEPTION;
+  const bool well = to_texts(js, of[6], stops, &what.num_stops);
+  what.stops = stops;
+  const script_error error = well ? script_begin_generation(&what) : NULL;
+  free_texts(js, stops, what.num_stops);
+  return well ? awaited(js, error) : JS_EXCEPTION;
+}
+
+static const char *const finishes[] = {"complete", "end", "stop", "max_tokens", "max_bytes"};
+
+/* {text, finish, details} */
+FUNCTION(generated) {
+  UNUSED;
+  script_generated result;
+  RAISE_IF(script_generation_result(&result));
+  const JSValue all = JS_NewObject(js), tokens = JS_NewArray(js);
+  for (size_t i = 0; i < result.num_tokens; i++)
+    JS_SetPropertyUint32(js, tokens, (uint32_t)i, from_scored(js, &result.tokens[i], result.tops));
+  JS_SetPropertyStr(js, all, "text", from_text(js, result.text));
+  JS_SetPropertyStr(js, all, "finish", JS_NewString(js, finishes[result.finish]));
+  JS_SetPropertyStr(js, all, "details", tokens);
+  return all;
+}
+
+FUNCTION(generatedText) {
+  UNUSED;
+  script_generated result;
+  RAISE_IF(script_generation_result(&result));
+  return from_text(js, result.text);
+}
+
+/* mask or null, temperature, top */
+FUNCTION(beginSample) {
+  UNUSED;
+  uint32_t *mask, top;
+  float temperature;
+  if (!to_mask(js, of[0], &mask) || !to_temperature(js, of[1], &temperature) || !to_number(js, of[2], UINT32_MAX, &top))
+    return JS_EXCEPTION;
+  return awaited(js, script_begin_sample(mask, temperature, top));
+}
+
+FUNCTION(sampled) {
+  UNUSED;
+  script_generated result;
+  RAISE_IF(script_sample_result(&result));
+  return from_scored(js, result.tokens, result.tops);
+}
+
+FUNCTION(beginFork) {
+  UNUSED;
+  uint32_t forks;
+  if (!to_number(js, of[0], UINT32_MAX, &forks)) return JS_EXCEPTION;
+  return awaited(js, script_begin_fork(forks));
+}
+
+FUNCTION(forked) {
+  UNUSED;
+  uint32_t index;
+  RAISE_IF(script_fork_result(&index));
+  return JS_NewUint32(js, index);
+}
+
+FUNCTION(beginWait) {
+  UNUSED;
+  script_text names[MOST_NAMES];
+  size_t number;
+  const bool well = to_texts(js, of[0], names, &number);
+  if (well) script_begin_wait(names, number);
+  free_texts(js, names, number);
+  return well ? awaited(js, NULL) : JS_EXCEPTION;
+}
+
+FUNCTION(waited) {
+  UNUSED;
+  RAISE_IF(script_wait_result());
+  return JS_UNDEFINED;
+}
+
+FUNCTION(beginStep) {
+  UNUSED;
+  script_begin_step();
+  return awaited(js, NULL);
+}
+
+/* ---- callbacks ---- */
+
+FUNCTION(presentStep) {
+  UNUSED;
+  const script_step step = script_present_step();
+  const JSValue all = JS_NewObject(js);
+  JS_SetPropertyStr(js, all, "sequence", JS_NewUint32(js, step.sequence));
+  JS_SetPropertyStr(js, all, "number", JS_NewUint32(js, step.number));
+  JS_SetPropertyStr(js, all, "tokens", from_tokens(js, step.tokens));
+  JS_SetPropertyStr(js, all, "backtrack", JS_NewUint32(js, step.backtrack));
+  JS_SetPropertyStr(js, all, "sampled", JS_NewBool(js, step.sampled));
+  JS_SetPropertyStr(js, all, "logprob", from_logprob(js, step.logprob));
+  JS_SetPropertyStr(js, all, "allowedMass", from_logprob(js, step.allowed_mass));
+  JS_SetPropertyStr(js, all, "top", from_top(js, step.top, step.num_top));
+  JS_SetPropertyStr(js, all, "forkGroup", from_tokens(js, step.group));
+  return all;
+}
+
+FUNCTION(answerStop) {
+  UNUSED;
+  script_answer_stop();
+  return JS_UNDEFINED;
+}
+
+FUNCTION(answerSuspend) {
+  UNUSED;
+  script_answer_suspend();
+  return JS_UNDEFINED;
+}
+
+FUNCTION(answerFork) {
+  UNUSED;
+  uint32_t forks;
+  if (!to_number(js, of[0], UINT32_MAX, &forks)) return JS_EXCEPTION;
+  script_answer_fork(forks);
+  return JS_UNDEFINED;
+}
+
+/* mask or null, temperature, top */
+FUNCTION(answerSample) {
+  UNUSED;
+  uint32_t *mask, top;
+  float temperature;
+  if (!to_mask(js, of[0], &mask) || !to_temperature(js, of[1], &temperature) || !to_number(js, of[2], UINT32_MAX, &top))
+    return JS_EXCEPTION;
+  RAISE_IF(script_answer_sample(mask, temperature, top));
+  return JS_UNDEFINED;
+}
+
+FUNCTION(answerSplice) {
+  UNUSED;
+  uint32_t backtrack, *keep;
+  script_tokens tokens;
+  if (!to_number(js, of[0], UINT32_MAX, &backtrack) || !to_tokens(js, of[1], &tokens, &keep)) return JS_EXCEPTION;
+  script_answer_splice(backtrack, tokens);
+  js_free(js, keep);
+  return JS_UNDEFINED;
+}
+
+#define ENTRY(name, arguments) JS_CFUNC_DEF(#name, arguments, name)
+
+static const JSCFunctionListEntry entries[] = {
+    ENTRY(force, 1), ENTRY(rewindTo, 1), ENTRY(size, 0), ENTRY(promptSize, 0), ENTRY(tokensBetween, 2),
+    ENTRY(textBetween, 2), ENTRY(mark, 0), ENTRY(place, 1), ENTRY(pattern, 2), ENTRY(follow, 1), ENTRY(unfollow, 1),
+    ENTRY(followAppend, 2), ENTRY(followEnded, 1), ENTRY(followMayEnd, 1), ENTRY(followNext, 1),
+    ENTRY(beginGeneration, 9), ENTRY(generated, 0), ENTRY(generatedText, 0), ENTRY(beginSample, 3), ENTRY(sampled, 0),
+    ENTRY(beginFork, 1), ENTRY(forked, 0), ENTRY(beginWait, 1), ENTRY(waited, 0), ENTRY(beginStep, 0),
+    ENTRY(presentStep, 0), ENTRY(answerStop, 0), ENTRY(answerSuspend, 0), ENTRY(answerFork, 1),
+    ENTRY(answerSample, 3), ENTRY(answerSplice, 2),
+};
+#define COUNT ((int)(sizeof entries / sizeof *entries))
+
+static int fill(JSContext *in, JSModuleDef *module) { return JS_SetModuleExportList(in, module, entries, COUNT); }
+
+JSModuleDef *aici_actions_module(JSContext *in) {
+  JSModuleDef *const module = JS_NewCModule(in, "_aici", fill);
+  if (module != NULL) JS_AddModuleExportList(in, module, entries, COUNT);
+  return module;
+}
