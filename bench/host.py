@@ -6,7 +6,7 @@ import itertools
 import math
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -239,6 +239,16 @@ class LocalWorker:
         if isinstance(result, Sample):
             return Mask(seconds, result)
         return Mask(seconds, None, result.ff_tokens if isinstance(result, Splice) else ())
+
+    def walk(self, seq: Guest, tokens: Iterable[int]) -> Iterator[Mask]:
+        """Steps of a new sequence, each before one of these tokens comes. Rows are given back."""
+        news: tuple[int, ...] = ()
+        for token in tokens:
+            mask = self.mask(seq, news, sampled=bool(news))
+            if mask.row is not None and mask.row.kind == RowKind.BITMASK:
+                self.row(mask.row)
+            yield mask
+            news = (token,)
 
     def row(self, sample: Sample) -> bytes:
         """The words of a row of kind BITMASK, which is given back."""

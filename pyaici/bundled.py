@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aicirt.errors import UnknownModuleError
 from pyaici.build.controller import SOURCE_SUFFIXES
-from pyaici.scripting.language import language_of
+from pyaici.scripting.language import LANGUAGES, language_of
 
 if TYPE_CHECKING:
     from pyaici.runtime import Runtime
@@ -74,7 +74,7 @@ DESCRIPTIONS = {
     "yesno_zig": ('yesno in Zig: the model answers "Yes" or "No" and stops', None),
 }
 #: those that run scripts, and in which language: only a build with network has them
-SCRIPT_CONTROLLERS = {"jsctrl": "JavaScript", "pyctrl": "Python"}
+SCRIPT_CONTROLLERS = dict(sorted((language.controller, language.name) for language in LANGUAGES))
 
 
 @dataclass(frozen=True, slots=True)

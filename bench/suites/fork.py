@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from aicirt.vocab.spell import Speller
-from aicirt.worker.results import BITMASK
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.steps import make_child
 from aicirt.worker.templates import Template
@@ -242,14 +241,7 @@ def _first_steps(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabu
 def _masks(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> float:
     def turn() -> float:
         seq = worker.start(template)
-        news: tuple[int, ...] = ()
-        seconds = 0.0
-        for token in tokens:
-            mask = worker.mask(seq, news, sampled=bool(news))
-            seconds += mask.seconds
-            if mask.row is not None and mask.row.kind == BITMASK:
-                worker.row(mask.row)
-            news = (token,)
+        seconds = sum(mask.seconds for mask in worker.walk(seq, tokens))
         worker.free([seq])
         return seconds * 1e6
 

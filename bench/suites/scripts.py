@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from aicirt.vocab.spell import Speller
-from aicirt.worker.results import BITMASK
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.steps import make_child
 from aicirt.worker.templates import Template
@@ -106,14 +105,7 @@ def _steps(
 def _mean_step(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> float:
     """Microseconds of a step, over all tokens of a text."""
     seq = worker.start(template)
-    news: tuple[int, ...] = ()
-    seconds = 0.0
-    for token in tokens:
-        mask = worker.mask(seq, news, sampled=bool(news))
-        seconds += mask.seconds
-        if mask.row is not None and mask.row.kind == BITMASK:
-            worker.row(mask.row)
-        news = (token,)
+    seconds = sum(mask.seconds for mask in worker.walk(seq, tokens))
     worker.free([seq])
     return seconds * 1e6 / len(tokens)
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "aici/host.hpp"
-#include "aici/vocabulary.hpp"
 
 namespace script {
 
@@ -26,10 +25,6 @@ std::span<const aici::TokenId> Sequence::note(const aici::Step& step) {
     tokens_.insert(tokens_.begin() + static_cast<std::ptrdiff_t>(settled_), came.begin(), came.end());
   settled_ += came.size();
   return own ? std::span<const aici::TokenId>() : came;
-}
-
-std::string Sequence::text_from(std::size_t place) const {
-  return aici::vocabulary().text(tokens().subspan(std::min(place, tokens_.size())));
 }
 
 void Sequence::force(std::span<const aici::TokenId> tokens) {

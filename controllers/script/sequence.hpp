@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "aici/controller.hpp"
@@ -22,8 +21,6 @@ class Sequence {
   std::span<const aici::TokenId> tokens() const { return tokens_; }
   std::size_t size() const { return tokens_.size(); }
   std::size_t prompt_size() const { return prompt_size_; }
-  /// The text of the tokens from this one on.
-  std::string text_from(std::size_t place) const;
 
   void force(std::span<const aici::TokenId> tokens);
   /// Takes back all tokens from this place on.
