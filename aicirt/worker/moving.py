@@ -197,7 +197,7 @@ def _describe(seq: Sequence, sources: dict[bytes, int]) -> list[Any]:
 def _restore(seq: Sequence, fields: list[Any]) -> None:
     """What `_describe` says from `length` on."""
     length, step, changed, has_row, outcome, late, splices, by_engine, tokens, group, log, flags = fields
-    numbers = [length, step, late, splices, *tokens, *group, outcome or 0, flags]
+    numbers = [length, step, late, splices, *tokens, *group, 0 if outcome is None else outcome, flags]
     if not all(isinstance(number, int) and 0 <= number <= _WORD for number in numbers):
         raise ProtocolError("a sequence whose numbers are none")
     seq.length, seq.step, seq.late_steps, seq.empty_splices = length, step, late, splices

@@ -133,6 +133,17 @@ def test_too_many_bytes(worker: LocalWorker, program: Program) -> None:
             arrive(worker.worker, worker.client, program, [1], nbytes, some)
 
 
+@pytest.mark.parametrize("outcome", [{}, [], "", b"", 0.0, 0.5, -1, 1 << 32])
+def test_what_is_no_outcome(
+    worker: LocalWorker, program: Program, family: list[Sequence], outcome: Any
+) -> None:
+    """Which the next step would have taken for the result of a callback."""
+    sent = Sent(worker, family)
+    described = [[*fields[:8], outcome, *fields[9:]] for fields in sent.state["sequences"]]
+    with pytest.raises(ProtocolError, match="numbers are none"):
+        sent.arrive(worker, program, {**sent.state, "sequences": described})
+
+
 @pytest.mark.parametrize("data", [b"\xc1", b"\xdc", b"\x93\x01", b"\x01\x02", b"\xff" * 40, b"\x91" * 5000])
 def test_what_is_no_message(worker: LocalWorker, program: Program, data: bytes) -> None:
     files = [Descriptor(sealed_bytes("state", some)) for some in (data, b"")]
