@@ -62,6 +62,10 @@ class RestClient:
         """Uploads a module; its description, as `GET /v1/controllers/{id}` has it."""
         return self._call("POST", "/v1/controllers", content=wasm)
 
+    def upload_script(self, language: str, source: str, name: str) -> dict[str, Any]:
+        """Uploads a script; its description. `language`: "python" or "javascript"."""
+        return self._call("POST", "/v1/scripts", json={"language": language, "source": source, "name": name})
+
     def describe(self, name: str) -> dict[str, Any]:
         """A module by id or tag."""
         return self._call("GET", f"/v1/controllers/{_quote(name)}")

@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from weakref import WeakSet
 from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, VocabularyError
 from aicirt.ipc.messages import START, STEP, Start, StepRequest
 from aicirt.modules.info import ModuleInfo
+from aicirt.stored_script import StoredScript
 from pyaici.arguments import argument_bytes, prompt_bytes
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.control import Control
@@ -106,6 +108,14 @@ class Runtime:
         """
         data = wasm if isinstance(wasm, bytes) else Path(wasm).read_bytes()
         return ModuleInfo.from_wire(self._control.call("upload", wasm=data, owner=owner))
+
+    def upload_script(self, script: StoredScript, *, owner: str | None = None) -> ModuleInfo:
+        """Stores a script, whose interpreter must have been uploaded; it is used by its id, as a module is.
+
+        `instantiate` takes its argument as a text: a value of JSON if it is one. Raises ModuleError for what
+        is no script, UnknownModuleError if there is no such interpreter.
+        """
+        return ModuleInfo.from_wire(self._control.call("upload_script", script=asdict(script), owner=owner))
 
     def tag(self, module: str, tag: str, *, owner: str | None = None) -> None:
         """Gives a module (id or tag) a name by which it can be instantiated.

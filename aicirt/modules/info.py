@@ -14,11 +14,11 @@ _TRACES = {"aici.var_write", "wasi_snapshot_preview1.random_get"}
 
 @dataclass(slots=True)
 class ModuleInfo:
-    """One accepted module. All fields are plain data: `to_wire` packs with msgpack or JSON."""
+    """One accepted module, or a script. All fields are plain data: `to_wire` packs with msgpack or JSON."""
 
-    #: SHA-256 of the .wasm file, 64 hexadecimal digits
+    #: SHA-256 of the file, 64 hexadecimal digits
     id: str
-    #: bytes of the .wasm file, and of the compiled artifact
+    #: bytes of the .wasm file or of the script's text, and of the compiled artifact
     size: int
     compiled_size: int = 0
     #: SHA-256 of the compiled artifact
@@ -38,6 +38,10 @@ class ModuleInfo:
     owners: list[str] = field(default_factory=list)
     #: Unix seconds of the first upload; 0.0 = unknown
     created: float = 0.0
+    #: of a script: its language, its name in messages, and the id of the module that runs it; else empty
+    language: str = ""
+    script: str = ""
+    interpreter: str = ""
 
     @property
     def repeatable(self) -> bool:

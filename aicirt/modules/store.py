@@ -1,31 +1,31 @@
-"""Modules by the SHA-256 of their content, and their compiled code."""
+"""Modules and scripts by the SHA-256 of their content, and the compiled code of modules."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import re
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
-from aicirt.modules.claims import Claim, Claims, ClaimsChange
+from aicirt.modules.claims import Claim, Claims
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
+from aicirt.modules.files import ModuleFiles
+from aicirt.modules.holdings import Holdings
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, let_read, move_whole, private_directory, write_whole
-from aicirt.modules.tags import Tag, Tags, is_module_id
+from aicirt.modules.tags import Tag, Tags
 from aicirt.shortage import describe, is_shortage
+from aicirt.stored_script import StoredScript
 from aicirt.user import User
 from aicirt.wasm.check import CHECKED
 from aicirt.wasm.engine import code_key
 from aicirt.wasm.limits import Limits
 from aicirt.wasm.rewrite import REWRITER_VERSION
-
-#: so much of an id finds a module: nobody comes upon those of others by trying
-_BEGINNING = re.compile("[0-9a-f]{12,63}")
 
 
 def default_directory() -> Path:
@@ -46,8 +46,12 @@ async def _at_once(_owner: str) -> AsyncIterator[Callable[[float], None]]:
     yield lambda _seconds: None
 
 
+def _nobody_told(_module: str) -> None:
+    pass
+
+
 class ModuleStore:
-    """``modules/<id>.wasm``, which may be shared, and ``compiled/``, which must be private.
+    """``modules/``, what was uploaded, which may be shared, and ``compiled/``, which must be private.
 
     A compiled artifact belongs to one wasmtime version, configuration, rewriter and CPU, and to the
     limits that its module was checked against; its name says which, and a description beside it has
@@ -69,12 +73,14 @@ class ModuleStore:
         Raises `RuntimeFailure` if the directory is not private, or cannot be made.
         """
         root = directory or default_directory()
-        self._modules = modules or root / "modules"
+        folder = modules or root / "modules"
+        #: what was uploaded
+        self.files = ModuleFiles(folder)
         try:
             # also looks at the directories above: nobody else may put another in their place
             #: the folder of compiled modules
             self.code = private_directory(root / "compiled")
-            self._modules.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RuntimeFailure(f"modules cannot be kept in {root}: {describe(error)}") from error
         self._user = user
@@ -85,8 +91,11 @@ class ModuleStore:
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
         self.tags = Tags(root)
         self.claims = Claims(root)
+        self.holdings = Holdings(self.files, self.tags, self.claims, self._gone)
         #: who may compile when, with `add_async` and `get_async`
         self.turns: Turns = _at_once
+        #: called with the id of what is stored no more
+        self.on_gone: Callable[[str], None] = _nobody_told
 
     # -- adding ------------------------------------------------------------------------------
 
@@ -129,6 +138,20 @@ class ModuleStore:
                 )
                 return self._finish(info, pending, artifact, claimant)
 
+    def add_script(self, script: StoredScript, owner: str = "") -> ModuleInfo:
+        """Store a script for `owner`, as `add` does with a module; its interpreter must be stored already.
+
+        Raises `ModuleError` for what is no script, `UnknownModuleError` without the interpreter, and
+        `RuntimeFailure` if there is no room.
+        """
+        script.check()
+        with self._writing("kept"), self.claims.changing() as claims:
+            self._require_interpreter(script)
+            self.files.keep_script(script)
+            if owner:
+                claims.add(script.id, owner)
+        return self._named(self._of_script(script.id, script))
+
     def knows(self, wasm: bytes) -> bool:
         """Whether this module has been added."""
         return self.has(hashlib.sha256(wasm).hexdigest())
@@ -144,44 +167,43 @@ class ModuleStore:
         """Names for a private copy of a module and for its artifact, both gone afterwards."""
         pending = None
         try:
-            fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self.code)
-            os.close(fd)
-            pending = Path(name)
-            yield pending, pending.with_suffix(".compiled")
-        except OSError as error:
-            if not is_shortage(error):
-                raise
-            where = self.code.parent
-            raise RuntimeFailure(
-                f"no module can be compiled and kept in {where}: {describe(error)}"
-            ) from error
+            with self._writing("compiled and kept"):
+                fd, name = tempfile.mkstemp(prefix=".new-", suffix=".wasm", dir=self.code)
+                os.close(fd)
+                pending = Path(name)
+                yield pending, pending.with_suffix(".compiled")
         finally:
             if pending is not None:
                 self._discard(pending, pending.with_suffix(".compiled"))
 
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        """Around writing files. Raises RuntimeFailure where there is no room."""
+        try:
+            yield
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            where = self.code.parent
+            raise RuntimeFailure(f"no module can be {what} in {where}: {describe(error)}") from error
+
     def _finish(self, info: ModuleInfo, pending: Path, artifact: Path, claimant: str) -> ModuleInfo:
-        wasm = self._wasm_path(info.id)
-        new = not wasm.exists()
-        with self._claiming(info.id, claimant):
+        new = not self.has(info.id)
+        with self.holdings.claiming(info.id, claimant):
             try:
-                write_whole(wasm, pending.read_bytes(), 0o644)
+                self.files.keep_wasm(info.id, pending.read_bytes())
                 move_whole(artifact, self.artifact_path(info.id))
                 write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
             except OSError:  # without the last file nobody finds the others, which would stay for ever
                 if new:
-                    self._discard(wasm, self.artifact_path(info.id))
+                    self.files.discard(info.id)
+                    self._discard(self.artifact_path(info.id))
                 raise
         return self._ready(info)
 
-    @contextmanager
-    def _claiming(self, module_id: str, claimant: str) -> Iterator[None]:
-        """Around making sure that a module is there: nobody removes it before the claim is written."""
-        if not claimant:
-            yield
-            return
-        with self.claims.changing() as claims:
-            yield
-            claims.add(module_id, claimant)
+    def _gone(self, module_id: str) -> None:
+        self._discard(*self.code.glob(f"{module_id}-*"))
+        self.on_gone(module_id)
 
     @staticmethod
     def _discard(*paths: Path) -> None:
@@ -196,12 +218,12 @@ class ModuleStore:
         Raises `UnknownModuleError`, or as `add`.
         """
         module_id = self.resolve(name)
-        return self._known(module_id) or self.add(self.wasm(module_id))
+        return self._known(module_id) or self.add(self.files.wasm(module_id))
 
     async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
         """`get` for asyncio, compiled for `owner` if it must be."""
         module_id = self.resolve(name)
-        return self._known(module_id) or await self._add_async(self.wasm(module_id), owner, "")
+        return self._known(module_id) or await self._add_async(self.files.wasm(module_id), owner, "")
 
     async def describe_async(self, name: str, owner: str = "") -> ModuleInfo:
         """A module by id or tag, whose artifact is not looked at; compiled for `owner` if it has none here.
@@ -209,6 +231,8 @@ class ModuleStore:
         Raises as `get_async`.
         """
         module_id = self.resolve(name)
+        if (script := self.files.script(module_id)) is not None:
+            return self._named(self._of_script(module_id, script))
         info = self._described(module_id)
         if info is None or not self.has(module_id):
             return await self.get_async(module_id, owner)
@@ -219,114 +243,83 @@ class ModuleStore:
         try:
             return self.tags.resolve(name)
         except UnknownModuleError:
-            if not _BEGINNING.fullmatch(name):
+            found = self.files.find(name)
+            if found is None:
                 raise
-            found = [path.stem for path in self._modules.glob(f"{name}*.wasm") if is_module_id(path.stem)]
-            if len(found) > 1:
-                raise UnknownModuleError(
-                    f"{len(found)} modules begin with {name!r}: say more of the id"
-                ) from None
-            if not found:
-                raise
-            return found[0]
+            return found
 
-    def has(self, module_id: str) -> bool:
-        """Whether a module is stored."""
-        return self._wasm_path(module_id).exists()
+    def find_call(self, name: str, arg: bytes) -> tuple[str, bytes]:
+        """Which module runs for a name with an argument, and the argument that it gets.
+
+        For a script these are the interpreter, and the script with the argument. Raises `UnknownModuleError`,
+        and `ArgumentError` for an argument that no script can get.
+        """
+        module_id = self.resolve(name)
+        script = self.files.script(module_id)
+        if script is None:
+            return module_id, arg
+        self._require_interpreter(script)
+        return script.interpreter, script.argument(arg)
 
     def wasm(self, name: str) -> bytes:
-        """The module itself, checked against its id. Raises `UnknownModuleError`, or RuntimeFailure if it
-        cannot be read now."""
-        module_id = self.resolve(name)
-        try:
-            data = self._wasm_path(module_id).read_bytes()
-        except OSError as error:
-            if is_shortage(error):
-                raise RuntimeFailure(f"module {module_id} cannot be read: {describe(error)}") from error
-            raise UnknownModuleError(f"no module {module_id}") from None
-        if hashlib.sha256(data).hexdigest() != module_id:
-            raise UnknownModuleError(f"the stored module {module_id} is damaged: upload it again")
-        return data
+        """A module itself; raises as `ModuleFiles.wasm`."""
+        return self.files.wasm(self.resolve(name))
+
+    def has(self, module_id: str) -> bool:
+        """Whether a module or script is stored."""
+        return self.files.has(module_id)
 
     def list(self) -> list[ModuleInfo]:
-        """All stored modules that are compiled for this runtime, by id."""
-        ids = sorted(path.stem for path in self._modules.glob("*.wasm") if is_module_id(path.stem))
-        tags, claims = self.tags.list(), self.claims.read()
-        found = (self._described(module_id) for module_id in ids)
-        return [_with_names(info, tags, claims) for info in found if info]
+        """All stored modules that are compiled for this runtime, and all scripts, by id."""
+        tags, claims, scripts = self.tags.list(), self.claims.read(), self.files.scripts()
+        found = []
+        for module_id in self.files.ids():
+            script = scripts.get(module_id)
+            info = self._described(module_id) if script is None else self._of_script(module_id, script)
+            if info is not None:
+                found.append(_with_names(info, tags, claims))
+        return found
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> bool:
-        """Drop an owner's claim to a module, whose tags of it must be removed before.
-
-        Where nobody else has a claim, and no tag of anybody else names it, the module goes, with what was
-        compiled of it: then the answer is true. `force`: it goes whoever has claims to it, and its tags too.
-        Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim to it, `ModuleError` if the
-        owner has tags on it.
-        """
-        module_id = self.resolve(name)
-        with self.claims.changing() as claims:
-            if not self.has(module_id):
-                raise UnknownModuleError(f"no module {module_id}")
-            tags = [tag for tag in self.tags.list() if tag.module == module_id]
-            if force:
-                for tag in tags:
-                    self.tags.remove(tag.name, force=True)
-            else:
-                claims.require(module_id, owner)
-                if own := [tag.name for tag in tags if tag.owner == owner]:
-                    raise ModuleError(
-                        f"module {module_id} still has the tags {', '.join(own)}: remove them first"
-                    )
-                claims.drop(module_id, owner)
-                if tags or claims.owners(module_id):
-                    return False
-            self._drop(module_id, claims)
-        return True
+        """As `Holdings.remove`, of a module by id or tag. Raises also UnknownModuleError."""
+        return self.holdings.remove(self.resolve(name), owner, force=force)
 
     def tag(self, name: str, module: str, owner: str = "") -> str | None:
-        """Name a module (id or tag), or move the tag there.
-
-        Returns which module has gone with that, if any: see `untag`. Raises `UnknownModuleError`, and as
-        `Tags.set`.
-        """
-        module_id = self.resolve(module)
-        with self.claims.changing() as claims:
-            if not self.has(module_id):
-                raise UnknownModuleError(f"no module {module_id}")
-            before = [tag.module for tag in self.tags.list() if tag.name == name]
-            self.tags.set(name, module_id, owner)
-            return self._drop_unwanted(before, claims)
+        """As `Holdings.tag`, of a module by id or tag. Raises also UnknownModuleError."""
+        return self.holdings.tag(name, self.resolve(module), owner)
 
     def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
-        """Take a tag away; raises as `Tags.remove`.
+        """As `Holdings.untag`."""
+        return self.holdings.untag(name, owner, force=force)
 
-        The last tag of a module that all its owners have removed has kept it, and takes it along: else it
-        would stay for ever, and nobody could remove it. Returns the id of such a module.
-        """
-        with self.claims.changing() as claims:
-            before = [tag.module for tag in self.tags.list() if tag.name == name]
-            self.tags.remove(name, owner, force=force)
-            return self._drop_unwanted(before, claims)
+    # -- scripts -----------------------------------------------------------------------------
 
-    def _drop_unwanted(self, modules: Sequence[str], claims: ClaimsChange) -> str | None:
-        """`modules`: what a tag named that names it no more; none or one."""
-        tagged = {tag.module for tag in self.tags.list()}
-        for module_id in modules:
-            if claims.abandoned(module_id) and module_id not in tagged:
-                self._drop(module_id, claims)
-                return module_id
-        return None
+    def _require_interpreter(self, script: StoredScript) -> None:
+        if not self.has(script.interpreter) or self.files.is_script(script.interpreter):
+            raise UnknownModuleError(
+                f"the script {script.name!r} needs its interpreter, module {script.interpreter}, which is "
+                "not stored here (any more): upload the script again"
+            )
 
-    def _drop(self, module_id: str, claims: ClaimsChange) -> None:
-        claims.forget(module_id)
-        self._discard(self._wasm_path(module_id), *self.code.glob(f"{module_id}-*"))
+    def _of_script(self, module_id: str, script: StoredScript) -> ModuleInfo:
+        """As a module that does what its interpreter does, as far as that is known here."""
+        interpreter = self._described(script.interpreter) or ModuleInfo(module_id, 0)
+        return replace(
+            interpreter,
+            id=module_id,
+            size=len(script.source.encode()),
+            compiled_size=0,
+            compiled_sha256="",
+            language=script.language,
+            script=script.name,
+            interpreter=script.interpreter,
+        )
+
+    # -- files of what was compiled -------------------------------------------------------------
 
     def artifact_path(self, module_id: str) -> Path:
         """Where `Program.from_file` finds the code of a module that `add` or `get` returned."""
         return self.code / f"{module_id}-{self._key}.compiled"
-
-    def _wasm_path(self, module_id: str) -> Path:
-        return self._modules / f"{module_id}.wasm"
 
     def _info_path(self, module_id: str) -> Path:
         return self.code / f"{module_id}-{self._key}.json"

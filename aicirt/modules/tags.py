@@ -9,10 +9,10 @@ from typing import Any
 
 from aicirt.errors import ModuleError, NotOwnerError, UnknownModuleError
 from aicirt.modules.table import Table
+from aicirt.stored_script import MODULE_ID
 
 #: what a tag looks like; no path, no module id
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_MODULE_ID = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Tag:
 
 
 def is_module_id(text: str) -> bool:
-    return bool(_MODULE_ID.fullmatch(text))
+    return bool(MODULE_ID.fullmatch(text))
 
 
 class Tags:

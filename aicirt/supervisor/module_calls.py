@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from aicirt.logs import fields
+from aicirt.stored_script import StoredScript
 from aicirt.supervisor.owners import owner_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ class ModuleCalls:
         self._session = session
         self.calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "upload": self._upload,
+            "upload_script": self._upload_script,
             "tag": self._tag,
             "untag": self._untag,
             "remove": self._remove,
@@ -37,6 +40,16 @@ class ModuleCalls:
         with self._supervisor.uploads.counted(owner, 0 if store.knows(wasm) else len(wasm)):
             info = await store.add_async(wasm, owner)
         self._tell("client %d has uploaded %s", owner, info.id)
+        return info.to_wire()
+
+    async def _upload_script(self, args: dict[str, Any]) -> dict[str, Any]:
+        store, owner = self._store, self._owner(args)
+        told = args["script"]
+        script = StoredScript(*(told[field.name] for field in dataclasses.fields(StoredScript)))
+        script.check()
+        with self._supervisor.uploads.counted(owner, 0 if store.has(script.id) else len(script.pack())):
+            info = store.add_script(script, owner)
+        self._tell("client %d has uploaded the script %s", owner, info.id)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
@@ -57,7 +70,6 @@ class ModuleCalls:
     def _forget(self, owner: str, gone: str | None) -> None:
         """`gone`: a module that is stored no more."""
         if gone is not None:
-            self._supervisor.templates.forget_module(gone)
             self._tell("client %d has removed %s", owner, gone)
 
     async def _describe(self, args: dict[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Supervisor:
         """`isolate_owners`: a worker serves one owner only; there are at most `num_workers`."""
         self.store = store
         self.templates = Templates(store, config.worker, self._builder_for)
+        store.on_gone = self.templates.forget_module
         self.warming = Warming(self.templates, config.worker, self._present_builder)
         self.compilations = Compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn

@@ -258,11 +258,11 @@ class Session:
 
     async def _build(self, args: dict[str, Any]) -> Built:
         supervisor = self._supervisor
-        module = supervisor.store.resolve(args["module"])
+        module, arg = supervisor.store.find_call(args["module"], args["arg"])
         vocabulary = supervisor.vocabularies.get(args["vocabulary"])
         capabilities = [[int(number), int(value)] for number, value in args["capabilities"]]
         return await supervisor.templates.build(
-            module, args["arg"], vocabulary, capabilities[:_MAX_CAPABILITIES], owner_of(args, self.owner)
+            module, arg, vocabulary, capabilities[:_MAX_CAPABILITIES], owner_of(args, self.owner)
         )
 
     async def _health(self, _: dict[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     shown = [module for module in modules if arguments.all or module.tags]
     print("uploaded:" if modules else "uploaded: nothing")
     for module in sorted(shown, key=lambda m: (not m.tags, m.tags, m.id)):
-        print(_line(module.id[:16], module.size, ", ".join(module.tags)))
+        script = [f"({module.script}, a script in {module.language})"] if module.script else []
+        print(_line(module.id[:16], module.size, "  ".join([", ".join(module.tags), *script]).strip()))
     if left := len(modules) - len(shown):
         print(f"  {left} without a tag; --all lists them")
     return 0

@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -15,12 +16,21 @@ from aicirt.modules.info import ModuleInfo
 from aicirt.supervisor.owners import DEFAULT_OWNER
 from pyaici.bundled import BundledController, describe_bundled
 from pyaici.cli.remote import add_server, open_server, server_of
+from pyaici.scripting.errors import ScriptFileError
+from pyaici.scripting.script import Script, interpreter_file
 
 
 class Place(Protocol):
     """What commands do with uploaded modules; errors are AiciError."""
 
     def upload(self, wasm: bytes) -> ModuleInfo: ...
+
+    def upload_script(self, script: Script) -> ModuleInfo:
+        """With its interpreter, where that is not there yet.
+
+        Raises also InterpreterMissingError, and for errors of syntax ScriptFileError or ServerError.
+        """
+        ...
 
     def tag(self, module: str, tag: str) -> None: ...
 
@@ -89,6 +99,17 @@ def find_module(place: Place, name: str) -> str:
     return found[0]
 
 
+def _interpreter(script: Script) -> bytes:
+    """The module that runs it. Raises InterpreterMissingError, and ScriptFileError for an error of syntax."""
+    wasm = interpreter_file(script.language)
+    from pyaici.scripting.checker import Checker  # as a server checks what it gets
+
+    with Checker() as checker:
+        if (problem := checker.check_syntax(script)) is not None:
+            raise ScriptFileError(str(problem))
+    return wasm.read_bytes()
+
+
 class _Daemon:
     def __init__(self, socket: Path) -> None:
         from pyaici.control import Control
@@ -97,6 +118,11 @@ class _Daemon:
 
     def upload(self, wasm: bytes) -> ModuleInfo:
         return ModuleInfo.from_wire(self.control.call("upload", wasm=wasm))
+
+    def upload_script(self, script: Script) -> ModuleInfo:
+        interpreter = self.upload(_interpreter(script))
+        told = self.control.call("upload_script", script=asdict(script.stored(interpreter.id)))
+        return ModuleInfo.from_wire(told)
 
     def tag(self, module: str, tag: str) -> None:
         self.control.call("tag", module=module, tag=tag)
@@ -125,6 +151,10 @@ class _Store:
 
     def upload(self, wasm: bytes) -> ModuleInfo:
         return self._store.add(wasm, DEFAULT_OWNER)
+
+    def upload_script(self, script: Script) -> ModuleInfo:
+        interpreter = self.upload(_interpreter(script))
+        return self._store.add_script(script.stored(interpreter.id), DEFAULT_OWNER)
 
     def tag(self, module: str, tag: str) -> None:
         self._store.tag(tag, module, DEFAULT_OWNER)

@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from aicirt.stored_script import script_value
 from pyaici.cli.command import add_command
-from pyaici.scripting.script import script_value
 
 _MORE = """
 Scripts are controllers in Python (.py) and JavaScript (.js, .mjs); aici run runs them, aici test tests them.

@@ -8,6 +8,7 @@ from typing import Any
 from aicirt.modules.info import ModuleInfo
 from pyaici.bundled import BundledController
 from pyaici.rest import RestClient, ServerError
+from pyaici.scripting.script import Script
 
 
 class ServerPlace:
@@ -18,6 +19,9 @@ class ServerPlace:
 
     def upload(self, wasm: bytes) -> ModuleInfo:
         return _info(self._client.upload(wasm))
+
+    def upload_script(self, script: Script) -> ModuleInfo:
+        return _info(self._client.upload_script(script.language.name.lower(), script.source, script.name))
 
     def tag(self, module: str, tag: str) -> None:
         self._client.tag(module, tag)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from aicirt.stored_script import script_value
 from pyaici.bundled import find_controller
 from pyaici.engines.request import Request, Sampling
 from pyaici.grammars import find_grammar
 from pyaici.scripting.language import language_of
-from pyaici.scripting.script import interpreter_file, read_script, script_value
+from pyaici.scripting.script import interpreter_file, read_script
 
 #: what names a controller
 CONTROLLER_HELP = (

@@ -10,8 +10,8 @@ from typing import Any
 from aicirt.errors import ControllerError
 from pyaici.runtime import Runtime
 from pyaici.scripting.errors import ScriptFileError
-from pyaici.scripting.problem import Problem, find_problem
-from pyaici.scripting.script import interpreter_file, read_script
+from pyaici.scripting.problem import Problem, find_problem, is_syntax_error
+from pyaici.scripting.script import Script, interpreter_file, read_script
 from pyaici.testing.vocabulary import small_vocabulary
 
 
@@ -33,13 +33,23 @@ class Checker:
             script = read_script(path)
         except ScriptFileError as error:
             return Problem(str(path), 1, None, error.message)
+        message = self._run(script, arg)
+        return None if message is None else find_problem(script, message)
+
+    def check_syntax(self, script: Script) -> Problem | None:
+        """The first error that every argument meets: of the syntax. Raises InterpreterMissingError."""
+        message = self._run(script, None)
+        return find_problem(script, message) if message and is_syntax_error(message) else None
+
+    def _run(self, script: Script, arg: Any) -> str | None:
+        """What the top level ends with."""
         wasm = interpreter_file(script.language)
         if wasm not in self._modules:
             self._modules[wasm] = self._runtime.upload(wasm).id
         try:
             self._runtime.prepare(self._modules[wasm], script.argument(arg))
         except ControllerError as error:
-            return find_problem(script, error.message)
+            return error.message
         return None
 
     def close(self) -> None:

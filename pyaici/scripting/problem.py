@@ -14,6 +14,8 @@ _AT = re.compile(r"^\s+at (?:.* \()?(?P<file>[^()]*?):(?P<line>\d+)(?::(?P<colum
 #: a place in what is not the script: the library, or the interpreter
 _ELSEWHERE = re.compile(r"^\s+at ")
 _NO_EXPORT = re.compile(r"Could not find export '(\w+)'")
+#: how both languages begin to say that a text is none of theirs
+_SYNTAX = ("SyntaxError:", "IndentationError:", "TabError:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,11 @@ class Problem:
     def __str__(self) -> str:
         column = "" if self.column is None else f":{self.column}"
         return f"{self.file}:{self.line}{column}: {self.message}"
+
+
+def is_syntax_error(message: str) -> bool:
+    """Whether a controller says with this that a text is no script, whatever its argument."""
+    return any(line.startswith(_SYNTAX) for line in message.splitlines())
 
 
 def find_problem(script: Script, message: str) -> Problem:

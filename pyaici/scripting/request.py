@@ -8,16 +8,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from aicirt.stored_script import MAX_NAME, MAX_SOURCE, NAME_PATTERN
 from pyaici.scripting.language import LANGUAGES
-from pyaici.scripting.script import MAX_BYTES, Script, interpreter_file
+from pyaici.scripting.script import Script, interpreter_file
 
 #: what requests call the languages
 LANGUAGE_NAMES = {language.name.lower(): language for language in LANGUAGES}
 MEMBERS = ("language", "source", "name", "arg")
-#: characters of a name, which stands in every line of a traceback
-MAX_NAME = 256
-#: names stand in messages of several lines, which they may not break
-NAME_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 
 
 def requested_script(language: str, source: str, name: str | None = None) -> Script:
@@ -43,8 +40,8 @@ def read_request(value: Any) -> tuple[str, str]:
         raise ValueError(f"its language must be {' or '.join(LANGUAGE_NAMES)}: it is {language!r:.64}")
     if not isinstance(source, str) or not source:
         raise ValueError("its source must be the text of a script")
-    if len(source) > MAX_BYTES:
-        raise ValueError(f"its source has {len(source)} characters; {MAX_BYTES} are allowed")
+    if len(source) > MAX_SOURCE:
+        raise ValueError(f"its source has {len(source)} characters; {MAX_SOURCE} are allowed")
     named = isinstance(name, str) and len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name)
     if name is not None and not named:
         raise ValueError(f"its name must be a file's, of at most {MAX_NAME} characters without line ends")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aicirt.stored_script import MAX_SOURCE, StoredScript, interpreter_argument
 from pyaici.build.sdk import source_tree
 from pyaici.bundled import bundled_controllers
 from pyaici.scripting.errors import InterpreterMissingError, ScriptFileError
 from pyaici.scripting.language import LANGUAGES, Language, language_of
-
-#: bytes of a file: far beyond what people write, and with the quotes of JSON within what a server takes
-MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +27,11 @@ class Script:
 
         Raises ValueError or TypeError for what is none.
         """
-        members = {"script": self.source, "name": self.name, "arg": arg}
-        return json.dumps(members, allow_nan=False)
+        return interpreter_argument(self.source, self.name, arg)
+
+    def stored(self, interpreter: str) -> StoredScript:
+        """As it is uploaded; `interpreter`: id of the module that runs it."""
+        return StoredScript(interpreter, self.language.name.lower(), self.name, self.source)
 
 
 def read_script(path: str | Path) -> Script:
@@ -43,7 +43,7 @@ def read_script(path: str | Path) -> Script:
         raise ScriptFileError(f"{path} is no script: the name of one ends with {endings}")
     try:
         with file.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
+            data = opened.read(MAX_SOURCE + 1)
     except IsADirectoryError:
         raise ScriptFileError(f"{path} is a folder, not a script") from None
     except FileNotFoundError:
@@ -51,9 +51,9 @@ def read_script(path: str | Path) -> Script:
     except (OSError, ValueError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise ScriptFileError(f"cannot read {path}: {reason}") from None
-    if len(data) > MAX_BYTES:
+    if len(data) > MAX_SOURCE:
         raise ScriptFileError(
-            f"{path} is too long: a script has at most {MAX_BYTES} bytes; data can come as its argument"
+            f"{path} is too long: a script has at most {MAX_SOURCE} bytes; data can come as its argument"
         )
     try:
         source = data.decode("utf-8-sig")
@@ -73,23 +73,6 @@ def _meant(file: Path) -> str:
         return ""
     found = [str(file.with_name(name)) for name in difflib.get_close_matches(file.name, sorted(beside), n=2)]
     return f": did you mean {' or '.join(found)}?" if found else ""
-
-
-def script_value(text: str | None) -> Any:
-    """What `--arg` gives to a script: a value of JSON if the text is one, else the text; without it None.
-
-    NaN and Infinity, which Python's reader takes for numbers, are texts.
-    """
-    if text is None:
-        return None
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no value of JSON")
 
 
 def interpreter_file(language: Language) -> Path:

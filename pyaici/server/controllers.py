@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
@@ -12,6 +12,7 @@ from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.server.access import Runner, Uploader
 from pyaici.server.errors import bad_request, from_aici
 from pyaici.server.fields import StrictBody
+from pyaici.server.scripts import ScriptText, read_script
 
 if TYPE_CHECKING:
     from aicirt.modules.info import ModuleInfo
@@ -28,13 +29,21 @@ class Controller(BaseModel):
     """An uploaded module."""
 
     object: str = "controller"
-    id: str = Field(description="SHA-256 of the file")
+    id: str = Field(description="SHA-256 of the module or script")
     tags: list[str]
     owners: list[str] = Field(description="who has uploaded it")
     created: float = Field(description="when it was first uploaded, seconds since 1970; 0 = not known")
-    size: int = Field(description="bytes")
+    size: int = Field(description="bytes of the module, or of the script's text")
     abi_version: int
     callbacks: list[str] = Field(description="what the controller takes part in")
+
+
+class StoredScript(Controller):
+    """An uploaded script: what its interpreter takes part in is what it takes part in."""
+
+    language: str
+    script: str = Field(description="its name in messages")
+    interpreter: str = Field(description="id of the module that runs it")
 
 
 class Bundled(BaseModel):
@@ -50,7 +59,7 @@ class ControllerList(BaseModel):
     """All controllers that the user may find."""
 
     object: str = "list"
-    data: list[Controller]
+    data: list[StoredScript | Controller]
     bundled: list[Bundled]
 
 
@@ -88,6 +97,16 @@ async def upload(request: Request, user: Uploader) -> Controller:
         raise from_aici(error) from None
 
 
+@router.post("/v1/scripts", status_code=201)
+async def upload_script(request: Request, body: ScriptText, user: Uploader) -> StoredScript | Controller:
+    """Uploads a script, which is a controller like others then. Uploading it again changes nothing."""
+    script = read_script(body)
+    try:
+        return describe_module(await _desk(request).upload_script(script, user))
+    except AiciError as error:
+        raise from_aici(error, "source") from None
+
+
 @router.get("/v1/controllers")
 async def list_controllers(request: Request, user: Runner) -> ControllerList:
     """What the user has uploaded, what has a tag, and what comes with the server."""
@@ -104,7 +123,7 @@ async def list_controllers(request: Request, user: Runner) -> ControllerList:
 
 
 @router.get("/v1/controllers/{name}")
-async def describe(request: Request, name: Name, user: Runner) -> Controller:
+async def describe(request: Request, name: Name, user: Runner) -> StoredScript | Controller:
     """One module."""
     try:
         return describe_module(await _desk(request).describe(name, user))
@@ -125,7 +144,7 @@ async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
 
 
 @router.put("/v1/tags/{tag}")
-async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) -> Controller:
+async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) -> StoredScript | Controller:
     """Names a module; a tag of the user's own moves there if another module has it."""
     desk = _desk(request)
     try:
@@ -145,7 +164,7 @@ async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
     return Deleted(id=tag)
 
 
-def describe_module(info: ModuleInfo) -> Controller:
+def describe_module(info: ModuleInfo) -> StoredScript | Controller:
     """As clients see it."""
     has = {
         "init": info.has_init,
@@ -153,15 +172,18 @@ def describe_module(info: ModuleInfo) -> Controller:
         "pre": info.has_pre,
         "post": info.has_post,
     }
-    return Controller(
-        id=info.id,
-        tags=info.tags,
-        owners=info.owners,
-        created=info.created,
-        size=info.size,
-        abi_version=info.abi_version,
-        callbacks=[*(name for name, there in has.items() if there), "mid"],
-    )
+    told: dict[str, Any] = {
+        "id": info.id,
+        "tags": info.tags,
+        "owners": info.owners,
+        "created": info.created,
+        "size": info.size,
+        "abi_version": info.abi_version,
+        "callbacks": [*(name for name, there in has.items() if there), "mid"],
+    }
+    if not info.script:
+        return Controller(**told)
+    return StoredScript(language=info.language, script=info.script, interpreter=info.interpreter, **told)
 
 
 def _desk(request: Request) -> ControllerDesk:

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.errors import ModuleError, UnknownModuleError
+from aicirt.errors import ControllerError, ModuleError, UnknownModuleError
 from pyaici.bundled import bundled_controllers, upload_bundled
+from pyaici.scripting.problem import is_syntax_error
 from pyaici.server.turns import Turns
 from pyaici.server.users import Role
 from pyaici.server.waiting_room import WaitingRoom
@@ -18,6 +19,7 @@ from pyaici.server.waiting_room import WaitingRoom
 if TYPE_CHECKING:
     from aicirt.modules.info import ModuleInfo
     from pyaici.runtime import Runtime
+    from pyaici.scripting.script import Script
     from pyaici.server.settings import ServerSettings
     from pyaici.server.users import User
 
@@ -59,6 +61,18 @@ class ControllerDesk:
     async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
         """Stores and compiles a module. Raises ModuleError with all reasons."""
         return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
+
+    async def upload_script(self, script: Script, user: User) -> ModuleInfo:
+        """Stores a script. Raises ArgumentError for errors of syntax, UnknownModuleError without an
+        interpreter."""
+        interpreter = await self.find(script.language.controller, user)
+        try:  # its top level runs without an argument, which it may miss: that is no error of its text
+            await self.prepare(interpreter, script.argument(), user)
+        except ControllerError as error:
+            if is_syntax_error(error.message):
+                raise
+        upload = partial(self._runtime.upload_script, script.stored(interpreter), owner=user.name)
+        return await self._ask_again(user, interpreter, upload)
 
     async def list(self, user: User) -> list[ModuleInfo]:
         """What the user has uploaded or could find by a tag; everything for an administrator, but for bundled

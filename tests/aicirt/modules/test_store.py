@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from wasmtime import wat2wasm
 
 from aicirt.errors import (
     CompileLimitError,
@@ -25,16 +24,7 @@ from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_direc
 from aicirt.modules import store as store_module
 from aicirt.modules.private import is_private_file, let_read, private_directory, write_whole
 from aicirt.wasm import Engine, Limits, Linker, Program
-
-
-def _module(number: int = 0) -> bytes:
-    return bytes(
-        wat2wasm(
-            f"""(module (import "aici" "stop" (func)) (memory (export "memory") 1)
-            (func (export "aici_abi_v1")) (func (export "aici_arg") (result i32) (i32.const {number}))
-            (func (export "aici_mid_process") (result i32) (i32.const 1)))"""
-        )
-    )
+from tests.aicirt.modules.wat import small_module as _module
 
 
 @pytest.fixture

@@ -213,3 +213,42 @@ def test_the_beginning_of_two_ids(guest: Path, tmp_path: Path, capsys: pytest.Ca
 def test_nobody_listens(tmp_path: Path, guest: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["upload", str(guest), "--socket", str(tmp_path / "none.sock")]) == 1
     assert f"no aicirt listens on {tmp_path / 'none.sock'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["greet.py", "greet.mjs"])
+def test_a_script(name: str, place: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is stored as its text, beside what runs it; a store that has both is left as it is."""
+    script = tmp_path / name
+    comment = {".py": "#", ".mjs": "//"}[script.suffix] + str(tmp_path)
+    main_of = {".py": "async def main():\n    pass", ".mjs": "export async function main() {}"}
+    script.write_text(f"{main_of[script.suffix]} {comment}\n")
+    tag = f"greet{script.suffix}"
+    assert main(["upload", str(script), "--tag", tag, *place]) == 0
+    printed = capsys.readouterr().out
+    module, told = printed.split()
+    assert len(module) == 64 and told == tag
+    assert main(["upload", str(script), *place]) == 0
+    assert capsys.readouterr().out == printed
+    assert main(["list", *place]) == 0
+    kilobytes = f"{script.stat().st_size / 1000:.1f} kB"
+    language = {".py": "python", ".mjs": "javascript"}[script.suffix]
+    shown = capsys.readouterr().out
+    assert f"{kilobytes}  {tag}  ({name}, a script in {language})\n" in shown
+    assert "without a tag; --all lists them" in shown, "what runs it"
+    assert main(["untag", tag, *place]) == 0
+    assert main(["remove", module, *place]) == 0
+    assert main(["tag", module, "other", *place]) == 1
+    assert "no uploaded module is called" in capsys.readouterr().err
+
+
+def test_a_script_with_an_error(
+    place: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("wrong.py").write_text("async def main():\n    f(\n    if\n")
+    assert main(["upload", "wrong.py", *place]) == 1
+    assert "wrong.py:3: SyntaxError" in capsys.readouterr().err
+    assert main(["upload", "wrnog.py", *place]) == 1
+    assert "did you mean wrong.py?" in capsys.readouterr().err
+    Path("needs.py").write_text("WORD = argument['word']\nasync def main():\n    pass\n")
+    assert main(["upload", "needs.py", *place]) == 0, "what another argument could mend is no error"

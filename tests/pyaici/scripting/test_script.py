@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from aicirt.errors import ControllerFailed, UnknownModuleError
+from aicirt.stored_script import script_value
 from pyaici import bundled
 from pyaici.bundled import find_controller
 from pyaici.scripting import script as scripts
 from pyaici.scripting.errors import InterpreterMissingError, ScriptFileError
 from pyaici.scripting.language import JAVASCRIPT, PYTHON, language_of
-from pyaici.scripting.script import interpreter_file, read_script, script_value
+from pyaici.scripting.script import interpreter_file, read_script
 from pyaici.testing import Playground
 
 
@@ -77,7 +78,7 @@ def test_files_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal("loop.js").startswith("cannot read loop.js: ")
     Path("latin.py").write_bytes("a = 1\nb = 'é'\n".encode("latin-1"))
     assert refusal("latin.py") == "latin.py is not UTF-8: byte 11, in line 2; save it as UTF-8"
-    monkeypatch.setattr(scripts, "MAX_BYTES", 8)
+    monkeypatch.setattr(scripts, "MAX_SOURCE", 8)
     Path("long.js").write_text("12345678")
     assert read_script("long.js").source == "12345678"
     Path("long.js").write_text("123456789")

@@ -1,0 +1,103 @@
+"""Scripts that users upload: who may, what is refused, and how they are found and run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tests.pyaici.server.serving import Serving
+from tests.pyaici.server.test_scripts import FAILS, LANGUAGES, WELL
+
+
+@pytest.fixture
+def ada(server: Serving, tokens: dict[str, str]) -> Iterator[httpx2.Client]:
+    with server.client(tokens["ada"]) as client:
+        yield client
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_script_is_a_controller_like_others(
+    server: Serving, tokens: dict[str, str], ada: httpx2.Client, language: str
+) -> None:
+    body = {"language": language, "source": WELL[language], "name": "well"}
+    uploaded = ada.post("/v1/scripts", json=body)
+    assert uploaded.status_code == 201, uploaded.text
+    told = uploaded.json()
+    assert told["object"] == "controller" and told["owners"] == ["ada"] and told["tags"] == []
+    assert (told["language"], told["script"], told["size"]) == (language, "well", len(WELL[language]))
+    assert told["interpreter"] != told["id"]
+    assert ada.post("/v1/scripts", json=body).json() == told, "uploading it again changes nothing"
+
+    tag = f"well-{language}"
+    assert ada.put(f"/v1/tags/{tag}", json={"controller": told["id"]}).json()["tags"] == [tag]
+    for name in (tag, told["id"], told["id"][:12]):
+        for arg in ({"words": ["blue"]}, '{"words": ["blue"]}'):
+            run = server.run(controller=name, controller_arg=arg, prompt="The sky?")
+            assert run["forks"][0]["text"] == " It is blue!" and run["variables"] == {"said": "blue"}
+    with server.client(tokens["eve"]) as eve:
+        answer = eve.post(
+            "/v1/completions",
+            json={
+                "model": "default", "prompt": "The sky?", "max_tokens": 20,
+                "controller": tag, "controller_arg": {"words": ["blue"]},
+            },
+        )  # fmt: skip
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["choices"][0]["text"] == " It is blue!"
+        assert [found["id"] for found in eve.get("/v1/controllers").json()["data"] if found["tags"] == [tag]]
+        assert eve.get(f"/v1/controllers/{tag}").json() == {**told, "tags": [tag]}
+        assert eve.delete(f"/v1/controllers/{tag}").status_code == 403
+
+    assert ada.delete(f"/v1/tags/{tag}").status_code == 200
+    assert ada.delete(f"/v1/controllers/{told['id']}").status_code == 200
+    assert ada.get(f"/v1/controllers/{told['id']}").status_code == 404
+    with server.client() as client:
+        gone = client.post("/v1/run", json={"controller": told["id"], "prompt": "The sky?"})
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_module")
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "message"),
+    [
+        ({"language": "ruby"}, "language", "'python' or 'javascript'"),
+        ({"source": ""}, "source", "at least 1 character"),
+        ({"source": "\ud800"}, "source", "unicode"),
+        ({"name": "a\nb"}, "name", "pattern"),
+        ({"arg": 7}, "arg", ""),
+        ({"source": "async def main(:\n"}, "source", 'File "script.py", line 1\nSyntaxError'),
+        ({"source": "x = 1\n  y = 2\n"}, "source", "line 2\nIndentationError"),
+    ],
+)
+def test_what_is_refused(ada: httpx2.Client, change: dict[str, object], param: str, message: str) -> None:
+    before = ada.get("/v1/controllers").json()
+    # in ASCII, as clients can send it, other than this one
+    body = json.dumps({"language": "python", "source": WELL["python"], **change})
+    answer = ada.post("/v1/scripts", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert error["param"] == param and message in error["message"]
+    assert ada.get("/v1/controllers").json() == before
+
+
+def test_what_only_an_argument_can_mend_is_kept(ada: httpx2.Client, server: Serving) -> None:
+    """A top level that fails without an argument, and a `main` that fails."""
+    needs = "from aici import *\nWORD = argument['word']\nasync def main():\n    await fixed(WORD)\n"
+    stored = ada.post("/v1/scripts", json={"language": "python", "source": needs}).json()["id"]
+    run = server.run(controller=stored, controller_arg={"word": "Yes"}, prompt="?")
+    assert run["forks"][0]["text"] == "Yes"
+    refused = ada.post("/v1/run", json={"controller": stored, "prompt": "?"})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "controller_arg"
+    assert 'File "script.py", line 2' in refused.json()["error"]["message"]
+    stored = ada.post("/v1/scripts", json={"language": "python", "source": FAILS["python"]}).json()["id"]
+    (fork,) = server.run(controller=stored, prompt="?")["forks"]
+    assert fork["error"]["code"] == "failed" and 'File "script.py", line 3' in fork["error"]["message"]
+
+
+def test_only_who_may_upload_uploads(server: Serving, tokens: dict[str, str]) -> None:
+    for token, status in ((tokens["eve"], 403), (None, 401)):
+        with server.client(token) as client:
+            answer = client.post("/v1/scripts", json={"language": "python", "source": WELL["python"]})
+        assert answer.status_code == status, answer.text
