@@ -113,7 +113,7 @@ class Runtime:
         """Stores a script, whose interpreter must have been uploaded; it is used by its id, as a module is.
 
         `instantiate` takes its argument as a text: a value of JSON if it is one. Raises ModuleError for what
-        is no script, UnknownModuleError if there is no such interpreter.
+        is no script, and if there is no such interpreter.
         """
         return ModuleInfo.from_wire(self._control.call("upload_script", script=asdict(script), owner=owner))
 

@@ -141,8 +141,8 @@ class ModuleStore:
     def add_script(self, script: StoredScript, owner: str = "") -> ModuleInfo:
         """Store a script for `owner`, as `add` does with a module; its interpreter must be stored already.
 
-        Raises `ModuleError` for what is no script, `UnknownModuleError` without the interpreter, and
-        `RuntimeFailure` if there is no room.
+        Raises `ModuleError` for what is no script, or without its interpreter, and `RuntimeFailure` if there
+        is no room.
         """
         script.check()
         with self._writing("kept"), self.claims.changing() as claims:
@@ -252,7 +252,8 @@ class ModuleStore:
         """Which module runs for a name with an argument, and the argument that it gets.
 
         For a script these are the interpreter, and the script with the argument. Raises `UnknownModuleError`,
-        and `ArgumentError` for an argument that no script can get.
+        `ModuleError` for a script whose interpreter has gone, and `ArgumentError` for an argument that no
+        script can get.
         """
         module_id = self.resolve(name)
         script = self.files.script(module_id)
@@ -296,7 +297,8 @@ class ModuleStore:
 
     def _require_interpreter(self, script: StoredScript) -> None:
         if not self.has(script.interpreter) or self.files.is_script(script.interpreter):
-            raise UnknownModuleError(
+            # no UnknownModuleError: the name is known, and stands for no bundled controller either
+            raise ModuleError(
                 f"the script {script.name!r} needs its interpreter, module {script.interpreter}, which is "
                 "not stored here (any more): upload the script again"
             )

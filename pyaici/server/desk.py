@@ -63,8 +63,7 @@ class ControllerDesk:
         return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
 
     async def upload_script(self, script: Script, user: User) -> ModuleInfo:
-        """Stores a script. Raises ArgumentError for errors of syntax, UnknownModuleError without an
-        interpreter."""
+        """Stores a script. Raises ArgumentError for errors of syntax, and as `find` for its interpreter."""
         interpreter = await self.find(script.language.controller, user)
         try:  # its top level runs without an argument, which it may miss: that is no error of its text
             await self.prepare(interpreter, script.argument(), user)
