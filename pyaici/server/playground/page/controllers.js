@@ -1,7 +1,7 @@
 // The choice of a controller: those that come with the server, those that were uploaded, and none.
 
 import { byId, make } from "./dom.js";
-import { scriptChoices } from "./scripts.js";
+import { languageOf, scriptChoices } from "./scripts.js";
 
 const NONE = {
   value: "none", name: "none", description: "the model writes what it likes", example: null, takesArgument: false,
@@ -53,7 +53,10 @@ export class Controllers {
     const tag = byId("upload-tag").value.trim();
     this._tell(`Uploading ${file.name} …`);
     try {
-      const { id } = await this._api.send("POST", "/v1/controllers", file, "application/wasm");
+      const language = languageOf(file.name);
+      const { id } = language
+        ? await this._api.send("POST", "/v1/scripts", { language, name: file.name, source: await file.text() })
+        : await this._api.send("POST", "/v1/controllers", file, "application/wasm");
       if (tag) await this._api.send("PUT", `/v1/tags/${encodeURIComponent(tag)}`, { controller: id });
       this._tell(`${file.name} is there as ${tag || `${id.slice(0, 12)}…`}.`);
       await this.load(tag || id);
@@ -71,8 +74,9 @@ export class Controllers {
 }
 
 /** A module has an entry for each tag, or one for its id. Whether it takes an argument, nobody knows but its author. */
-function asChoices({ id, tags, owners, size, callbacks }) {
-  const description = `${Math.ceil(size / 1024)} KiB, of ${owners.join(", ") || "nobody"}; ${callbacks.join(", ")}`;
+function asChoices({ id, tags, owners, size, callbacks, language, script }) {
+  const what = language ? `${script}, a script in ${language}` : callbacks.join(", ");
+  const description = `${Math.ceil(size / 1024)} KiB, of ${owners.join(", ") || "nobody"}; ${what}`;
   const known = { description, example: null, takesArgument: null };
   if (tags.length === 0) return [{ value: id, name: `${id.slice(0, 12)}…`, ...known }];
   return tags.map((tag) => ({ value: tag, name: tag, ...known }));

@@ -26,9 +26,21 @@ export async function main() {
 
 /** `language` is the server's word for it, `indent` what Tab writes, `interpreter` the controller that runs it. */
 const SCRIPTS = [
-  { name: "Python script", language: "python", interpreter: "pyctrl", indent: "    ", example: PYTHON },
-  { name: "JavaScript script", language: "javascript", interpreter: "jsctrl", indent: "  ", example: JAVASCRIPT },
+  {
+    name: "Python script", language: "python", suffixes: [".py"],
+    interpreter: "pyctrl", indent: "    ", example: PYTHON,
+  },
+  {
+    name: "JavaScript script", language: "javascript", suffixes: [".js", ".mjs"],
+    interpreter: "jsctrl", indent: "  ", example: JAVASCRIPT,
+  },
 ];
+
+/** The server's word for the language of a file; undefined for one that is no script. */
+export function languageOf(fileName) {
+  const suffix = fileName.toLowerCase().match(/\.[a-z]+$/)?.[0];
+  return SCRIPTS.find(({ suffixes }) => suffixes.includes(suffix))?.language;
+}
 
 /** The choices on a server with these bundled controllers: a language whose interpreter was not built has none. */
 export function scriptChoices(bundled) {

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 import pyaici.server.playground
 from pyaici.bundled import bundled_controllers
 from tests.pyaici.server.playground.browser import accessible_nodes
-from tests.pyaici.server.playground.page import Open, choose, lane, run
+from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
 
 FOLDER = Path(pyaici.server.playground.__file__).parent / "page"
@@ -50,19 +50,19 @@ def test_an_upload_needs_a_token_and_is_there_at_once(
     file.write_bytes(wasm)
     page = open_page(expected={401, 403})
     news = page.locator("#upload-news")
-    page.get_by_label("Upload .wasm").set_input_files(file)
+    page.get_by_label("Upload", exact=True).set_input_files(file)
     expect(news).to_contain_text("needs a token of the role upload")
     token = page.get_by_role("textbox", name="Token")
     expect(token).to_be_focused()
     token.fill(tokens["eve"])
     token.press("Enter")
-    page.get_by_label("Upload .wasm").set_input_files(file)
+    page.get_by_label("Upload", exact=True).set_input_files(file)
     expect(news).to_contain_text("eve has the role run; this needs upload")
     page.get_by_text("Access token").click()
     token.fill(tokens["ada"])
     token.press("Enter")
     page.get_by_label("as", exact=True).fill("from.page")
-    page.get_by_label("Upload .wasm").set_input_files(file)
+    page.get_by_label("Upload", exact=True).set_input_files(file)
     expect(news).to_have_text("mine.wasm is there as from.page.")
     with server.client(tokens["root"]) as root:
         assert root.get("/v1/controllers/from.page").json()["owners"] == ["ada"]
@@ -72,6 +72,35 @@ def test_an_upload_needs_a_token_and_is_there_at_once(
         expect(page.get_by_role("radio", name="from.page")).to_be_visible()
         assert page.evaluate("localStorage.length") == 0
         assert root.delete("/v1/tags/from.page").status_code == 200
+
+
+def test_an_uploaded_script_is_a_controller(
+    open_page: Open, server: Serving, tokens: dict[str, str], tmp_path: Path
+) -> None:
+    wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
+    wrong.write_text("async def main(:")
+    right.write_text("from aici import *\nasync def main():\n    await fixed(f'<{argument}>')\n")
+    page = open_page(expected={400})
+    page.get_by_text("Access token").click()
+    page.get_by_role("textbox", name="Token").fill(tokens["ada"])
+    page.get_by_role("button", name="Use", exact=True).click()
+    page.get_by_label("as", exact=True).fill("script.of.page")
+    page.get_by_label("Upload", exact=True).set_input_files(wrong)
+    refused = re.compile(r"wrong\.py was not uploaded: .*SyntaxError", re.DOTALL)
+    # its interpreter may have to be compiled first
+    expect(page.locator("#upload-news")).to_have_text(refused, timeout=60_000)
+    page.get_by_label("Upload", exact=True).set_input_files(right)
+    expect(page.locator("#upload-news")).to_have_text("right.py is there as script.of.page.")
+    chosen = page.get_by_role("radio", name="script.of.page")
+    expect(chosen).to_be_checked()
+    expect(page.get_by_text("right.py, a script in python")).to_be_visible()
+    page.locator("#argument").get_by_role("textbox").fill('"Ann"')
+    run(page)
+    assert written(lane(page, 0)) == "<Ann>"
+    with server.client(tokens["ada"]) as ada:
+        found = ada.get("/v1/controllers/script.of.page").json()
+        assert (found["language"], found["script"]) == ("python", "right.py")
+        assert ada.delete("/v1/tags/script.of.page").status_code == 200
 
 
 def test_a_wrong_token_is_said_to_be_wrong(open_page: Open) -> None:
