@@ -76,7 +76,8 @@ if [ "$in_main" ]; then
         export AICI_BROWSER=yes
     fi
     export PATH="$more$browser$PWD/.venv/bin:$path"
-    run_tests --maxprocesses=4 --dist=loadscope "${for_main[@]}"
+    # in the order that tests/conftest.py gives, which begins with what takes long
+    run_tests --maxprocesses=4 --dist=loadscope --no-loadscope-reorder "${for_main[@]}"
 fi
 if [ "$in_vllm" ]; then
     source scripts/setup.sh hf,sdk,server,vllm,test

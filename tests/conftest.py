@@ -14,6 +14,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: what takes half a minute and more, the longest first: begun last it would keep one worker of pytest-xdist
+#: busy when the others have nothing left
+LONGEST = (
+    "tests/test_packaging.py",
+    "tests/docs/test_examples.py",
+    "tests/docs/test_server_pages.py",
+    "tests/pyaici/engines/hf/test_program.py",
+    "tests/controllers/regex/test_controller.py",
+    "tests/controllers/lark/test_lexemes.py",
+    "tests/bench/suites",
+    "tests/bench/campaigns",
+    "tests/pyaici/server/test_load.py",
+    "tests/pyaici/server/test_program.py",
+    "tests/pyaici/engines/hf/test_interrupts.py",
+    "tests/pyaici/runtime/test_warm.py",
+    "tests/pyaici/cpc/test_real_model.py",
+    "tests/controllers/lr1/test_lexemes.py",
+    "tests/controllers/test_mixed_splices.py",
+    "tests/aicirt/worker/test_listener.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several workers begin with LONGEST; one keeps the order of the files."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        return next((i for i, name in enumerate(LONGEST) if f"{path}/".startswith(f"{name}/")), len(LONGEST))
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=place)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The user's own modules and tags are not for tests, nor those of tests that run beside these."""

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.conftest import LONGEST
+
 ROOT = Path(__file__).resolve().parents[1]
 #: what uses engines
 ABOVE_ENGINES = ("pyaici/engines/", "pyaici/cli/", "pyaici/server/")
@@ -92,3 +94,7 @@ def test_nothing_built_or_foreign_is_in_the_repository() -> None:
             ".cwasm",
         }, path
         assert path.stat().st_size < 500_000, f"{path} is large for a source file"
+
+
+def test_what_takes_long_is_where_the_order_of_tests_says() -> None:
+    assert [name for name in LONGEST if not (ROOT / name).exists()] == []

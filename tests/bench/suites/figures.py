@@ -1,0 +1,24 @@
+"""What the tests of all suites begin with: a suite in its short form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import main
+
+CONSTRAINTS = ("letters", "number", "json_string", "email", "until_tag")
+
+
+def figures(suite: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    """What the last lines of the output say; the JSON must say the same."""
+    assert main([suite, "--quick", "--out", str(folder)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {name: float(value) for name, value, _ in lines}
+    data = json.loads((folder / f"{suite}.json").read_text())
+    assert [figure["name"] for figure in data["figures"]] == [name for name, _, _ in lines]
+    assert data["command"] == f"./scripts/bench.sh {suite} --quick"
+    assert (folder / f"{suite}.png").stat().st_size > 1000
+    return found

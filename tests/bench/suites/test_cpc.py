@@ -1,0 +1,24 @@
+"""The suite `cpc` runs, in its short form, and reports the figures that others read by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.suites.figures import figures
+
+
+@pytest.mark.slow
+def test_cpc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The suite enumerates what it samples."""
+    found = figures("cpc", tmp_path, capsys)
+    each = ("histories", "evals", "trials", "trials_untold", "tv_pcas", "tv_heal", "chi2_p")
+    names = {f"{name}.{what}" for name in ("bridge", "paris", "munich") for what in each}
+    names |= {"chi2_p", "tv_pcas", "tv_pcas_max", "tv_heal", "evals", "evals_ratio", "evals_per_key"}
+    names |= {"cold_ms", "warm_ms", "warm_mean_ms", "http_cold_ms", "http_warm_ms"}
+    names |= {"adherence_exact", "adherence_asked"}
+    assert set(found) == {f"cpc.{name}" for name in names}
+    assert found["cpc.chi2_p"] > 1e-4 and 0 < found["cpc.tv_pcas"] <= found["cpc.tv_pcas_max"] <= 1
+    assert 0 < found["cpc.evals_ratio"] < 1
+    assert found["cpc.adherence_exact"] == 1 > found["cpc.adherence_asked"]

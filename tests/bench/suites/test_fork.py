@@ -1,0 +1,33 @@
+"""The suite `fork` runs, in its short form, and reports the figures that others read by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.suites.figures import CONSTRAINTS, figures
+
+
+def test_fork(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("fork", tmp_path, capsys)
+    sizes = ("1mb", "4mb", "16mb")
+    names = {f"fork.{kind}.{size}" for kind in ("us", "client_us") for size in sizes}
+    names |= {"fork.us.next_child", "start.worker_us", "start.client_ms", "move.client_ms"}
+    names |= {f"start.client_ms.{name}" for name in CONSTRAINTS}
+    names |= {f"memory.guest_kib.{name}" for name in CONSTRAINTS}
+    names |= {f"memory.guest_warm_kib.{name}" for name in CONSTRAINTS}
+    names |= {"memory.per_sequence_kib", "memory.mask_rows_kib", "memory.page_tables_kib"}
+    names |= {"start.worker_warm_us", "memory.per_warm_sequence_kib"}
+    for way in ("cold", "warm"):
+        names |= {f"start.first_steps_{way}_us"}
+        names |= {f"start.first_steps_{way}_us.{name}" for name in CONSTRAINTS}
+        names |= {f"start.snapshot_{way}_kib.{name}" for name in CONSTRAINTS}
+    assert set(found) == names
+    assert min(found[f"fork.us.{size}"] for size in sizes) > 0
+    # a step writes to two pages at least: the step's argument, and the stack; the short form has so few
+    # sequences that a single one may seem to need less than nothing
+    guests = [found[f"memory.guest_kib.{name}"] for name in CONSTRAINTS]
+    assert max(guests) > 8
+    mean = sum(guests) / len(guests) + found["memory.mask_rows_kib"]
+    assert found["memory.per_sequence_kib"] == pytest.approx(mean, rel=0.01)

@@ -1,0 +1,23 @@
+"""The suite `masks` runs, in its short form, and reports the figures that others read by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.suites.figures import CONSTRAINTS, figures
+
+
+def test_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The suite itself compares every mask with llguidance's."""
+    found = figures("masks", tmp_path, capsys)
+    names = [f"{name}.{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]
+    names += [f"{name}.llguidance_{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]
+    names += ["cold_ratio", "warm_ratio", "worst_ratio"]
+    assert set(found) == {f"masks.32k.{name}" for name in names}
+    for name in CONSTRAINTS:
+        assert found[f"masks.32k.{name}.warm_us"] > 0
+    ours = sum(found[f"masks.32k.{name}.cold_us"] for name in CONSTRAINTS)
+    theirs = sum(found[f"masks.32k.{name}.llguidance_cold_us"] for name in CONSTRAINTS)
+    assert found["masks.32k.cold_ratio"] == pytest.approx(ours / theirs, rel=0.01)
