@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyaici.bundled import find_controller
 from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
 from pyaici.server.openai.reader import AnswerReader, Call, Part, Words
 from pyaici.server.openai.requests import Function
@@ -21,7 +23,9 @@ from pyaici.server.openai.tool_format import (
     SMOLLM2,
     ToolFormat,
 )
-from pyaici.testing.texts import Texts
+from tests.controllers.grammars.vocabularies import byte_vocab
+from tests.controllers.grammars.walk import Controller
+from tests.controllers.host import Host
 
 CITY = {
     "type": "object",
@@ -31,6 +35,14 @@ CITY = {
 }
 FUNCTIONS = [Function(name="weather", parameters=CITY), Function(name="now")]
 FREE, THINKS, OPEN = Start(), Start(Reasoning()), Start(Reasoning(), open=True)
+
+
+@pytest.fixture(scope="module")
+def lark() -> Iterator[Callable[[str], Controller]]:
+    """Of a grammar."""
+    with Host() as host:
+        program, vocab = host.compile(find_controller("lark").read_bytes()), byte_vocab()
+        yield lambda grammar: Controller(program, vocab, grammar)
 
 
 def _read(form: ToolFormat | None, start: Start, pieces: list[str]) -> list[Part]:
@@ -79,40 +91,41 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("required", [False, True], ids=["auto", "required"])
 @pytest.mark.parametrize("parallel", [False, True], ids=["one", "several"])
-def test_calls_are_what_their_tools_take(form: ToolFormat, required: bool, parallel: bool) -> None:
+def test_calls_are_what_their_tools_take(
+    form: ToolFormat, required: bool, parallel: bool, lark: Callable[[str], Controller]
+) -> None:
     allowed = set(_BY_FORMAT[form.name][required])
     if not parallel:
         allowed -= {"two"}
-    grammar = tool_grammar(FUNCTIONS, form, FREE, required=required, parallel=parallel)
-    with Texts("lark", grammar) as texts:
-        found = {name for name, text in _texts(form).items() if texts.judge(text.encode()).accepted}
+    controller = lark(tool_grammar(FUNCTIONS, form, FREE, required=required, parallel=parallel))
+    found = {name for name, text in _texts(form).items() if controller.accepts(text)}
     # these open no call of this format
     assert found == allowed
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_reasoning_comes_before_a_call(form: ToolFormat) -> None:
+def test_reasoning_comes_before_a_call(form: ToolFormat, lark: Callable[[str], Controller]) -> None:
     written = _texts(form)
-    with Texts("lark", tool_grammar(FUNCTIONS, form, THINKS, required=True, parallel=False)) as texts:
-        assert texts.judge(written["thought and call"].encode()).accepted
-        assert texts.judge(written["call"].encode()).accepted
-        assert not texts.judge(written["end of thought and call"].encode()).accepted
-        assert not texts.judge(b"<think>where?</think>\nHello.").accepted
-    with Texts("lark", tool_grammar(FUNCTIONS, form, OPEN, required=True, parallel=False)) as texts:
-        assert texts.judge(written["end of thought and call"].encode()).accepted
-        assert not texts.judge(written["call"].encode()).accepted
+    controller = lark(tool_grammar(FUNCTIONS, form, THINKS, required=True, parallel=False))
+    assert controller.accepts(written["thought and call"])
+    assert controller.accepts(written["call"])
+    assert not controller.accepts(written["end of thought and call"])
+    assert not controller.accepts("<think>where?</think>\nHello.")
+    controller = lark(tool_grammar(FUNCTIONS, form, OPEN, required=True, parallel=False))
+    assert controller.accepts(written["end of thought and call"])
+    assert not controller.accepts(written["call"])
 
 
-def test_reasoning_comes_before_an_answer_of_a_schema() -> None:
-    with Texts("lark", schema_grammar(json.dumps(CITY), THINKS)) as texts:
-        for text, good in (
-            ('{"city": "Oslo"}', True),
-            ('<think>{"town"}</think>\n\n{"city": "Oslo"}', True),
-            ('<think>so</think>{"town": "Oslo"}', False),
-            ("<think>so</think>Oslo", False),
-            ('so</think>{"city": "Oslo"}', False),
-        ):
-            assert texts.judge(text.encode()).accepted == good, text
+def test_reasoning_comes_before_an_answer_of_a_schema(lark: Callable[[str], Controller]) -> None:
+    controller = lark(schema_grammar(json.dumps(CITY), THINKS))
+    for text, good in (
+        ('{"city": "Oslo"}', True),
+        ('<think>{"town"}</think>\n\n{"city": "Oslo"}', True),
+        ('<think>so</think>{"town": "Oslo"}', False),
+        ("<think>so</think>Oslo", False),
+        ('so</think>{"city": "Oslo"}', False),
+    ):
+        assert controller.accepts(text) == good, text
 
 
 @settings(max_examples=60, deadline=None)
