@@ -29,7 +29,7 @@ NEXT_CHILD_TARGET, START_WORKER_TARGET, START_CLIENT_TARGET = 60.0, 100.0, 1.0
 MOVE_CLIENT_TARGET = 5.0
 MEMORY_TARGET = 160.0
 _CHILDREN, _TURNS = 5, 5
-_ROUNDS, _QUICK_ROUNDS = 150, 5
+_ROUNDS, _QUICK_ROUNDS = 150, 2
 #: tokens that each sequence gets whose memory is measured
 _TOKENS = 50
 #: steps of a new sequence of which the masks are timed together

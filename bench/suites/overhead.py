@@ -22,7 +22,7 @@ from pyaici.runtime import Runtime
 BATCHES = {1: (24, 0.3), 8: (8, 0.3)}
 #: any text: the same tokens as without control, so that the forward passes are the same
 _PATTERN = "(?s).*"
-_TOKENS, _QUICK_TOKENS = 49, 17
+_TOKENS, _QUICK_TOKENS, _WARM_UP_TOKENS = 49, 9, 17
 #: steps of one engine in a row; the first of them is not counted, as the other's has just run
 _BLOCK = 8
 _PROMPTS = (
@@ -54,7 +54,8 @@ def run(report: Report) -> None:
         with HfEngine(model, tokenizer, runtime) as controlled, HfEngine(model, tokenizer) as free:
             for batch, (runs, target) in BATCHES.items():
                 pairs = _Pairs(controlled, free, module, batch)
-                pairs.run(_QUICK_TOKENS)  # warm-up, and the template
+                # warm-up, and the template
+                pairs.run(_QUICK_TOKENS if report.quick else _WARM_UP_TOKENS)
                 pairs.clear()
                 for _ in range(1 if report.quick else runs):
                     pairs.run(_QUICK_TOKENS if report.quick else _TOKENS)

@@ -24,8 +24,8 @@ from pyaici.runtime import Runtime
 
 #: requests at the same time
 _BATCHES = (1, 8)
-_TOKENS, _QUICK_TOKENS = 48, 8
-_ROUNDS, _QUICK_ROUNDS = 10, 2
+_TOKENS, _QUICK_TOKENS = 48, 3
+_ROUNDS, _QUICK_ROUNDS = 10, 1
 #: any text: the same tokens as without control
 _PATTERN = "(?s).*"
 _PROMPT = "Client number {}: once upon a time there was a"
