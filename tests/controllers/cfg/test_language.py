@@ -10,7 +10,7 @@ from tests.controllers.cfg.brute import WORDS, Part, grammars, short_texts
 from tests.controllers.cfg.engine import Engine, Expr, Refused, call, lit, regex, repeat
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rules=grammars(), forgetful=st.booleans())
 def test_random_grammars(engine: Engine, rules: list[Part], forgetful: bool) -> None:
     """Against all short texts, found by brute force; also when everything is forgotten after each byte."""

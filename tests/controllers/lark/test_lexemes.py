@@ -75,14 +75,17 @@ def random_terminals(rng: random.Random) -> list[Terminal]:
 
 def completion(made: Controller, begin: str) -> str | None:
     """A whole text with this beginning, found by following the masks."""
-    queue = [begin]
-    for text in queue:
-        state = made.after(text)
-        assert state is not None
+    guest = made.start()
+    made.state(guest, [])
+    for byte in begin[:-1].encode():
+        made.state(guest, [byte])
+    queue = [(guest, begin)]
+    for guest, text in queue:
+        state = made.state(guest, list(text[-1].encode()))
         if state.end:
             return text
         if len(queue) < 100:
-            queue += [text + chr(byte) for byte in state.next]
+            queue += [(guest.fork(byte), text + chr(byte)) for byte in state.next]
     return None
 
 

@@ -56,17 +56,23 @@ class Grammar:
         without = {**EVERYTHING, CAP_TOKENIZER: 0}
         return Guest(self._program, self._vocab, self._text, capabilities=without)
 
+    def state(self, guest: Guest, tokens: list[int]) -> State:
+        """After one more step."""
+        mid = guest.step(tokens, sampled=bool(tokens)).row
+        if mid.verb == STOP:
+            return State(b"", True, [])
+        assert mid.verb == SAMPLE
+        return State(bytes(t for t in mid.allowed if t < 256), EOS in mid.allowed, mid.allowed)
+
     def after(self, text: bytes) -> State | None:
         """None if the text is left: a byte of it is not allowed, or it is over before."""
         guest = self.start()
-        mid = guest.step().row
+        state = self.state(guest, [])
         for byte in text:
-            if mid.verb != SAMPLE or byte not in mid.allowed:
+            if byte not in state.next:
                 return None
-            mid = guest.step([byte], sampled=True).row
-        if mid.verb == STOP:
-            return State(b"", True, [])
-        return State(bytes(t for t in mid.allowed if t < 256), EOS in mid.allowed, mid.allowed)
+            state = self.state(guest, [byte])
+        return state
 
     def accepts(self, text: str | bytes) -> bool:
         """Is it a whole text of the grammar?"""

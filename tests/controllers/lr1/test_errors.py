@@ -118,7 +118,7 @@ def test_ten_megabytes(grammar: Make) -> None:
 def test_deep_nesting(probe: Probe, vocab: Vocab) -> None:
     nested = Recognizer(probe, vocab, '%%\ns: "(" s ")" | "x" ;')
     right = Recognizer(probe, vocab, '%%\ns: "x" s | "y" ;')
-    depth = 50_000
+    depth = 20_000
     assert nested.accepts("(" * depth + "x" + ")" * depth)
     assert nested.read("(" * depth + "x" + ")" * (depth + 1)) == 2 * depth + 1
     assert right.accepts("x" * depth + "y")

@@ -76,7 +76,7 @@ nodes = st.recursive(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(node=nodes)
 def test_all_short_texts(engine: Engine, node: Node) -> None:
     try:
