@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -69,6 +70,7 @@ class RecordingRuntime(Runtime):
         """As `Runtime`."""
         tape: _Tape | None = None
         if self._armed is not None:
+            seed = secrets.randbits(63) if seed is None else seed
             controller, max_tokens = self._armed
             self._armed = None
             assert self._vocabulary_of is not None
@@ -77,7 +79,7 @@ class RecordingRuntime(Runtime):
                 arg=argument_bytes(arg),
                 prompt=list(prompt),
                 max_tokens=max_tokens,
-                seed=seed or 0,
+                seed=seed,
                 capabilities=capabilities.to_wire(),
                 sequences=[RecordedSequence()],
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from pyaici.engines.options import add_prompt_options, add_sampling_options
+from pyaici.engines.recording_option import add_record_option
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -15,10 +15,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--device", help="where the model runs, e.g. cpu or cuda:1 (default: cuda if there is one)"
     )
     parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of sampling")
-    parser.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="write down what model and controller do, for aici test to replay it without the model",
-    )
+    add_record_option(parser)
     add_sampling_options(parser)

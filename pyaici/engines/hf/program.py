@@ -26,6 +26,7 @@ from pyaici.engines.options import (
     read_request,
 )
 from pyaici.engines.prompts import as_prompt
+from pyaici.engines.recording_option import check_record, keep_recording
 from pyaici.engines.show import generate
 from pyaici.models import default_model_path
 
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     fill_in(arguments)
     name = arguments.controller
     request = read_request(arguments)
-    _check_record(arguments)
+    check_record(arguments)
     wasm = None if name == "none" else controller_file(name)
     check_packages()
     folder = None if arguments.model is None else check_folder(arguments.model)
@@ -74,18 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
         return _record(arguments, engine, cast("RecordingRuntime", runtime), request)
 
 
-def _check_record(arguments: argparse.Namespace) -> None:
-    """Raises ValueError for what cannot be recorded."""
-    if arguments.record is None:
-        return
-    if arguments.controller == "none":
-        raise ValueError("--record is of what a controller does, but there is no controller")
-    if arguments.n > 1 or arguments.beams > 1:
-        raise ValueError("--record is of one sequence and the forks of its controller: no --n, no --beams")
-    if arguments.record.is_dir() or not arguments.record.absolute().parent.is_dir():
-        raise ValueError(f"--record: {arguments.record} is no file that can be written")
-
-
 def _runtime(arguments: argparse.Namespace) -> Runtime:
     if arguments.record is None:
         from pyaici.runtime import Runtime
@@ -100,12 +89,9 @@ def _record(
     arguments: argparse.Namespace, engine: HfEngine, runtime: RecordingRuntime, request: Request
 ) -> int:
     """As `generate`; then the recording is written."""
-    from pyaici.testing.recording_file import write_recording
-
     runtime.record(arguments.controller, request.max_tokens)
     status = generate(engine, replace(request, logprobs=True), engine.stats.table)
-    write_recording(runtime.take(), arguments.record)
-    print(f"recorded: aici test {arguments.controller} --transcript {arguments.record}")
+    keep_recording(runtime, arguments)
     return status
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.command import run_command
-from aicirt.errors import AiciError
+from aicirt.errors import AiciError, RuntimeFailure
 from pyaici.engines.attempt import try_argument
 from pyaici.engines.options import (
     CONTROLLER_HELP,
@@ -33,12 +33,14 @@ from pyaici.engines.options import (
     read_request,
 )
 from pyaici.engines.prompts import as_prompt
+from pyaici.engines.recording_option import add_record_option, check_record, keep_recording
 from pyaici.engines.show import generate
-from pyaici.engines.vllm.arguments import PATHS
+from pyaici.engines.vllm.arguments import OVERLAPPED, PATHS
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
     from pyaici.engines.request import Request
+    from pyaici.testing.recorder import RecordingRuntime
 
 #: of this process, if the user says nothing else. One process: it starts sooner, and Ctrl-C ends it.
 #: Of the rest the user would see the names of files of vLLM
@@ -66,6 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.setdefault(name, value)
     fill_in(arguments)
     request = read_request(arguments)
+    check_record(arguments)
+    if arguments.record is not None and arguments.path != OVERLAPPED:
+        raise ValueError(f"--record is of the path {OVERLAPPED} alone")
+    if arguments.record is not None and os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
+        raise ValueError("--record needs vLLM in this process: set VLLM_ENABLE_V1_MULTIPROCESSING to 0")
     wasm = None if arguments.controller == "none" else controller_file(arguments.controller)
     if importlib.util.find_spec("vllm") is None:
         raise ValueError(
@@ -81,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             given = given_argument(arguments, request)
             request = replace(request, module=_upload(wasm, socket, given, folder))
             os.environ["AICI_SOCKET"] = str(socket)  # where vLLM's part of us finds the module
-        return _generate(folder or default_model_path(), request, arguments.path, arguments.chat)
+        return _generate(folder or default_model_path(), request, arguments)
 
 
 def check_plugin() -> None:
@@ -115,12 +122,39 @@ def _upload(wasm: Path, socket: Path, arg: str | bytes | None, folder: Path) -> 
     return module
 
 
-def _generate(folder: Path, request: Request, path: str, chat: bool | None) -> int:
+def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> int:
     llm = load_llm(folder)
     from pyaici.engines.vllm.engine import VllmEngine
 
-    request = replace(request, prompt=as_prompt(str(request.prompt), chat, llm.get_tokenizer()))
-    return generate(VllmEngine(llm, path=path), request)
+    request = replace(request, prompt=as_prompt(str(request.prompt), arguments.chat, llm.get_tokenizer()))
+    engine = VllmEngine(llm, path=arguments.path)
+    if arguments.record is None:
+        return generate(engine, request)
+    runtimes = _recording(llm, arguments.controller, request.max_tokens)
+    status = generate(engine, request)
+    if not runtimes:
+        raise RuntimeFailure("nothing has been recorded: the controller did not get ready")
+    keep_recording(runtimes[-1], arguments)
+    return status
+
+
+def _recording(llm: Any, controller: str, max_tokens: int) -> list[RecordingRuntime]:
+    """Has the engine, which is in this process, write down the first request with a controller.
+
+    The runtime that does so will be in the list.
+    """
+    from pyaici.testing.recorder import RecordingRuntime
+
+    runtimes: list[RecordingRuntime] = []
+
+    def make(*arguments: Any, **options: Any) -> RecordingRuntime:
+        runtime = RecordingRuntime(*arguments, **options)
+        runtime.record(controller, max_tokens)
+        runtimes.append(runtime)
+        return runtime
+
+    llm.llm_engine.engine_core.engine_core.scheduler._aici.make_runtime = make
+    return runtimes
 
 
 def load_llm(folder: Path) -> Any:
@@ -159,6 +193,7 @@ def main(argv: list[str] | None = None) -> int:
         "logits processor after it",
     )
     add_prompt_options(parser, "local")
+    add_record_option(parser)
     add_sampling_options(parser)
     arguments = parser.parse_args(argv)
     return run_command(parser.prog, lambda: run(arguments), (AiciError, ValueError, OSError))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from pyaici.engines.vllm.outputs import Held, add_end, add_events, add_tokens, g
 from pyaici.engines.vllm.refusals import engine_refusal
 from pyaici.engines.vllm.vocabulary import engine_vocabulary
 from pyaici.engines.vllm.waiting import failed, hold, then
+from pyaici.runtime import Runtime
 from pyaici.step import Verb
 
 log = logging.getLogger("vllm.aici")
@@ -45,6 +47,8 @@ class Stage:
         """`scheduler` is used once it is complete."""
         self._scheduler = scheduler
         self._socket = os.environ.get("AICI_SOCKET")
+        #: of the first request with a controller; a program that records has another
+        self.make_runtime: Callable[..., Runtime] = Runtime
         #: made for the first request with a controller
         self.conductor: Conductor | None = None
         #: what requests want that have just been taken tokens for, until the step is over
@@ -168,6 +172,7 @@ class Stage:
                 socket=self._socket,
                 # two for each that runs, and for some that have been put off
                 num_rows=2 * (running + copies) + 64,
+                make_runtime=self.make_runtime,
             )
             self.conductor = Conductor(connection, most_copies=copies)
         return self.conductor

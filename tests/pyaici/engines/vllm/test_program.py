@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pyaici.build import build_controller
+from pyaici.cli.__main__ import main as aici
 from pyaici.engines.vllm import program
 from tests.processes import family, left_behind
 
@@ -23,6 +25,22 @@ GUEST = ROOT / "tests" / "guests" / "guest.c"
 COMMAND = [sys.executable, str(ROOT / "harness" / "run_vllm.py")]
 #: an argument of it, and a prompt, that would take minutes
 LONG = ["--arg", "token 500", "--prompt", "Count.", "--max-tokens", "4000"]
+
+YESNO = ["--controller", "yesno", "--prompt", "x"]
+#: all verbs, and numbers that nobody has given a seed for
+SCRIPT = """
+import random
+from aici import argument, fixed, fork, gen, label, rewind, set_var
+
+async def main():
+    await fixed(f"{random.randrange(10**9)} is")
+    place = label()
+    print(await gen(regex=" [a-z]{3,6}", max_tokens=4), argument)
+    await rewind(place)
+    mine = await fork(2)
+    await fixed(f" {mine}:")
+    set_var(f"said{mine}", await gen(stop="e", max_tokens=9))
+"""
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -72,10 +90,11 @@ def test_the_demonstration(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_several_sequences_after_the_forward_pass(tmp_path: Path) -> None:
+def test_several_sequences_after_the_forward_pass(tmp_path: Path, model_path: Path) -> None:
     pattern = tmp_path / "pattern.txt"
     pattern.write_text("[a-z]{3} [0-9]{2}\\.\n")
-    question = ["--prompt", "Hello", "--no-chat", "--n", "2", "--temperature", "0.8", "--seed", "1"]
+    question = ["--model", str(model_path), "--prompt", "Hello", "--no-chat"]
+    question += ["--n", "2", "--temperature", "0.8", "--seed", "1"]
     done = run(tmp_path, "--path", "logits", "--controller", "regex", "--arg", f"@{pattern}", *question)
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^#(\d) \(ended: eos\)\nHello([a-z]{3} [0-9]{2}\.)$", done.stdout, re.MULTILINE)
@@ -83,12 +102,36 @@ def test_several_sequences_after_the_forward_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_controller_that_fails(tmp_path: Path) -> None:
+def test_a_controller_that_fails(tmp_path: Path, model_path: Path) -> None:
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
-    done = run(tmp_path, "--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi")
+    failing = ["--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi"]
+    done = run(tmp_path, "--model", str(model_path), *failing)
     assert done.returncode == 1, done.stderr
     assert "#0 (ended: error)" in done.stdout and "error: " in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_recording_is_replayed_without_vllm(
+    tmp_path: Path, model_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("script.py").write_text(SCRIPT)
+    asked = ["--model", str(model_path), "--controller", "script.py", "--arg", "[7]", "--prompt", "Hello"]
+    done = run(tmp_path, *asked, "--temperature", "0.8", "--record", "r.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("recorded: aici test script.py --transcript r.json\n")
+    told = json.loads(Path("r.json").read_text())
+    first, second = told["sequences"]
+    assert second["parent"] == 0 and (first["reason"], second["reason"]) == ("stop", "stop")
+    assert first["log"].endswith(" [7]\n") and set(told["variables"]) == {"said0", "said1"}
+    assert all(step["allowed"] for one in told["sequences"] for step in one["steps"] if "sample" in step)
+    command = ["test", "script.py", "--transcript", "r.json"]
+    assert aici([*command, "--masks"]) == 0, capsys.readouterr().out
+    assert "of the default model" in capsys.readouterr().out
+    Path("script.py").write_text(SCRIPT.replace(" is", " was"))
+    assert aici(command) == 1
+    assert " was" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -101,12 +144,12 @@ def test_a_controller_that_fails(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("generating", [True, False])
 def test_a_signal_ends_it(
-    tmp_path: Path, number: signal.Signals, status: int, line: str, generating: bool
+    tmp_path: Path, model_path: Path, number: signal.Signals, status: int, line: str, generating: bool
 ) -> None:
     """While the model writes, or while vLLM is imported and starts."""
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
     with subprocess.Popen(
-        [*COMMAND, "--controller", str(guest), *LONG],
+        [*COMMAND, "--model", str(model_path), "--controller", str(guest), *LONG],
         env=environment(tmp_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -143,6 +186,10 @@ def test_a_signal_ends_it(
         (["--prompt", "x", "--model", "/nowhere"], "/nowhere"),
         (["--prompt", "@/no/file"], "--prompt: cannot read '/no/file'"),
         (["--controller", "regex", "--prompt", "x"], "the pattern is empty"),
+        (["--prompt", "x", "--record", "r.json"], "--record is of what a controller does"),
+        ([*YESNO, "--record", "r.json", "--n", "2"], "of its controller: no --n\n"),
+        ([*YESNO, "--record", "r.json", "--path", "logits"], "--record is of the path overlapped alone"),
+        ([*YESNO, "--record", "/"], "/ is no file that can be written"),
         (["--controller", "regex", "--prompt", "x", "--arg", "[a-"], "column 1: this class is not closed"),
     ],
 )
@@ -161,3 +208,10 @@ def test_a_run_that_would_not_be_controlled(
     known: Any = lambda **_: ()  # noqa: E731
     monkeypatch.setattr("importlib.metadata.entry_points", known)
     assert "vLLM does not know AICI" in refused("--controller", "yesno", "--prompt", "x")
+
+
+def test_what_another_process_does_is_not_recorded(
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    assert "set VLLM_ENABLE_V1_MULTIPROCESSING to 0" in refused(*YESNO, "--record", "r.json")
