@@ -1,0 +1,224 @@
+"""Controllers in Python and JavaScript that come with requests to vLLM."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyaici.engines.request import GenerationResult, Request
+from pyaici.engines.vllm import VllmEngine
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from pyaici.scripting.request import read_request
+from tests.pyaici.engines.vllm.engines import Engines
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters, texts
+
+pytestmark = pytest.mark.slow
+
+PYTHON = """
+from aici import argument, fixed, gen, generate, label, regex, rewind
+
+WHEN = regex(" [12][0-9]{3}")
+
+async def main():
+    await fixed(argument["begin"])
+    year = await gen(WHEN)
+    place = label()
+    for attempt in range(2):
+        await gen(regex=" [a-z]{3,6}", max_tokens=4)
+        print("taken back:", place.text)
+        await rewind(place)
+    await fixed(":")
+    said = await generate(stop="e", max_tokens=40)
+    await fixed(f"|{said.finish}|{year}")
+"""
+JAVASCRIPT = """
+import { argument, fixed, gen, generate, label, regex, rewind } from "aici";
+
+const WHEN = regex(/ [12][0-9]{3}/);
+
+export async function main() {
+  fixed(argument.begin);
+  const year = await gen(WHEN);
+  const place = label();
+  for (let attempt = 0; attempt < 2; attempt++) {
+    await gen({ regex: / [a-z]{3,6}/, maxTokens: 4 });
+    console.log("taken back:", place.text);
+    rewind(place);
+  }
+  fixed(":");
+  const said = await generate({ stop: "e", maxTokens: 40 });
+  fixed(`|${said.finish}|${year}`);
+}
+"""
+LANGUAGES = {"python": PYTHON, "javascript": JAVASCRIPT}
+
+ENDS = {
+    "python": """
+from aici import fixed, generate
+async def main():
+    said = await generate(max_tokens=10)
+    await fixed(f" {said.finish}, {len(said.text)}")
+""",
+    "javascript": """
+import { fixed, generate } from "aici";
+export async function main() {
+  const said = await generate({ maxTokens: 10 });
+  fixed(` ${said.finish}, ${said.text.length}`);
+}
+""",
+}
+FORKS = {
+    "python": """
+from aici import fixed, fork, gen
+async def main():
+    mine = await fork(2)
+    await fixed(f" {mine}:")
+    await gen(regex=" [a-z]{3,6}", max_tokens=4)
+    await fixed(".")
+""",
+    "javascript": """
+import { fixed, fork, gen } from "aici";
+export async function main() {
+  const mine = await fork(2);
+  fixed(` ${mine}:`);
+  await gen({ regex: / [a-z]{3,6}/, maxTokens: 4 });
+  fixed(".");
+}
+""",
+}
+FAULTS = {
+    "python": (
+        """
+from aici import gen
+def share(total, people):
+    return total // people
+async def main():
+    await gen(regex=" [a-z]{3,6}", max_tokens=4)
+    share(1, 0)
+""",
+        ('File "script.py", line 7, in main', 'File "script.py", line 4, in share', "ZeroDivisionError"),
+    ),
+    "javascript": (
+        """
+import { gen } from "aici";
+const share = (total) => total.nothing.at(0);
+export async function main() {
+  await gen({ regex: / [a-z]{3,6}/, maxTokens: 4 });
+  share({});
+}
+""",
+        ("TypeError", "share (script.js:3:", "main (script.js:6:"),
+    ),
+}
+
+
+def script(language: str, source: str, arg: Any = None, *, text: bool = False, **more: Any) -> Any:
+    """A request with a script; as a `text` of JSON it is what comes over HTTP."""
+    value: Any = {"language": language, "source": source, "arg": arg}
+    options = {key: more.pop(key) for key in list(more) if not key.startswith("aici_")}
+    extra = {"aici_script": json.dumps(value) if text else value, **more}
+    return parameters(**{"max_tokens": 80, **options, "extra_args": extra})
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    # a virtual machine charges a guest for time that its host takes away
+    with Daemon(workers=1, limits={"mid_ms": 200}, store=tmp_path_factory.mktemp("store")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def llm(engines: Engines, daemon: Daemon) -> Any:
+    return engines(env={"AICI_SOCKET": str(daemon.socket_path)})
+
+
+@pytest.fixture(scope="module")
+def expected(daemon: Daemon, model_path: Path) -> GenerationResult:
+    """What the engine on Transformers makes of the script in Python."""
+    from pyaici.engines.hf import HfEngine
+    from pyaici.engines.hf.load import load_model
+    from pyaici.scripting.language import LANGUAGES
+    from pyaici.scripting.script import interpreter_file
+
+    controller, arg = read_request({"language": "python", "source": PYTHON, "arg": {"begin": " Born in"}})
+    language = next(one for one in LANGUAGES if one.controller == controller)
+    with Runtime(daemon.socket_path) as runtime:
+        module = runtime.upload(interpreter_file(language)).id
+        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+        (result,) = engine.run([Request(FRANCE, module=module, arg=arg, max_tokens=80)])
+    assert result.error is None
+    assert re.fullmatch(r" Born in( [12]\d{3}):[^e]*\|stop\|\1", result.text, re.DOTALL), result.text
+    assert result.log.count("taken back:  ") == 2
+    return result
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["object", "text"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_same_text_as_on_transformers(
+    llm: Any, expected: GenerationResult, language: str, text: bool
+) -> None:
+    """A pattern, a label that is gone back to, a stop string, within a token too; beside a free request."""
+    free = parameters(max_tokens=12)
+    alone = texts(llm, [(FRANCE, free)])
+    request = script(language, LANGUAGES[language], {"begin": " Born in"}, text=text, aici_hold=True)
+    choice, other = generate(llm, [(FRANCE, request), (FRANCE, free)])
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", "controller"), choice
+    assert choice.text == expected.text
+    assert [other.text] == alone
+
+
+def test_what_is_printed_is_told(llm: Any, daemon: Daemon, expected: GenerationResult) -> None:
+    """Both languages at once, with all events."""
+    requests = []
+    for language, source in LANGUAGES.items():
+        controller, arg = read_request({"language": language, "source": source, "arg": {"begin": " Born in"}})
+        requests.append(Request(FRANCE, module=controller, arg=arg, max_tokens=80))
+    for result in VllmEngine(llm, max_sequences=2).run(requests):
+        assert (result.text, result.log, result.error) == (expected.text, expected.log, None)
+        assert result.backtracked > 0
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_script_goes_on_behind_the_models_end(llm: Any, language: str) -> None:
+    end = llm.get_tokenizer().eos_token_id
+    request = script(language, ENDS[language], aici_hold=True, logit_bias={end: 100.0})
+    (choice,) = generate(llm, [(FRANCE, request)])
+    assert (choice.text, choice.stop_reason) == (" end, 0", "controller"), choice
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_forks(llm: Any, language: str) -> None:
+    """They take choices of the request; without leave they are refused, and the script is told."""
+    request = script(language, FORKS[language], aici_fork=True, temperature=1.0, top_k=1, n=3)
+    (output,) = llm.generate([FRANCE], [request], use_tqdm=False)
+    first, second, unused = output.outputs
+    for number, choice in enumerate((first, second)):
+        assert re.fullmatch(rf" {number}: [a-z]{{3,}}\.", choice.text), choice
+        assert (choice.finish_reason, choice.stop_reason) == ("stop", "controller")
+    assert (unused.text, unused.stop_reason) == ("", "unused")
+    (alone,) = generate(llm, [(FRANCE, script(language, FORKS[language]))])
+    assert alone.finish_reason == "error" and alone.text == ""
+    assert 'this engine cannot fork: see capability("fork")' in str(alone.stop_reason)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_error_ends_its_own_request(llm: Any, language: str) -> None:
+    """While it runs, with the places that led to it; and before it runs, where it is no script."""
+    source, places = FAULTS[language]
+    others = [(FRANCE, parameters("regex", YEAR)), (FRANCE, parameters(max_tokens=30))]
+    alone = [texts(llm, [other])[0] for other in others]
+    wrong = script(language, source.replace("(regex=", "((regex=").replace("gen({", "gen(({"))
+    failed, refused, *fine = generate(llm, [(FRANCE, script(language, source)), (FRANCE, wrong), *others])
+    assert [choice.text for choice in fine] == alone
+    assert failed.finish_reason == refused.finish_reason == "error"
+    assert re.fullmatch(" [a-z]{3,}", failed.text), "what it wrote before"
+    for words in places:
+        assert words in str(failed.stop_reason), failed.stop_reason
+    assert "SyntaxError" in str(refused.stop_reason) and refused.text == ""
+    assert re.search(r'script\.py", line 6|script\.js:5:', str(refused.stop_reason)), refused.stop_reason
