@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from pyaici.models import default_model_path
 from tests.pyaici.engines.vllm.engines import ENVIRONMENT, Engines
 from tests.pyaici.engines.vllm.remote import V2Engines
 from tests.pyaici.engines.vllm.server import Server, Servers
+from tests.pyaici.engines.vllm.shallow_model import make_shallow_model
 
 os.environ.update(ENVIRONMENT)
 
@@ -29,8 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def model_path() -> Path:
-    return default_model_path("float32")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of all of these."""
+    return make_shallow_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,11 @@
-"""vLLM engines with the default model, kept as long as tests ask for the same one."""
+"""vLLM engines, kept as long as tests ask for the same one."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,13 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
+    # GiB, where nothing else is said
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # else the workers of all engines would share the first processor
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
+#: of the cache, which is set to zero at the start: 170 blocks with all layers of the default model
+CACHE_BYTES = 256 << 20
 #: float32: "auto" casts such weights to bfloat16. 32 is the smallest block that attention takes on a CPU
 OPTIONS: dict[str, Any] = {
     "dtype": "float32",
@@ -33,6 +37,7 @@ OPTIONS: dict[str, Any] = {
     "block_size": 32,
     "async_scheduling": False,
     "disable_log_stats": False,
+    "kv_cache_memory_bytes": CACHE_BYTES,
 }
 
 
@@ -50,24 +55,35 @@ class Engines:
         self._llm: LLM | None = None
 
     def __call__(
-        self, *, multiprocess: bool = False, env: dict[str, str] | None = None, **options: Any
+        self,
+        *,
+        model: Path | None = None,
+        multiprocess: bool = False,
+        env: dict[str, str] | None = None,
+        **options: Any,
     ) -> LLM:
         """An engine with `OPTIONS` and these, in this process or in processes of its own.
 
-        `async_scheduling=True` is obeyed, which vLLM itself does not on a CPU. `env`: variables while the
-        engine is made, which its processes inherit.
+        `model`: another folder than that of all others. `async_scheduling=True` is obeyed, which vLLM itself
+        does not on a CPU. `env`: variables while the engine is made, which its processes inherit.
         """
         options = OPTIONS | options
-        key = (multiprocess, repr(sorted((env or {}).items())), repr(sorted(options.items())))
+        key = (model, multiprocess, repr(sorted((env or {}).items())), repr(sorted(options.items())))
         if self._llm is not None and (key != self._key or self._llm.llm_engine.has_unfinished_requests()):
             self.close()
         if self._llm is None:
             from vllm import LLM
 
-            variables = {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(multiprocess)), **(env or {})}
+            # the second would have its way over `CACHE_BYTES`
+            variables = {
+                "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(multiprocess)),
+                "VLLM_CPU_KVCACHE_SPACE": None,
+            }
             hide_functions_of_llvmlite()
-            with _environment(variables), async_scheduling_on_cpu():
-                self._llm = LLM(str(self._model), **options)
+            # vLLM collects garbage five times as it starts: then not all that modules have is looked at
+            gc.freeze()
+            with _environment(variables | (env or {})), async_scheduling_on_cpu():
+                self._llm = LLM(str(model or self._model), **options)
             self._key = key
         return self._llm
 
@@ -79,19 +95,23 @@ class Engines:
 
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
-        cleanup_dist_env_and_memory()
-        gc.collect()
+        cleanup_dist_env_and_memory()  # which thaws and collects what was frozen
 
 
 @contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Any:
+def _environment(variables: dict[str, str | None]) -> Iterator[None]:
+    """Sets variables, or removes them, for a while."""
     before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    _set(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -17,6 +17,7 @@ from typing import Any
 import openai
 
 from tests.processes import family, left_behind, private_daemons
+from tests.pyaici.engines.vllm.engines import CACHE_BYTES
 
 #: by which requests call the model
 MODEL = "default"
@@ -26,6 +27,7 @@ _ARGUMENTS = (
     "--max-model-len=512",
     "--max-num-seqs=8",
     "--block-size=32",
+    f"--kv-cache-memory-bytes={CACHE_BYTES}",
 )
 
 
@@ -38,12 +40,13 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", f"--model={model}"]
         command += [f"--served-model-name={MODEL}", "--host=127.0.0.1", f"--port={self.port}"]
+        inherited = {name: value for name, value in os.environ.items() if name != "VLLM_CPU_KVCACHE_SPACE"}
         with log.open("wb") as output:
             self.process = subprocess.Popen(
                 [*command, *_ARGUMENTS, *arguments],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
+                env=inherited | env,
                 # Ctrl-C is for pytest, which ends the server
                 start_new_session=True,
             )

@@ -78,9 +78,3 @@ def test_an_engine_is_shared_and_made_again(
     assert usual is not small
     assert usual.llm_engine.vllm_config.scheduler_config.max_num_seqs == 8
     assert greedy(usual, PROMPTS[:1], 10) == reference(PROMPTS[:1], 10)
-
-
-def test_processes(engines: Engines, reference: Callable[..., list[list[int]]]) -> None:
-    llm = engines(multiprocess=True)
-    assert not hasattr(llm.llm_engine.engine_core, "engine_core"), "it is in another process"
-    assert greedy(llm, PROMPTS, 40) == reference(PROMPTS, 40)

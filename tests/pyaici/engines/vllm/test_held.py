@@ -13,7 +13,7 @@ from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import second_thoughts
-from tests.pyaici.engines.vllm.requests import FRANCE, counter, ends, generate, parameters, texts
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, counter, ends, generate, parameters, texts
 
 pytestmark = pytest.mark.slow
 
@@ -101,11 +101,11 @@ def test_masks_hold_as_well(engines: Engines, daemon: Daemon) -> None:
     plain, back = (
         texts(llm, [(FRANCE, request)])[0]
         for request in (
-            parameters("regex", " [A-Z][a-z]+, [0-9]{4}"),
-            held("regex", " [A-Z][a-z]+, [0-9]{4}"),
+            parameters("regex", YEAR),
+            held("regex", YEAR),
         )
     )
-    assert plain == back and re.fullmatch(" [A-Z][a-z]+, [0-9]{4}", back)
+    assert plain == back and re.fullmatch(YEAR, back)
 
 
 def test_what_cannot_be_held(engines: Engines, daemon: Daemon) -> None:

@@ -14,13 +14,16 @@ import openai
 import pytest
 
 from pyaici.build import build_controller
+from pyaici.bundled import find_controller
+from pyaici.engines.hf import HfEngine, Request
+from pyaici.engines.hf.load import load_model
 from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
 
 pytestmark = pytest.mark.slow
 
-FRANCE = "The capital of France is"
-YEAR = " [A-Z][a-z]+, [0-9]{4}"
 #: says the same to everybody
 GREET = r"""
 #include "aici.h"
@@ -89,7 +92,12 @@ def test_a_stream_is_the_same_text(controlled: Server) -> None:
 
 
 def test_chat(controlled: Server) -> None:
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
     messages: Any = [{"role": "user", "content": "What is the capital of France? Answer in JSON."}]
     for stream in (False, True):
         answer: Any = controlled.client.chat.completions.create(
@@ -145,17 +153,6 @@ def test_an_uploaded_controller(controlled: Server, daemon: Daemon, tmp_path: Pa
     assert complete(controlled, xargs("greet"), max_tokens=1).choices[0].finish_reason == "length"
 
 
-def test_it_ends_in_order(controlled: Server) -> None:
-    assert controlled.close() == 0, controlled.tail()
-
-
-def test_a_private_runtime(servers: Servers) -> None:
-    """Without a daemon the engine starts one; it ends with the server."""
-    server = servers()
-    assert re.fullmatch(YEAR, complete(server, xargs("regex", YEAR)).choices[0].text)
-    assert server.close() == 0, server.tail()
-
-
 def test_forks(controlled: Server) -> None:
     """The choices of one request are one controller's."""
     extra = {"top_k": 1, **xargs("showcase", aici_fork=1, aici_hold=1)}
@@ -164,3 +161,31 @@ def test_forks(controlled: Server) -> None:
     assert all(choice.text.startswith("Once upon a time, far away,") for choice in used)
     assert len({choice.text for choice in used}) == 3
     assert (unused.text, unused.finish_reason, unused.stop_reason) == ("", "stop", "unused")
+
+
+def test_in_a_logits_processor(controlled: Server, daemon: Daemon, model_path: Path) -> None:
+    """The other path: the text of our engine on Transformers, and its own refusals."""
+    sentence, prompt = "[A-Z][a-z]{2,7} is [0-9]{1,3} years old", "Once upon a time there was a small dog who"
+    with Runtime(daemon.socket_path) as runtime:
+        engine = HfEngine(*load_model(model_path, "cpu"), runtime)
+        module = runtime.upload(find_controller("regex")).id
+        (result,) = engine.run([Request(prompt, module=module, arg=sentence, max_tokens=24)])
+    call = xargs("regex", sentence, aici_path="logits")
+    whole = complete(controlled, {**call, "return_token_ids": True}, prompt=prompt, max_tokens=24).choices[0]
+    ends = engine.vocabulary.eos
+    assert [token for token in whole.token_ids if token not in ends] == [
+        token for token in result.new_tokens if token not in ends
+    ]
+    assert re.fullmatch(sentence, whole.text) and whole.finish_reason == "stop"
+    chunks = complete(controlled, call, prompt=prompt, max_tokens=24, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
+    for wrong, words in (
+        (xargs("regex", sentence, aici_pat="x"), "did you mean aici_path"),
+        ({**call, "ignore_eos": True}, "give stop_token_ids"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=words):
+            complete(controlled, wrong)
+
+
+def test_it_ends_in_order(controlled: Server) -> None:
+    assert controlled.close() == 0, controlled.tail()

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 
 from pyaici.build import build_controller
@@ -20,7 +19,6 @@ from pyaici.runtime import Runtime
 from tests.pyaici.engines.model_runners import has_live
 from tests.pyaici.engines.vllm.engines import OPTIONS, Engines
 from tests.pyaici.engines.vllm.remote import V2Engines
-from tests.pyaici.engines.vllm.server import MODEL, Servers
 from tests.pyaici.engines.vllm.test_free import PROMPTS, counter
 
 pytestmark = pytest.mark.slow
@@ -211,7 +209,7 @@ def test_preemption(
     prompts = [f"Once upon a time there was a {animal} who" for animal in animals]
     nudge = "say  was not " + "at all very, very " * 8 + "sad, because"
     calls: list[Call] = [
-        (prompt, *((None, ""), ("regex", "[a-z ,.]{300}"), ("nudge", nudge))[i % 3])  # type: ignore[misc]
+        (prompt, *((None, ""), ("regex", "[a-z ,.]{700}"), ("nudge", nudge))[i % 3])  # type: ignore[misc]
         for i, prompt in enumerate(prompts)
     ]
     llm = engines(num_gpu_blocks_override=17, **options)
@@ -257,30 +255,6 @@ def test_engines_that_cannot(model_path: Path) -> None:
         config = EngineArgs(model=str(model_path), **(OPTIONS | options)).create_engine_config()
         refusal = engine_refusal(config)
         assert refusal is None if words is None else words in str(refusal), options
-
-
-def test_processes(engines: Engines, expected: Callable[..., list[list[int]]], socket: str) -> None:
-    llm = engines(multiprocess=True, env={"AICI_SOCKET": socket})
-    assert without_end(write(llm, MIXED, 24)) == without_end(expected(MIXED, 24))
-
-
-def test_over_http(servers: Servers, expected: Callable[..., list[list[int]]], socket: str) -> None:
-    server = servers(AICI_SOCKET=socket)
-    call = {"aici_controller": "regex", "aici_arg": SENTENCE, "aici_path": "logits"}
-    settings: dict[str, Any] = {"model": MODEL, "prompt": PROMPTS[1], "temperature": 0, "max_tokens": 24}
-    whole: Any = server.client.completions.create(
-        **settings, extra_body={"vllm_xargs": call, "return_token_ids": True}
-    )
-    assert without_end([whole.choices[0].token_ids]) == without_end(expected([MIXED[1]], 24))
-    assert re.fullmatch(SENTENCE, whole.choices[0].text) and whole.choices[0].finish_reason == "stop"
-    chunks: Any = server.client.completions.create(**settings, stream=True, extra_body={"vllm_xargs": call})
-    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
-    for wrong, words in (
-        ({"vllm_xargs": call | {"aici_pat": "x"}}, "did you mean aici_path"),
-        ({"vllm_xargs": call, "ignore_eos": True}, "give stop_token_ids"),
-    ):
-        with pytest.raises(openai.BadRequestError, match=words):
-            server.client.completions.create(**settings, extra_body=wrong)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -102,10 +102,9 @@ def test_several_sequences_after_the_forward_pass(tmp_path: Path, model_path: Pa
 
 
 @pytest.mark.slow
-def test_a_controller_that_fails(tmp_path: Path, model_path: Path) -> None:
+def test_a_controller_that_fails(tmp_path: Path) -> None:
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
-    failing = ["--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi"]
-    done = run(tmp_path, "--model", str(model_path), *failing)
+    done = run(tmp_path, "--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi")
     assert done.returncode == 1, done.stderr
     assert "#0 (ended: error)" in done.stdout and "error: " in done.stdout
     assert "Traceback" not in done.stderr

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from tests.pyaici.engines.vllm.engines import Engines
-from tests.pyaici.engines.vllm.requests import FRANCE, counter, ends, generate, parameters, texts
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, counter, ends, generate, parameters, texts
 
 pytestmark = pytest.mark.slow
 
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}},
     "required": ["name", "age"],
     "additionalProperties": False,
 }
 #: prompt, controller, argument: masks, forced text, an end of its own, an argument that is no text
 CONTROLLED = [
-    (FRANCE, "regex", " [A-Z][a-z]+, [0-9]{4}"),
+    (FRANCE, "regex", YEAR),
     ("Is the sky blue?", "yesno", ""),
     ("Describe Ada in JSON:", "json_schema", json.dumps(PERSON)),
     ("Pick a fruit:", "choice", '["red apples", "green pears"]'),
@@ -157,7 +157,7 @@ def test_preemption(
 def test_shared_prefixes(llm: Any, steered: Callable[[str, str, str], str]) -> None:
     """The second request finds the blocks of the first one's prompt; its controller starts as well."""
     prompt = "These are facts about cities. " * 20 + FRANCE
-    first, second = (texts(llm, [(prompt, parameters("regex", " [A-Z][a-z]+\\."))]) for _ in range(2))
+    first, second = (texts(llm, [(prompt, parameters("regex", " [A-Z][a-z]{2,9}\\."))]) for _ in range(2))
     assert first == second
     assert counter(llm, "prefix_cache_hits") > 0
 

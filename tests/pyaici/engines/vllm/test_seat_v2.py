@@ -12,14 +12,14 @@ from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import flags, second_thoughts
 from tests.pyaici.engines.vllm.remote import V2Engines
-from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 
 pytestmark = pytest.mark.slow
 
 #: prompt, controller, argument, held back: masks, forced text, an end of its own, tokens taken back, ends
 #: that do not end it, none
 CALLS = [
-    (FRANCE, "regex", " [A-Z][a-z]+, [0-9]{4}", False),
+    (FRANCE, "regex", YEAR, False),
     ("Describe Ada in JSON:", "json_schema", '{"const": {"name": "Ada", "age": 36}}', False),
     ("Is the sky blue?", "yesno", "", False),
     ("Pick a fruit:", "choice", '["red apples", "green pears"]', False),

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
 
-from pyaici.models import default_model_path
 from tests.pyaici.server.serving import Serving
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+def serving(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     log = tmp_path_factory.mktemp("server") / "log"
-    with Serving(
-        log, "--engine", "vllm", "--model", str(default_model_path()), "--model-name", "small"
-    ) as server:
+    with Serving(log, "--engine", "vllm", "--model", str(model_path), "--model-name", "small") as server:
         yield server
 
 

@@ -1,26 +1,26 @@
-"""The OpenAI server without controllers writes what Transformers writes."""
+"""The OpenAI server without a daemon: without controllers it writes what Transformers writes."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import openai
 import pytest
 
+from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
 
 pytestmark = pytest.mark.slow
 
-PROMPT = "The capital of France is"
-
 
 def test_texts(server: Server, reference: Callable[..., list[list[int]]]) -> None:
     completion: Any = server.client.completions.create(
-        model=MODEL, prompt=PROMPT, temperature=0, max_tokens=24, extra_body={"return_token_ids": True}
+        model=MODEL, prompt=FRANCE, temperature=0, max_tokens=24, extra_body={"return_token_ids": True}
     )
-    assert [completion.choices[0].token_ids] == reference([PROMPT], 24)
-    assert server.complete(PROMPT, max_tokens=24) == completion.choices[0].text
+    assert [completion.choices[0].token_ids] == reference([FRANCE], 24)
+    assert server.complete(FRANCE, max_tokens=24) == completion.choices[0].text
 
 
 def test_chat_is_streamed(server: Server, reference: Callable[..., list[list[int]]]) -> None:
@@ -36,9 +36,16 @@ def test_chat_is_streamed(server: Server, reference: Callable[..., list[list[int
 
 def test_an_unknown_model(server: Server) -> None:
     with pytest.raises(openai.NotFoundError, match="nobody"):
-        server.client.completions.create(model="nobody", prompt=PROMPT)
+        server.client.completions.create(model="nobody", prompt=FRANCE)
 
 
 def test_a_server_is_shared(servers: Servers, server: Server) -> None:
     assert servers() is server
     assert server.is_healthy()
+
+
+def test_a_private_runtime(server: Server) -> None:
+    """The engine starts one; it ends with the server."""
+    extra = {"vllm_xargs": {"aici_controller": "regex", "aici_arg": YEAR}}
+    assert re.fullmatch(YEAR, server.complete(FRANCE, max_tokens=30, extra_body=extra))
+    assert server.close() == 0, server.tail()
