@@ -1,0 +1,20 @@
+"""The suite `scripts` runs, in its short form, and reports the figures that others read by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.suites.figures import figures
+
+
+def test_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = figures("scripts", tmp_path, capsys)
+    assert found["scripts.native.step_us"] > 0
+    for language in ("py", "js"):
+        name = f"scripts.{language}"
+        assert found[f"{name}.start_ms"] > 0 and found[f"{name}.fork_us"] > 0
+        assert f"{name}.step_us" in found, "a difference, which may come out below nothing"
+        assert 0 < found[f"{name}.kib"] and 0 < found[f"{name}.snapshot_kib"]
+        assert 100 < found[f"{name}.size_kb"] < 5000
