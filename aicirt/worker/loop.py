@@ -333,7 +333,7 @@ class Worker:
             raise RuntimeFailure(
                 f"a prompt of {len(start.prompt) // 4} tokens; the limit is {self.limits.max_prompt_tokens}"
             )
-        request = Request(self.limits, start.seed, owner, client.written)
+        request = Request(self.limits, owner, client.written)
         context = GuestContext(
             vocabulary=template.vocabulary,
             capabilities=self.guest_capabilities(start.capabilities, template.vocabulary),

@@ -210,19 +210,19 @@ def _restore(seq: Sequence, fields: list[Any]) -> None:
 def _describe_request(request: Request) -> list[Any]:
     counters = [request.suspended_rounds, request.idle_rounds, request.writes_seen]
     owner = "" if request.owner is None else request.owner.name
-    return [request.seed, counters, request.variables.state(), owner]
+    return [counters, request.variables.state(), owner]
 
 
 def _request(worker: Worker, client: Client, described: list[Any]) -> Request:
-    owner = described[3]
+    owner = described[2]
     if not isinstance(owner, str):
         raise ProtocolError("a request of an owner without a name")
-    return Request(worker.limits, int(described[0]), worker.owners.get(owner), client.written)
+    return Request(worker.limits, worker.owners.get(owner), client.written)
 
 
 def _restore_request(request: Request, described: list[Any]) -> None:
     """Last, so that what cannot be restored gives back what it has counted when its sequences are closed."""
-    _, counters, variables, _ = described
+    counters, variables, _ = described
     request.suspended_rounds, request.idle_rounds, request.writes_seen = map(int, counters)
     request.variables.restore(variables)
 

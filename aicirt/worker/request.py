@@ -21,18 +21,16 @@ class Request:
         "limits",
         "live",
         "owner",
-        "seed",
         "suspended_rounds",
         "variables",
         "writes_seen",
     )
 
     def __init__(
-        self, limits: RequestLimits, seed: int, owner: Owner | None = None, written: Written | None = None
+        self, limits: RequestLimits, owner: Owner | None = None, written: Written | None = None
     ) -> None:
         """`written`: see `Variables`."""
         self.limits = limits
-        self.seed = seed
         #: for whom it runs
         self.owner = owner
         self.variables = Variables(limits, owner, written)

@@ -89,7 +89,7 @@ def test_the_owner_goes_along(worker: LocalWorker, program: Program) -> None:
     sent = Sent(worker, [seq, worker.clone(seq)])
     assert worker.worker.owners.get("ann").sequences == 0
     state = dict(sent.state)
-    state["request"] = [*sent.state["request"][:3], 7]
+    state["request"] = [*sent.state["request"][:2], 7]
     with pytest.raises(ProtocolError, match="without a name"):
         sent.arrive(worker, program, state)
     sent.arrive(worker, program, sent.state)

@@ -23,7 +23,7 @@ WRITES = st.lists(
 @given(WRITES)
 def test_bytes_of_variables_are_those_that_are_there(writes: list[tuple[int, bytes, bytes, bool]]) -> None:
     owner = Owner("o", SETTINGS, Counter())
-    requests = [Request(RequestLimits(), 0, owner) for _ in range(3)]
+    requests = [Request(RequestLimits(), owner) for _ in range(3)]
     for number, name, value, append in writes:
         variables = requests[number].variables
         before = {key: variables.get(key) for key in (b"a", b"b")}

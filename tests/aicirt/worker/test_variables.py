@@ -91,7 +91,7 @@ def kinds(*rounds: AiciError | None) -> list[str | None]:
 
 
 def test_suspended_rounds_count_only_when_nothing_can_change() -> None:
-    request = Request(LIMITS, seed=0)
+    request = Request(LIMITS)
     request.live = 2
     assert kinds(*(request.round_over(2, 0, False) for _ in range(2))) == [None] * 2
     request.variables.set(b"x", b"1")  # somebody may be waiting for it
@@ -101,7 +101,7 @@ def test_suspended_rounds_count_only_when_nothing_can_change() -> None:
 
 
 def test_idle_rounds_count_though_variables_are_written() -> None:
-    request = Request(LIMITS, seed=0)
+    request = Request(LIMITS)
     request.live = 2
 
     def write() -> AiciError | None:
