@@ -1,9 +1,11 @@
 #include "arguments.hpp"
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "aici/host.hpp"
+#include "aici/json_schema/make.hpp"
 
 using aici::json_schema::Document;
 using aici::json_schema::Value;
@@ -29,12 +31,9 @@ Arguments read_arguments(std::string_view argument) {
     const std::string_view value =
         document.is(member, Document::Kind::kString) ? document.text(member) : std::string_view();
     if (name == "schema") continue;
-    if (name == "whitespace" && value == "flexible")
-      found.options.whitespace = Whitespace::kFlexible;
-    else if (name == "whitespace" && value == "compact")
-      found.options.whitespace = Whitespace::kCompact;
-    else if (name == "whitespace" && value == "spaced")
-      found.options.whitespace = Whitespace::kSpaced;
+    const std::optional<Whitespace> whitespace = aici::json_schema::whitespace_named(value);
+    if (name == "whitespace" && whitespace)
+      found.options.whitespace = *whitespace;
     else if (name == "unsupported" && (value == "refuse" || value == "warn"))
       found.options.warn = value == "warn";
     else

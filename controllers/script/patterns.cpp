@@ -1,6 +1,7 @@
 #include "patterns.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "aici/choices.hpp"
@@ -52,13 +53,9 @@ aici::cfg::Parser read_schema(std::string_view source) {
   Document all, schema;
   std::string error;
   if (!all.parse(source, options.limits, &error)) aici::fail("the schema is not JSON: " + error);
-  const std::string_view whitespace = all.text(all.find(0, "whitespace"));
-  if (whitespace == "compact")
-    options.whitespace = Whitespace::kCompact;
-  else if (whitespace == "spaced")
-    options.whitespace = Whitespace::kSpaced;
-  else if (whitespace != "flexible")
-    aici::fail("whitespace is \"flexible\", \"compact\" or \"spaced\"");
+  const std::optional<Whitespace> whitespace = whitespace_named(all.text(all.find(0, "whitespace")));
+  if (!whitespace) aici::fail("whitespace is \"flexible\", \"compact\" or \"spaced\"");
+  options.whitespace = *whitespace;
   schema.parse(all.source(all.find(0, "schema"), source), options.limits, &error);
   return make_or_fail(schema, options, nullptr);
 }

@@ -8,6 +8,13 @@
 
 namespace aici::json_schema {
 
+std::optional<Whitespace> whitespace_named(std::string_view name) {
+  if (name == "flexible") return Whitespace::kFlexible;
+  if (name == "compact") return Whitespace::kCompact;
+  if (name == "spaced") return Whitespace::kSpaced;
+  return std::nullopt;
+}
+
 cfg::Parser make_or_fail(std::string_view schema, const Options& options, std::vector<Problem>* not_enforced) {
   Document document;
   std::string error;
