@@ -51,6 +51,10 @@ void Generation::append_one(aici::TokenId token, const aici::Step& step) {
   const aici::Vocabulary& vocab = aici::vocabulary();
   if (open_ != nullptr && !vocab.is_eos(token) && !(open_[token >> 5] >> (token & 31) & 1)) return leave(token);
   if (constraint_ != nullptr) constraint_->append({&token, 1});
+  if (vocab.is_eos(token)) {
+    if (can_take_back()) sequence_.cut_end();
+    return finish(SCRIPT_FINISH_END);
+  }
   const bool known = logprobs_ && step.sampled();
   const float none = std::numeric_limits<float>::quiet_NaN();
   scored_.push_back({token, known ? step.logprob() : none, known ? step.allowed_mass() : none,
@@ -58,11 +62,6 @@ void Generation::append_one(aici::TokenId token, const aici::Step& step) {
   if (known)
     for (const aici::Top& top : step.top().first(std::min<std::size_t>(step.top().size(), top_)))
       tops_.push_back({top.token, top.logprob}), scored_.back().num_top++;
-  if (vocab.is_eos(token)) {
-    scored_.pop_back();
-    if (can_take_back()) sequence_.cut_end();
-    return finish(SCRIPT_FINISH_END);
-  }
   const std::string_view bytes = vocab.is_special(token) ? std::string_view() : vocab.token(token);
   text_ += bytes;
   ends_.push_back(text_.size());
