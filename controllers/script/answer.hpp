@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aici/types.hpp"
+#include "row.hpp"
 
 namespace script {
 
@@ -13,9 +14,7 @@ namespace script {
 struct Answer {
   bool stop = false, suspend = false, splice = false;
   std::optional<std::uint32_t> forks;
-  std::vector<std::uint32_t> mask;
-  float temperature = 0;
-  std::uint32_t top = 0;
+  Row row;
   std::uint32_t backtrack = 0;
   std::vector<aici::TokenId> tokens;
 };

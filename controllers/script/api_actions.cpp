@@ -13,6 +13,7 @@
 
 using script::Action;
 using script::attempt;
+using script::Row;
 using script::session;
 
 namespace {
@@ -21,16 +22,17 @@ std::string_view view(script_text text) { return {text.data, text.size}; }
 std::span<const aici::TokenId> view(script_tokens tokens) { return {tokens.data, tokens.size}; }
 script_tokens raw(std::span<const aici::TokenId> tokens) { return {tokens.data(), tokens.size()}; }
 
-std::vector<std::uint32_t> copy_mask(const std::uint32_t* mask) {
-  if (mask == nullptr) return {};
-  return {mask, mask + aici::vocabulary().mask_words()};
-}
-
 script_error check_mask(const std::uint32_t* mask) {
   if (mask == nullptr) return nullptr;
   for (std::uint32_t word = 0; word < aici::vocabulary().mask_words(); word++)
     if (mask[word] != 0) return nullptr;
   return "the set of allowed tokens is empty: there must be one at least";
+}
+
+Row make_row(const std::uint32_t* mask, float temperature, std::uint32_t top) {
+  Row row{.mask = {}, .temperature = temperature, .top = top};
+  if (mask != nullptr) row.mask.assign(mask, mask + aici::vocabulary().mask_words());
+  return row;
 }
 
 /// The failure of the action that is over, if it failed.
@@ -112,10 +114,7 @@ script_error script_begin_generation(const script_generation* what) {
 
 script_error script_begin_sample(const uint32_t* mask, float temperature, uint32_t top) {
   if (script_error error = check_mask(mask)) return error;
-  Action& action = session().begin(Action::Kind::sample);
-  action.mask = copy_mask(mask);
-  action.temperature = temperature;
-  action.top = top;
+  session().begin(Action::Kind::sample).row = make_row(mask, temperature, top);
   return nullptr;
 }
 
@@ -194,9 +193,7 @@ void script_answer_fork(uint32_t count) { script::answer().forks = count; }
 
 script_error script_answer_sample(const uint32_t* mask, float temperature, uint32_t top) {
   if (script_error error = check_mask(mask)) return error;
-  script::answer().mask = copy_mask(mask);
-  script::answer().temperature = temperature;
-  script::answer().top = top;
+  script::answer().row = make_row(mask, temperature, top);
   return nullptr;
 }
 

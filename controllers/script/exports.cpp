@@ -113,10 +113,7 @@ class ScriptController : public aici::Controller {
     Answer& given = answer();
     if (given.stop) return aici::MidResult::stop();
     if (given.splice) return aici::MidResult::splice(given.backtrack, std::move(given.tokens));
-    aici::MidResult row = given.mask.empty()
-                              ? aici::MidResult::sample_any()
-                              : aici::MidResult::bits(given.mask.data(), static_cast<std::uint32_t>(given.mask.size()));
-    return std::move(row).with_temperature(given.temperature).with_top(given.top);
+    return given.row.result();
   }
 
   bool has_main_ = false;

@@ -72,12 +72,8 @@ std::optional<aici::MidResult> Session::act() {
   switch (action.kind) {
     case Kind::generate:
       return action.generation->next();
-    case Kind::sample: {
-      const auto words = static_cast<std::uint32_t>(action.mask.size());
-      aici::MidResult row =
-          words == 0 ? aici::MidResult::sample_any() : aici::MidResult::bits(action.mask.data(), words);
-      return std::move(row).with_temperature(action.temperature).with_top(action.top);
-    }
+    case Kind::sample:
+      return action.row.result();
     case Kind::wait:
       if (all_there()) return std::nullopt;
       [[fallthrough]];

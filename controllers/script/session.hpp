@@ -10,6 +10,7 @@
 #include "aici/controller.hpp"
 #include "generation.hpp"
 #include "patterns.hpp"
+#include "row.hpp"
 #include "script.h"
 #include "sequence.hpp"
 
@@ -25,10 +26,8 @@ struct Action {
 
   std::unique_ptr<Generation> generation;
 
-  /// sample: the mask, if not all tokens may come; how; and what came
-  std::vector<std::uint32_t> mask;
-  float temperature = 0;
-  std::uint32_t top = 0;
+  /// sample: what may come, and what came
+  Row row;
   script_scored sampled{};
   std::vector<script_top> tops;
 
