@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aici_library.h"
+#include "garbage.h"
 #include "output.h"
 #include "py/builtin.h"
 #include "py/compile.h"
@@ -24,8 +25,6 @@ const char interpreter_language[] = "Python";
 #define STACK_LIMIT (128 * 1024)
 /* The first part of the heap; more is added when it is full. */
 #define FIRST_HEAP (64 * 1024)
-/* Garbage is collected after so many bytes: pages that are written to belong to one sequence alone. */
-#define COLLECT_AFTER (32 * 1024)
 
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_main);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_call);
@@ -33,34 +32,22 @@ MP_REGISTER_ROOT_POINTER(mp_obj_t aici_ended);
 MP_REGISTER_ROOT_POINTER(mp_obj_t aici_callbacks[5]);
 
 static char first_heap[FIRST_HEAP] __attribute__((aligned(16)));
-static bool is_full;
 
 static const qstr callback_names[] = {MP_QSTR_main, MP_QSTR_init_prompt, MP_QSTR_pre_process, MP_QSTR_mid_process,
                                       MP_QSTR_post_process};
 
 /* ---- memory ---- */
 
-/* WebAssembly's locals cannot be scanned, so nothing is collected while C code of the interpreter is active. */
-void gc_collect(void) { is_full = true; }
-
 void interpreter_idle(void) {
   flush_output();
-  const size_t allocated = MP_STATE_MEM(gc_alloc_amount) * MICROPY_BYTES_PER_GC_BLOCK;
-  if (!is_full && allocated < COLLECT_AFTER) return;
-  is_full = false;
-  gc_collect_start();
-  gc_collect_end();
-}
-
-size_t gc_get_max_new_split(void) {
-  size_t total = 0;
-  for (const mp_state_mem_area_t *area = &MP_STATE_MEM(area); area != NULL; area = area->next)
-    total += (size_t)(area->gc_pool_end - area->gc_alloc_table_start);
-  return total < MOST_HEAP ? MOST_HEAP - total : 0;
+  collect_if_due();
 }
 
 /* The host calls from wherever its own stack is: what is used counts from there. */
-#define ENTER() mp_stack_ctrl_init()
+static void enter(void) {
+  enter_bytecode();
+  mp_stack_ctrl_init();
+}
 
 /* ---- running ---- */
 
@@ -80,14 +67,16 @@ static void load_library(script_text argument) {
 }
 
 bool interpreter_load(script_text name, script_text source, script_text argument) {
-  ENTER();
+  enter();
   mp_stack_set_limit(STACK_LIMIT);
   gc_init(first_heap, first_heap + sizeof first_heap);
+  garbage_begin();
   mp_init();
   nlr_buf_t nlr;
   if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), false;
   load_library(argument);
   mp_obj_dict_t *globals = &MP_STATE_VM(dict_main);
+  call_is_plain();
   run(qstr_from_strn(name.data, name.size), source, globals);
   for (size_t i = 0; i < MP_ARRAY_SIZE(callback_names); i++) {
     mp_map_elem_t *found = mp_map_lookup(&globals->map, MP_OBJ_NEW_QSTR(callback_names[i]), MP_MAP_LOOKUP);
@@ -107,11 +96,12 @@ static mp_obj_t start_main(void) {
 }
 
 script_state interpreter_resume(void) {
-  ENTER();
+  enter();
   nlr_buf_t nlr;
   if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), SCRIPT_FAILED;
   if (MP_STATE_VM(aici_main) == MP_OBJ_NULL) MP_STATE_VM(aici_main) = start_main();
   mp_obj_t value = mp_const_none;
+  call_is_plain();
   const mp_vm_return_kind_t kind = mp_resume(MP_STATE_VM(aici_main), mp_const_none, MP_OBJ_NULL, &value);
   if (kind == MP_VM_RETURN_NORMAL) mp_call_function_0(MP_STATE_VM(aici_ended));
   nlr_pop();
@@ -121,10 +111,11 @@ script_state interpreter_resume(void) {
 }
 
 bool interpreter_call(script_callback which) {
-  ENTER();
+  enter();
   nlr_buf_t nlr;
   if (nlr_push(&nlr) != 0) return keep_failure(MP_OBJ_FROM_PTR(nlr.ret_val)), false;
   const mp_obj_t name = MP_OBJ_NEW_QSTR(callback_names[which]);
+  call_is_plain();
   mp_call_function_2(MP_STATE_VM(aici_call), name, MP_STATE_VM(aici_callbacks)[which]);
   nlr_pop();
   return true;

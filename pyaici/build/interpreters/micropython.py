@@ -16,7 +16,7 @@ from .sdist import Sdist
 #: machine code, for machines that are not this one, and other ways to jump out of functions
 _NATIVE = re.compile(r"(asm|emitn|emitinline|nlr(?!setjmp\.c|\.c)).*")
 #: what the glue has its own version of
-_REPLACED = ("objdict.c",)
+_REPLACED = ("objclosure.c", "objdict.c", "vm.c")
 #: beside the core
 _SHARED = ("runtime/sys_stdio_mphal.c",)
 #: what the build of MicroPython would take from git and the clock

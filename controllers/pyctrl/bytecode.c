@@ -1,0 +1,107 @@
+/* The loop over bytecode: MicroPython's own, which also collects garbage where it jumps.
+ *
+ * That is safe while every active function is known to keep nothing in WebAssembly's locals that is not in memory as
+ * well: the loop, whose stack and variables are an array; a call of a function in Python by the loop, whose function
+ * and arguments stay in the caller's array; `await` of a coroutine, which stays there too. Such calls are plain. Any
+ * other way from bytecode to bytecode leads through functions in C, as `sorted(key=...)`, `sum` of a generator and the
+ * making of an object do, and nothing is collected until it is over. */
+#pragma clang diagnostic ignored "-Weverything"
+#include <alloca.h>
+#include <string.h>
+
+#include "garbage.h"
+#include "py/bc.h"
+#include "py/bc0.h"
+#include "py/gc.h"
+#include "py/objfun.h"
+#include "py/objgenerator.h"
+#include "py/runtime.h"
+
+#include "py/objclosure.c"
+
+/* A run of the loop. It lies on the C stack, which is scanned: so its state stays, be it in the heap. */
+typedef struct activation {
+  struct activation *outer;
+  mp_code_state_t *code_state;
+  /* All runs up to the host's call have been called plainly. */
+  bool is_plain;
+} activation;
+
+static activation *innermost;
+/* The next run is called plainly: said right before the call, and void as soon as something else happens. */
+static bool is_plain_next;
+
+void enter_bytecode(void) {
+  innermost = NULL;
+  is_plain_next = false;
+}
+
+void call_is_plain(void) { is_plain_next = true; }
+
+static void at_jump(void) {
+  if (innermost->is_plain) collect_under_bytecode();
+}
+
+static mp_obj_t call(mp_obj_t function, size_t num_args, size_t num_keywords, const mp_obj_t *args) {
+  is_plain_next = mp_obj_is_type(function, &mp_type_fun_bc);
+  const mp_obj_t result = mp_call_function_n_kw(function, num_args, num_keywords, args);
+  is_plain_next = false;
+  return result;
+}
+
+static mp_obj_t call_function(mp_obj_t function, size_t num_args, size_t num_keywords, const mp_obj_t *args) {
+  if (mp_obj_is_type(function, &mp_type_closure)) {
+    const mp_obj_closure_t *const closure = MP_OBJ_TO_PTR(function);
+    /* as closure_call does, but never in the heap, where only that function would know of it */
+    const size_t num_all = num_args + 2 * num_keywords;
+    mp_obj_t *const all = alloca((closure->n_closed + num_all) * sizeof *all);
+    memcpy(all, closure->closed, closure->n_closed * sizeof *all);
+    memcpy(all + closure->n_closed, args, num_all * sizeof *all);
+    return call(closure->fun, closure->n_closed + num_args, num_keywords, all);
+  }
+  return call(function, num_args, num_keywords, args);
+}
+
+/* args: the function, `self` or nothing, and the arguments. The loop also calls what `with` enters and leaves in this
+ * way, and then keeps the value that is being returned to itself. */
+static mp_obj_t call_method(size_t num_args, size_t num_keywords, const mp_obj_t *args) {
+  if (*innermost->code_state->ip != MP_BC_CALL_METHOD) return mp_call_method_n_kw(num_args, num_keywords, args);
+  const bool has_self = args[1] != MP_OBJ_NULL;
+  return call_function(args[0], num_args + has_self, num_keywords, args + 2 - has_self);
+}
+
+static mp_vm_return_kind_t resume(mp_obj_t coroutine, mp_obj_t sent, mp_obj_t thrown, mp_obj_t *result) {
+  is_plain_next = thrown == MP_OBJ_NULL && mp_obj_is_type(coroutine, &mp_type_gen_instance);
+  const mp_vm_return_kind_t kind = mp_resume(coroutine, sent, thrown, result);
+  is_plain_next = false; /* one that is over already runs nothing */
+  return kind;
+}
+
+static mp_vm_return_kind_t loop(mp_code_state_t *code_state, volatile mp_obj_t inject_exc);
+
+/* What the loop leaves with is a value, never a jump. */
+mp_vm_return_kind_t mp_execute_bytecode(mp_code_state_t *code_state, volatile mp_obj_t inject_exc) {
+  activation here = {innermost, code_state, is_plain_next && (innermost == NULL || innermost->is_plain)};
+  is_plain_next = false;
+  innermost = &here;
+  const mp_vm_return_kind_t kind = loop(code_state, inject_exc);
+  innermost = here.outer;
+  is_plain_next = false;
+  return kind;
+}
+
+#undef MICROPY_WRAP_MP_EXECUTE_BYTECODE
+#define MICROPY_WRAP_MP_EXECUTE_BYTECODE(name) static loop
+/* also where an exception is caught: the call that was to come may not have been reached */
+#undef MICROPY_VM_HOOK_INIT
+#define MICROPY_VM_HOOK_INIT is_plain_next = false;
+#undef MICROPY_VM_HOOK_LOOP
+#define MICROPY_VM_HOOK_LOOP \
+  if (is_collection_due) at_jump();
+#define mp_call_function_n_kw call_function
+#define mp_call_method_n_kw call_method
+#define mp_resume resume
+#include "py/vm.c"
+#undef mp_call_function_n_kw
+#undef mp_call_method_n_kw
+#undef mp_resume
