@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyaici.testing import Playground
-
-from .conftest import Scripts, check
+from tests.controllers.script.conftest import Scripts, check
 
 #: seconds, for machines with much else to do
 LIMITS = {"init_ms": 60_000, "mid_ms": 60_000}

@@ -1,0 +1,170 @@
+"""Several sequences of one script: the same script in both languages does the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyaici.capabilities import ALL
+from tests.controllers.script.conftest import Pair, Play, check
+
+FORKS: Pair = (
+    """
+from aici import *
+async def main():
+    await fixed("A")
+    mine = await fork(3)
+    await fixed(str(mine))
+    if mine > 0:
+        set_var("said", str(mine), if_version=0)
+        append_var("all", str(mine))
+        stop()
+    said = await wait("said", "all")
+    while len(said[1]) < 2:  # the other one may take another round
+        await next_step()
+        said[1] = get_var("all")
+    print(mine, said, get_var("none"), get_var("none", "?"), var_version("all"))
+""",
+    """
+import { fixed, fork, setVar, appendVar, stop, wait, nextStep, getVar, varVersion } from "aici";
+export async function main() {
+  fixed("A");
+  const mine = await fork(3);
+  fixed(String(mine));
+  if (mine > 0) {
+    setVar("said", mine, { ifVersion: 0 });
+    appendVar("all", mine);
+    stop();
+  }
+  const said = await wait("said", "all");
+  while (said[1].length < 2) { // the other one may take another round
+    await nextStep();
+    said[1] = getVar("all");
+  }
+  const shown = `['${said.join("', '")}']`;
+  console.log(mine, shown, getVar("none") ?? "None", getVar("none", "?"), varVersion("all"));
+}
+""",
+)
+
+
+def test_forks_and_variables(play: Play) -> None:
+    transcript = check(play(FORKS))
+    # those that stop at once have told the engine nothing more
+    assert [fork.text for fork in transcript.all] == ["A0", "A", "A"]
+    assert transcript.log in ("0 ['1', '12'] None ? 2\n", "0 ['2', '21'] None ? 2\n")
+    # a fork after forced text takes no round of its own
+    assert transcript.history == "{A}{0}"
+
+
+GATHER: Pair = (
+    """
+from aici import *
+def ask(colour):
+    async def ask():
+        await fixed(colour + " ")
+        return {"colour": colour, "text": await gen(max_tokens=2)}
+    return ask
+async def main():
+    await fixed("Go: ")
+    found = await gather(ask("red"), ask("blue"))
+    print([one["colour"] for one in found], len(found[0]["text"]))
+    await fixed("done")
+""",
+    """
+import { fixed, gen, gather } from "aici";
+const ask = (colour) => async () => {
+  fixed(colour + " ");
+  return { colour, text: await gen({ maxTokens: 2 }) };
+};
+export async function main() {
+  fixed("Go: ");
+  const found = await gather([ask("red"), ask("blue")]);
+  console.log(`['${found.map((one) => one.colour).join("', '")}']`, found[0].text.length);
+  fixed("done");
+}
+""",
+)
+
+
+def test_gather_runs_functions_in_forks_and_goes_on_with_what_they_return(play: Play) -> None:
+    transcript = check(play(GATHER, "Go: red xy"))
+    assert transcript.text == "Go: done"
+    assert transcript.log == "['red', 'blue'] 2\n"
+    assert [fork.text[:9] for fork in transcript.forks] == ["Go: blue "]
+
+
+def test_without_forks_or_backtracking_there_is_an_error_that_can_be_caught(play: Play) -> None:
+    pair = (
+        """
+from aici import *
+async def main():
+    try:
+        await fork(2)
+    except Error as error:
+        print(error)
+    here = label()
+    await fixed("ab")
+    try:
+        await rewind(here)
+    except Error as error:
+        print(error)
+    print(capability("fork"), capability("backtrack"), capability("ff_tokens"))
+""",
+        """
+import { fork, label, fixed, rewind, capability } from "aici";
+export async function main() {
+  try {
+    await fork(2);
+  } catch (error) {
+    console.log(error.message);
+  }
+  const here = label();
+  fixed("ab");
+  try {
+    rewind(here);
+  } catch (error) {
+    console.log(error.message);
+  }
+  console.log(capability("fork"), capability("backtrack"), capability("ff_tokens"));
+}
+""",
+    )
+    transcript = check(play(pair, capabilities=replace(ALL, fork=False, backtrack=False)))
+    assert transcript.log.splitlines() == [
+        'this engine cannot fork: see capability("fork")',
+        'this engine cannot take tokens back: see capability("backtrack")',
+        "0 0 1",
+    ]
+    assert transcript.text == "ab"
+
+
+RANDOM: Pair = (
+    """
+import random
+from aici import *
+async def main():
+    mine = await fork(3)
+    append_var("drawn", str(random.random()) + " ")
+    await fixed(str(mine))
+""",
+    """
+import { fork, appendVar, fixed } from "aici";
+export async function main() {
+  const mine = await fork(3);
+  appendVar("drawn", Math.random() + " ");
+  fixed(String(mine));
+}
+""",
+)
+
+
+def test_each_fork_draws_random_numbers_of_its_own(play: Play) -> None:
+    def numbers_of(seed: int) -> list[str]:
+        # sorted: which fork is first depends on how busy the machine is
+        return sorted(check(play(RANDOM, seed=seed)).variables["drawn"].decode().split())
+
+    drawn = [numbers_of(seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for numbers in drawn:
+        assert len(set(numbers)) == 3
+        assert all(0 <= float(number) < 1 for number in numbers)
