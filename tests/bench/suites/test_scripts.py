@@ -16,5 +16,5 @@ def test_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         name = f"scripts.{language}"
         assert found[f"{name}.start_ms"] > 0 and found[f"{name}.fork_us"] > 0
         assert f"{name}.step_us" in found, "a difference, which may come out below nothing"
-        assert 0 < found[f"{name}.kib"] and 0 < found[f"{name}.snapshot_kib"]
+        assert found[f"{name}.kib"] > 0 and found[f"{name}.snapshot_kib"] > 0
         assert 100 < found[f"{name}.size_kb"] < 5000
