@@ -166,6 +166,22 @@ EXAMPLES: list[Case] = [
     (r"(?:(a)|b)*", 0, "ab"),
     (r"(a|ab)(c|bcd)(d*)", 0, "abcd"),
     (r"(\w+?)(\d*)$", 0, "abc123"),
+    # rounds of a repetition that may be empty: the one after an empty one is not begun
+    *(
+        (pattern, 0, "aab")
+        for pattern in (
+            *("(?:|a)*", "(|a)*b", "(|a)+", "(a|)+", "(?:a|())*", "(()|a)+b", "(a*)*", "(a*)+b", "(a*?)*?b"),
+            *(
+                "(?:(a)|b*)*",
+                "(?:(|a)b?)*",
+                "((|a)*|b)*",
+                "(?:|(a))+?b",
+                "(?:(?:|a)+|b)+",
+                "(|a){2,3}",
+                "(|a){2,}b",
+            ),
+        )
+    ),
 ]
 
 
