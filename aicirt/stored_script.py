@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from aicirt.errors import ArgumentError, ModuleError, UnknownModuleError
+from aicirt.errors import ArgumentError, ModuleError
 
 #: bytes of a text: far beyond what people write, and with the quotes of JSON within what a server takes
 MAX_SOURCE = 1 << 20
@@ -64,20 +65,24 @@ class StoredScript:
 
     @classmethod
     def unpack(cls, data: bytes) -> StoredScript:
-        """Raises UnknownModuleError for what is none."""
+        """Raises ModuleError for what is none, whoever has written it."""
         try:
             found = json.loads(data)
-            return cls(**{one.name: str(found[one.name]) for one in fields(cls)})
+            script = cls(**{one.name: found[one.name] for one in fields(cls)})
         except (ValueError, LookupError, TypeError, RecursionError):
-            raise UnknownModuleError("a stored script is damaged: upload it again") from None
+            raise ModuleError("it is no script") from None
+        script.check()
+        return script
 
     def argument(self, arg: bytes) -> bytes:
         """What its interpreter gets where the script shall get `arg`. Raises ArgumentError."""
         try:
             value = script_value(arg.decode() if arg else None)
+            return interpreter_argument(self.source, self.name, value).encode()
         except UnicodeDecodeError as error:
             raise ArgumentError(f"the argument of a script is a text in UTF-8: {error}") from None
-        return interpreter_argument(self.source, self.name, value).encode()
+        except RecursionError:
+            raise ArgumentError("the argument of a script has too many values within each other") from None
 
 
 def check_name(name: Any) -> None:
@@ -104,14 +109,22 @@ def script_value(text: str | None) -> Any:
     """What a script gets of an argument that is a text: a value of JSON if it is one, else the text; without
     one None.
 
-    NaN and Infinity, which Python's reader takes for numbers, are texts.
+    Python's reader takes NaN, Infinity and 1e999 for numbers, which they are not in JSON, or not here: they
+    are texts.
     """
     if text is None:
         return None
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return text
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits} is more than a number can be")
+    return value
 
 
 def _refuse(constant: str) -> None:

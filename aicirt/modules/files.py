@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from aicirt.errors import RuntimeFailure, UnknownModuleError
+from aicirt.errors import ModuleError, RuntimeFailure, UnknownModuleError
 from aicirt.modules.private import write_whole
 from aicirt.modules.tags import is_module_id
 from aicirt.shortage import describe, is_shortage
-from aicirt.stored_script import StoredScript
+from aicirt.stored_script import MAX_SOURCE, StoredScript
 
 #: so much of an id finds a module: nobody comes upon those of others by trying
 _BEGINNING = re.compile("[0-9a-f]{12,63}")
 _MODULE, _SCRIPT = ".wasm", ".script"
+#: bytes of a script's file: JSON may take six for a character of one, and the name is short
+_MOST_SCRIPT = 8 * MAX_SOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptNote:
+    """What is known of a script without its text."""
+
+    interpreter: str
+    language: str
+    name: str
+    #: bytes of the text
+    size: int
 
 
 class ModuleFiles:
@@ -22,6 +37,8 @@ class ModuleFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        #: of scripts that have been read: what an id stands for never changes
+        self._notes: dict[str, ScriptNote] = {}
 
     def has(self, module_id: str) -> bool:
         """Whether there is such a module or script."""
@@ -33,8 +50,7 @@ class ModuleFiles:
 
     def ids(self) -> list[str]:
         """All of them, in order."""
-        found = [path.stem for kind in (_MODULE, _SCRIPT) for path in self._folder.glob(f"*{kind}")]
-        return sorted(filter(is_module_id, found))
+        return sorted({*self._ids(_MODULE), *self._ids(_SCRIPT)})
 
     def find(self, beginning: str) -> str | None:
         """The one whose id begins so, if that is long enough. Raises UnknownModuleError if there are more."""
@@ -51,23 +67,57 @@ class ModuleFiles:
         data = self._read(module_id, _MODULE)
         if data is None:
             raise UnknownModuleError(f"no module {module_id}")
+        if hashlib.sha256(data).hexdigest() != module_id:
+            raise UnknownModuleError(f"the stored module {module_id} is damaged: upload it again")
         return data
 
     def script(self, module_id: str) -> StoredScript | None:
-        """The script, or None: it is a module, if it is there at all. Raises as `wasm`."""
-        data = self._read(module_id, _SCRIPT)
-        return None if data is None else StoredScript.unpack(data)
+        """The script, or None: it is a module, if it is there at all.
 
-    def scripts(self) -> dict[str, StoredScript]:
-        """All that can be read, by id."""
-        found = {}
-        for module_id in self.ids():
+        Raises ModuleError if it is damaged, RuntimeFailure if it cannot be read now.
+        """
+        data = self._read(module_id, _SCRIPT, _MOST_SCRIPT + 1)
+        if data is None:
+            if self.is_script(module_id):
+                raise RuntimeFailure(f"the script {module_id} cannot be read: is its file another user's?")
+            return None
+        try:
+            if hashlib.sha256(data).hexdigest() != module_id:
+                raise ModuleError("its file has been changed")
+            script = StoredScript.unpack(data)
+        except ModuleError as error:
+            raise ModuleError(
+                f"the stored script {module_id} is damaged ({error}): upload it again"
+            ) from None
+        self._note(module_id, script)
+        return script
+
+    def note(self, module_id: str) -> ScriptNote | None:
+        """What is known of a script. None and errors as of `script`."""
+        if not self.is_script(module_id):
+            self._notes.pop(module_id, None)
+        elif module_id not in self._notes:
+            self.script(module_id)
+        return self._notes.get(module_id)
+
+    def notes(self, *, readable: bool = False) -> dict[str, ScriptNote]:
+        """Of all scripts that are not damaged, by id. `readable`: of those alone that can be read.
+
+        Raises RuntimeFailure if one cannot be read now.
+        """
+        found: dict[str, ScriptNote] = {}
+        for module_id in self._ids(_SCRIPT):
             try:
-                script = self.script(module_id)
-            except (RuntimeFailure, UnknownModuleError):
+                note = self.note(module_id)
+            except ModuleError:
                 continue
-            if script is not None:
-                found[module_id] = script
+            except RuntimeFailure:
+                if not readable:
+                    raise
+                continue
+            if note is not None:
+                found[module_id] = note
+        self._notes = dict(found)
         return found
 
     def keep_wasm(self, module_id: str, data: bytes) -> None:
@@ -76,23 +126,34 @@ class ModuleFiles:
 
     def keep_script(self, script: StoredScript) -> None:
         """Raises OSError."""
-        write_whole(self._path(script.id, _SCRIPT), script.pack(), 0o644)
+        module_id = script.id
+        write_whole(self._path(module_id, _SCRIPT), script.pack(), 0o644)
+        self._note(module_id, script)
 
     def discard(self, module_id: str) -> None:
         """It is there no more. Raises OSError."""
         for kind in (_MODULE, _SCRIPT):
             self._path(module_id, kind).unlink(missing_ok=True)
+        self._notes.pop(module_id, None)
+
+    def _note(self, module_id: str, script: StoredScript) -> None:
+        size = len(script.source.encode())
+        self._notes[module_id] = ScriptNote(script.interpreter, script.language, script.name, size)
+
+    def _ids(self, kind: str) -> list[str]:
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries if entry.name.endswith(kind)]
+        return sorted(filter(is_module_id, (name.removesuffix(kind) for name in names)))
 
     def _path(self, module_id: str, kind: str) -> Path:
         return self._folder / f"{module_id}{kind}"
 
-    def _read(self, module_id: str, kind: str) -> bytes | None:
+    def _read(self, module_id: str, kind: str, most: int = -1) -> bytes | None:
+        """So many bytes at most; None if it is not there, or nobody may read it."""
         try:
-            data = self._path(module_id, kind).read_bytes()
+            with self._path(module_id, kind).open("rb") as file:
+                return file.read(most)
         except OSError as error:
             if is_shortage(error):
                 raise RuntimeFailure(f"module {module_id} cannot be read: {describe(error)}") from error
             return None
-        if hashlib.sha256(data).hexdigest() != module_id:
-            raise UnknownModuleError(f"the stored module {module_id} is damaged: upload it again")
-        return data

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aicirt.errors import ModuleError, UnknownModuleError
+from aicirt.errors import ModuleError, RuntimeFailure, UnknownModuleError
 
 if TYPE_CHECKING:
     from aicirt.modules.claims import Claims, ClaimsChange
@@ -95,13 +95,21 @@ class Holdings:
         return None
 
     def _drop(self, module_id: str, claims: ClaimsChange) -> None:
-        script = self._files.scripts().get(module_id)
+        interpreter = self._interpreter(module_id)
         claims.forget(module_id)
         self._files.discard(module_id)
         self._gone(module_id)
-        if script is not None:
-            self._drop_unwanted([script.interpreter], claims)
+        if interpreter is not None:
+            self._drop_unwanted([interpreter], claims)
+
+    def _interpreter(self, module_id: str) -> str | None:
+        """What interprets a script; None for a module, and for what is so damaged that nobody knows."""
+        try:
+            note = self._files.note(module_id)
+        except (ModuleError, RuntimeFailure):
+            return None
+        return None if note is None else note.interpreter
 
     def _interprets(self, module_id: str) -> bool:
-        """Whether a stored script needs it."""
-        return any(script.interpreter == module_id for script in self._files.scripts().values())
+        """Whether a stored script needs it. Raises RuntimeFailure where that cannot be known now."""
+        return any(note.interpreter == module_id for note in self._files.notes().values())

@@ -14,7 +14,7 @@ from pathlib import Path
 from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
 from aicirt.modules.claims import Claim, Claims
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
-from aicirt.modules.files import ModuleFiles
+from aicirt.modules.files import ModuleFiles, ScriptNote
 from aicirt.modules.holdings import Holdings
 from aicirt.modules.info import ModuleInfo
 from aicirt.modules.private import is_private_file, let_read, move_whole, private_directory, write_whole
@@ -150,7 +150,9 @@ class ModuleStore:
             self.files.keep_script(script)
             if owner:
                 claims.add(script.id, owner)
-        return self._named(self._of_script(script.id, script))
+            note = self.files.note(script.id)
+        assert note is not None
+        return self._named(self._of_script(script.id, note))
 
     def knows(self, wasm: bytes) -> bool:
         """Whether this module has been added."""
@@ -231,8 +233,8 @@ class ModuleStore:
         Raises as `get_async`.
         """
         module_id = self.resolve(name)
-        if (script := self.files.script(module_id)) is not None:
-            return self._named(self._of_script(module_id, script))
+        if (note := self.files.note(module_id)) is not None:
+            return self._named(self._of_script(module_id, note))
         info = self._described(module_id)
         if info is None or not self.has(module_id):
             return await self.get_async(module_id, owner)
@@ -272,11 +274,11 @@ class ModuleStore:
 
     def list(self) -> list[ModuleInfo]:
         """All stored modules that are compiled for this runtime, and all scripts, by id."""
-        tags, claims, scripts = self.tags.list(), self.claims.read(), self.files.scripts()
+        tags, claims, scripts = self.tags.list(), self.claims.read(), self.files.notes(readable=True)
         found = []
         for module_id in self.files.ids():
-            script = scripts.get(module_id)
-            info = self._described(module_id) if script is None else self._of_script(module_id, script)
+            note = scripts.get(module_id)
+            info = self._described(module_id) if note is None else self._of_script(module_id, note)
             if info is not None:
                 found.append(_with_names(info, tags, claims))
         return found
@@ -303,18 +305,18 @@ class ModuleStore:
                 "not stored here (any more): upload the script again"
             )
 
-    def _of_script(self, module_id: str, script: StoredScript) -> ModuleInfo:
+    def _of_script(self, module_id: str, note: ScriptNote) -> ModuleInfo:
         """As a module that does what its interpreter does, as far as that is known here."""
-        interpreter = self._described(script.interpreter) or ModuleInfo(module_id, 0)
+        interpreter = self._described(note.interpreter) or ModuleInfo(module_id, 0)
         return replace(
             interpreter,
             id=module_id,
-            size=len(script.source.encode()),
+            size=note.size,
             compiled_size=0,
             compiled_sha256="",
-            language=script.language,
-            script=script.name,
-            interpreter=script.interpreter,
+            language=note.language,
+            script=note.name,
+            interpreter=note.interpreter,
         )
 
     # -- files of what was compiled -------------------------------------------------------------

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from aicirt.supervisor.session import Session
 
 _log = logging.getLogger("aicirt.supervisor")
+#: bytes for which a script counts at least: each is a file, and a row in the table of claims
+_LEAST_SCRIPT = 1 << 16
 
 
 class ModuleCalls:
@@ -47,7 +49,8 @@ class ModuleCalls:
         told = args["script"]
         script = StoredScript(*(told[field.name] for field in dataclasses.fields(StoredScript)))
         script.check()
-        with self._supervisor.uploads.counted(owner, 0 if store.has(script.id) else len(script.pack())):
+        nbytes = 0 if store.has(script.id) else max(_LEAST_SCRIPT, len(script.pack()))
+        with self._supervisor.uploads.counted(owner, nbytes):
             info = store.add_script(script, owner)
         self._tell("client %d has uploaded the script %s", owner, info.id)
         return info.to_wire()

@@ -14,6 +14,8 @@ _AT = re.compile(r"^\s+at (?:.* \()?(?P<file>[^()]*?):(?P<line>\d+)(?::(?P<colum
 #: a place in what is not the script: the library, or the interpreter
 _ELSEWHERE = re.compile(r"^\s+at ")
 _NO_EXPORT = re.compile(r"Could not find export '(\w+)'")
+#: a frame of code that runs, not of code that is read
+_RUNNING = re.compile(r'^  File ".*", line \d+, in |^\s+at .* \(')
 #: how both languages begin to say that a text is none of theirs
 _SYNTAX = ("SyntaxError:", "IndentationError:", "TabError:")
 
@@ -33,8 +35,12 @@ class Problem:
 
 
 def is_syntax_error(message: str) -> bool:
-    """Whether a controller says with this that a text is no script, whatever its argument."""
-    return any(line.startswith(_SYNTAX) for line in message.splitlines())
+    """Whether a controller says with this that a text is no script, whatever its argument.
+
+    What raises such an error while it runs, such as `JSON.parse`, is in a frame that has a name.
+    """
+    lines = message.splitlines()
+    return any(line.startswith(_SYNTAX) for line in lines) and not any(map(_RUNNING.match, lines))
 
 
 def find_problem(script: Script, message: str) -> Problem:

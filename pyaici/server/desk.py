@@ -71,7 +71,7 @@ class ControllerDesk:
             if is_syntax_error(error.message):
                 raise
         upload = partial(self._runtime.upload_script, script.stored(interpreter), owner=user.name)
-        return await self._ask_again(user, interpreter, upload)
+        return await self._ask(user, upload)
 
     async def list(self, user: User) -> list[ModuleInfo]:
         """What the user has uploaded or could find by a tag; everything for an administrator, but for bundled

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError
+from aicirt.errors import AiciError, ModuleError, UnknownModuleError
 from pyaici.engines.request import Request, Sampling
 from pyaici.server.engine_thread import EngineThread
 from pyaici.server.errors import bad_request, from_aici
@@ -105,6 +105,8 @@ class Service:
             try:
                 with self.metrics.preparing():
                     await self.desk.prepare(module, call.arg, job.user)
+            except (ModuleError, UnknownModuleError) as error:  # it has gone, or what runs it has
+                raise from_aici(error, call.param) from None
             except AiciError as error:
                 raise from_aici(error, call.arg_param) from None
         return Request(

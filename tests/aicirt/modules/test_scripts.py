@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aicirt.errors import ModuleError, NotOwnerError, RuntimeFailure, UnknownModuleError
+from aicirt.errors import ModuleError, NotOwnerError, RuntimeFailure
 from aicirt.modules import ModuleStore
 from aicirt.stored_script import StoredScript
 from tests.aicirt.modules.wat import small_module
@@ -93,13 +96,64 @@ def test_a_damaged_script_is_not_run(store: ModuleStore, script: StoredScript, t
     store.add_script(script, "bob")
     file = tmp_path / "cache" / "modules" / f"{script.id}.script"
     file.write_bytes(replace(script, source="evil").pack())
-    with pytest.raises(UnknownModuleError, match="damaged"):
+    with pytest.raises(ModuleError, match=r"damaged \(its file has been changed\): upload it again"):
         store.find_call(script.id, b"")
-    assert [info.id for info in store.list()] == [script.interpreter]
+    again = ModuleStore(tmp_path / "cache")
+    assert [info.id for info in again.list()] == [script.interpreter]
+    with pytest.raises(ModuleError, match="damaged"):
+        asyncio.run(again.describe_async(script.id))
     store.add_script(script, "bob")
     assert store.find_call(script.id, b"")[0] == script.interpreter
     file.write_bytes(b"")
     assert store.remove(script.id, "bob") and not file.exists(), "it can be removed all the same"
+
+
+def test_what_others_put_into_the_folder_harms_nobody(store: ModuleStore, tmp_path: Path) -> None:
+    """Files whose names are right, and whose content is no script."""
+    interpreter = store.add(small_module(), "ann").id
+    good = {"interpreter": interpreter, "language": "python", "name": "a.py", "source": "x = 1"}
+    for change in ({"source": "\ud800"}, {"name": "\ud800"}, {"interpreter": "../../x"}, {"source": 7}, None):
+        data = b"x" * (9 << 20) if change is None else json.dumps({**good, **change}).encode()
+        name = hashlib.sha256(data).hexdigest()
+        (tmp_path / "cache" / "modules" / f"{name}.script").write_bytes(data)
+        with pytest.raises(ModuleError, match="damaged"):
+            store.find_call(name, b"")
+    assert [info.id for info in store.list()] == [interpreter]
+    assert store.remove(interpreter, "ann"), "none of them is a script that needs it"
+
+
+def test_nothing_goes_while_nobody_knows_what_needs_it(
+    store: ModuleStore, script: StoredScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add_script(script, "bob")
+    again = ModuleStore(tmp_path / "cache")  # which has not read the script
+    opened = Path.open
+
+    def short(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.suffix == ".script":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", short)
+        with pytest.raises(RuntimeFailure, match="may open no more files"):
+            again.remove(script.interpreter, "ann")
+        assert [info.id for info in again.list()] == [script.interpreter]
+    assert again.has(script.interpreter)
+    assert again.claims.read()[script.interpreter].owners.keys() == {"ann"}, "nothing has changed"
+    assert not again.remove(script.interpreter, "ann")
+
+
+def test_lists_do_not_read_scripts_again(
+    store: ModuleStore, script: StoredScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add_script(script, "bob")
+    again = ModuleStore(tmp_path / "cache")
+    assert len(again.list()) == 2
+    monkeypatch.setattr(StoredScript, "unpack", None)
+    for one in (store, again):
+        assert len(one.list()) == 2 and asyncio.run(one.describe_async(script.id)).script == "story.py"
+    assert store.remove(script.id, "bob") and len(again.list()) == 1
 
 
 def test_a_full_disk_is_told(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyaici.scripting.checker import Checker
-from pyaici.scripting.language import JAVASCRIPT
+from pyaici.scripting.language import JAVASCRIPT, language_of
 from pyaici.scripting.problem import find_problem
 from pyaici.scripting.script import Script
 
@@ -82,3 +82,28 @@ def test_the_innermost_place_in_the_script_counts() -> None:
     places = ["pattern (native)", "Pattern (aici:105:44)", "f (s.js:2:23)", "s.js:9:1"]
     message = "\n".join(["Error: no", *(f"    at {place}" for place in places)])
     assert str(find_problem(script, message)) == "s.js:2:23: Error: no"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "wrong"),
+    [
+        ("a.py", "def f(:\n", True),
+        ("a.py", "x = 1\n  y = 2\n", True),
+        ("a.py", "exec('x =')\n", False),
+        ("a.py", "raise SyntaxError('of mine')\n", False),
+        ("a.py", "x = 1\n", False),
+        ("a.js", "let x = ;", True),
+        ("a.js", 'import { nix } from "aici";', True),
+        ("a.js", 'JSON.parse("");', False),
+        ("a.js", 'new RegExp("(");', False),
+        ("a.js", "null.x;", False),
+    ],
+)
+def test_only_what_is_no_script_is_an_error_of_syntax(
+    checker: Checker, name: str, source: str, wrong: bool
+) -> None:
+    """What fails when it runs may do well with another argument."""
+    language = language_of(name)
+    assert language is not None
+    script = Script(name, language, source)
+    assert (checker.check_syntax(script) is not None) == wrong

@@ -96,6 +96,22 @@ def test_what_only_an_argument_can_mend_is_kept(ada: httpx2.Client, server: Serv
     assert fork["error"]["code"] == "failed" and 'File "script.py", line 3' in fork["error"]["message"]
 
 
+def test_without_its_interpreter_it_is_told(
+    ada: httpx2.Client, server: Serving, tokens: dict[str, str]
+) -> None:
+    told = ada.post("/v1/scripts", json={"language": "javascript", "source": WELL["javascript"]}).json()
+    with server.client(tokens["root"]) as root:
+        assert root.delete(f"/v1/controllers/{told['interpreter']}").status_code == 200
+    body = {"controller": told["id"], "controller_arg": "1e999", "prompt": "?"}
+    error = ada.post("/v1/run", json=body).json()["error"]
+    assert (error["code"], error["param"]) == ("module", "controller")
+    assert "needs its interpreter" in error["message"]
+    again = ada.post("/v1/scripts", json={"language": "javascript", "source": WELL["javascript"]})
+    assert again.json() == told, "which brings the interpreter along"
+    (fork,) = ada.post("/v1/run", json={**body, "stream": False}).json()["forks"]
+    assert fork["error"]["code"] == "failed", "a text has no words"
+
+
 def test_only_who_may_upload_uploads(server: Serving, tokens: dict[str, str]) -> None:
     for token, status in ((tokens["eve"], 403), (None, 401)):
         with server.client(token) as client:
