@@ -76,11 +76,15 @@ class ModuleFiles:
 
         Raises ModuleError if it is damaged, RuntimeFailure if it cannot be read now.
         """
+        if not self.is_script(
+            module_id
+        ):  # nothing is opened: of a module this can be told without a free file
+            return None
         data = self._read(module_id, _SCRIPT, _MOST_SCRIPT + 1)
         if data is None:
-            if self.is_script(module_id):
-                raise RuntimeFailure(f"the script {module_id} cannot be read: is its file another user's?")
-            return None
+            if not self.is_script(module_id):  # it has just been removed
+                return None
+            raise RuntimeFailure(f"the script {module_id} cannot be read: is its file another user's?")
         try:
             if hashlib.sha256(data).hexdigest() != module_id:
                 raise ModuleError("its file has been changed")

@@ -139,6 +139,9 @@ def test_nothing_goes_while_nobody_knows_what_needs_it(
         with pytest.raises(RuntimeFailure, match="may open no more files"):
             again.remove(script.interpreter, "ann")
         assert [info.id for info in again.list()] == [script.interpreter]
+        assert again.find_call(script.interpreter, b"x") == (script.interpreter, b"x"), (
+            "no script: not opened"
+        )
     assert again.has(script.interpreter)
     assert again.claims.read()[script.interpreter].owners.keys() == {"ann"}, "nothing has changed"
     assert not again.remove(script.interpreter, "ann")

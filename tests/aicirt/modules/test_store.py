@@ -373,9 +373,9 @@ def test_a_module_that_cannot_be_opened_now_is_not_unknown(
 ) -> None:
     info = store.add(_module())
 
-    def too_many(path: Path) -> bytes:
+    def too_many(path: Path, *_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", too_many)
+    monkeypatch.setattr(Path, "open", too_many)
     with pytest.raises(RuntimeFailure, match=r"cannot be read: .*ulimit -n"):
         store.wasm(info.id)

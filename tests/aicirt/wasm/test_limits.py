@@ -299,7 +299,7 @@ def test_a_machine_that_stood_still_ends_nobody(engine: Engine) -> None:
     guest = charged()
     assert engine.check_time(guest)
     time.sleep(0.001)
-    with pytest.raises(TimeLimitError, match=r"f used 5\.\d ms of CPU time, the limit is 1 ms"):
+    with pytest.raises(TimeLimitError, match=r"f used \d+\.\d ms of CPU time, the limit is 1 ms"):
         engine.check_time(guest)
     assert engine.check_time(charged()), "the next call begins anew"
     with pytest.raises(TimeLimitError):
