@@ -14,8 +14,9 @@ FUNCTION(force) {
   script_tokens tokens;
   uint32_t *keep;
   if (!to_tokens(js, of[0], &tokens, &keep)) return JS_EXCEPTION;
-  script_force(tokens);
+  const script_error error = script_force(tokens);
   js_free(js, keep);
+  RAISE_IF(error);
   return JS_UNDEFINED;
 }
 

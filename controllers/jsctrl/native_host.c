@@ -109,6 +109,7 @@ FUNCTION(print) {
 FUNCTION(stop) {
   UNUSED;
   script_stop();
+  return JS_ThrowPlainError(js, "the sequence has been stopped");
 }
 
 FUNCTION(fail) {

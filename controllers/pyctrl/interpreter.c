@@ -103,7 +103,8 @@ script_state interpreter_resume(void) {
   mp_obj_t value = mp_const_none;
   call_is_plain();
   const mp_vm_return_kind_t kind = mp_resume(MP_STATE_VM(aici_main), mp_const_none, MP_OBJ_NULL, &value);
-  if (kind == MP_VM_RETURN_NORMAL) mp_call_function_0(MP_STATE_VM(aici_ended));
+  /* the error is in no object that collections see, but none is made under a function that C calls */
+  if (kind != MP_VM_RETURN_YIELD) mp_call_function_0(MP_STATE_VM(aici_ended));
   nlr_pop();
   if (kind == MP_VM_RETURN_YIELD) return SCRIPT_AWAITS;
   if (kind == MP_VM_RETURN_NORMAL) return SCRIPT_ENDED;

@@ -29,7 +29,7 @@ static float to_temperature(mp_obj_t object) {
 
 static mp_obj_t force(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
-  script_force(to_tokens(of[0]));
+  raise_if(script_force(to_tokens(of[0])));
   return mp_const_none;
 }
 FUNCTION(force, 1, 1);

@@ -81,6 +81,7 @@ static mp_obj_t stop(size_t n, const mp_obj_t *of) {
   UNUSED(n, of);
   flush_output();
   script_stop();
+  mp_raise_type(&mp_type_SystemExit);
 }
 FUNCTION(stop, 0, 0);
 

@@ -35,6 +35,9 @@ Row make_row(const std::uint32_t* mask, float temperature, std::uint32_t top) {
   return row;
 }
 
+constexpr const char* kNoText =
+    "the top level of a script runs before any request, where there is no text yet: fix and take back text in main";
+
 /// The failure of the action that is over, if it failed.
 script_error outcome() {
   const Action& action = session().action;
@@ -47,9 +50,15 @@ script_error outcome() {
 
 script_tokens script_all_tokens(void) { return raw(session().sequence.tokens()); }
 size_t script_prompt_size(void) { return session().sequence.prompt_size(); }
-void script_force(script_tokens tokens) { session().sequence.force(view(tokens)); }
+
+script_error script_force(script_tokens tokens) {
+  if (!session().has_begun) return kNoText;
+  session().sequence.force(view(tokens));
+  return nullptr;
+}
 
 script_error script_rewind(size_t size) {
+  if (!session().has_begun) return kNoText;
   if (size >= session().sequence.size()) return nullptr;
   if (aici::capability(aici::Capability::backtrack) == 0)
     return "this engine cannot take tokens back: see capability(\"backtrack\")";

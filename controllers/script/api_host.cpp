@@ -107,5 +107,10 @@ script_error script_set_variable(script_text name, script_text value, bool appen
 }
 
 void script_log(script_text text) { aici::log(view(text)); }
-void script_stop(void) { aici::stop(); }
+
+void script_stop(void) {
+  if (!script::session().has_begun || !interpreter_has(SCRIPT_MAIN)) aici::stop();
+  script::session().is_stopped = true;
+}
+
 void script_fail(script_text message) { aici::fail(view(message)); }

@@ -75,7 +75,12 @@ class ScriptController : public aici::Controller {
  private:
   /// Lets the script go on until it awaits something or ends.
   void resume() {
-    switch (interpreter_resume()) {
+    const script_state state = interpreter_resume();
+    if (session().is_stopped) {
+      ended_ = true;
+      return;
+    }
+    switch (state) {
       case SCRIPT_AWAITS:
         return;
       case SCRIPT_ENDED:

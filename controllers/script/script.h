@@ -74,7 +74,7 @@ script_tokens script_all_tokens(void);
 /* How many of them are the prompt's. */
 size_t script_prompt_size(void);
 /* Appends tokens, or takes tokens back until there are `size`: done together, before anything else is generated. */
-void script_force(script_tokens tokens);
+script_error script_force(script_tokens tokens);
 script_error script_rewind(size_t size);
 /* A mark at the present end. */
 uint32_t script_label(void);
@@ -214,7 +214,9 @@ bool script_get_variable(script_text name, script_text *value, uint32_t *version
 script_error script_set_variable(script_text name, script_text value, bool append, uint32_t when_version,
                                  uint32_t *version);
 void script_log(script_text text);
-__attribute__((noreturn)) void script_stop(void);
+/* Ends the sequence. In `main` it returns, for what is fixed already has yet to be written: the interpreter leaves
+ * `main` then by an error, which counts for nothing. */
+void script_stop(void);
 __attribute__((noreturn)) void script_fail(script_text message);
 
 #ifdef __cplusplus

@@ -46,6 +46,8 @@ class Session {
   Action action;
   /// There is a prompt: the script's top level has run.
   bool has_begun = false;
+  /// `main` has asked for the end.
+  bool is_stopped = false;
 
   /// Begins an action; the one before is forgotten.
   Action& begin(Action::Kind kind);

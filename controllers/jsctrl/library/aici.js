@@ -227,7 +227,10 @@ function textsOf(stop) {
 }
 
 function generation(name, first, second, read, whole) {
+  if (first instanceof RegExp) first = regex(first);
   const isPattern = first instanceof Pattern;
+  if (!isPattern && (second !== undefined || (first !== undefined && Object(first) !== first)))
+    throw new TypeError(`${name} takes options, or a pattern and options; regex(), options(), ... make patterns`);
   const { maxTokens, maxBytes, temperature, stop, includeStop, leave = true, store, logprobs, top, ...ways } =
     (isPattern ? second : first) ?? {};
   const number = patternOf(isPattern ? first : undefined, ways);

@@ -32,6 +32,12 @@ class _Action:
 
     __await__ = __iter__
 
+    def __getattr__(self, name):
+        said = self._name + "(...)"
+        raise AttributeError(
+            "this is an action, not its result: write await " + said + " to have it carried out"
+        )
+
     def __next__(self):
         if not self._begun:
             self._begun = True

@@ -219,3 +219,13 @@ def test_a_recording_of_the_real_model_is_replayed_without_it(capsys: pytest.Cap
     Path("script.py").write_text(Path("script.py").read_text().replace(" or ", " and "))
     for more in ([], ["--recorded-tokens"]):
         assert main([*command, *more]) == 1
+
+
+@pytest.mark.parametrize("language", ["python", "javascript"])
+def test_a_starter_is_a_script_whatever_it_is_called(
+    language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", f"--{language}", "my-script"]) == 0
+    (script,) = [path for path in Path("my-script").iterdir() if path.stem == "main"]
+    assert main(["script", "check", str(script)]) == 0, capsys.readouterr()

@@ -3,14 +3,14 @@ from aici import argument, fixed, gen, options, regex, set_var
 
 # What --arg gives, or two animals. Patterns that are made here are compiled before the first request.
 ANIMALS = options(argument or ["cat", "dog"])
-NAME_OF_ANIMAL = regex("[A-Z][a-z]{1,10}")
+A_WORD = regex("[A-Z][a-z]{1,10}")
 
 
 async def main():
     await fixed("Once upon a time there was a ")
     animal = await gen(ANIMALS)
     await fixed(" called ")
-    name = await gen(NAME_OF_ANIMAL)
+    name = await gen(A_WORD)
     set_var("name", name)
     print(name, "is a", animal)
     await fixed(". ")
