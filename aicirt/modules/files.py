@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +49,7 @@ class ModuleFiles:
 
     def ids(self) -> list[str]:
         """All of them, in order."""
-        return sorted({*self._ids(_MODULE), *self._ids(_SCRIPT)})
+        return self._ids(_MODULE, _SCRIPT)
 
     def find(self, beginning: str) -> str | None:
         """The one whose id begins so, if that is long enough. Raises UnknownModuleError if there are more."""
@@ -76,9 +75,7 @@ class ModuleFiles:
 
         Raises ModuleError if it is damaged, RuntimeFailure if it cannot be read now.
         """
-        if not self.is_script(
-            module_id
-        ):  # nothing is opened: of a module this can be told without a free file
+        if not self.is_script(module_id):  # nothing is opened, which would need a free descriptor
             return None
         data = self._read(module_id, _SCRIPT, _MOST_SCRIPT + 1)
         if data is None:
@@ -144,10 +141,9 @@ class ModuleFiles:
         size = len(script.source.encode())
         self._notes[module_id] = ScriptNote(script.interpreter, script.language, script.name, size)
 
-    def _ids(self, kind: str) -> list[str]:
-        with os.scandir(self._folder) as entries:
-            names = [entry.name for entry in entries if entry.name.endswith(kind)]
-        return sorted(filter(is_module_id, (name.removesuffix(kind) for name in names)))
+    def _ids(self, *kinds: str) -> list[str]:
+        found = (path for path in self._folder.iterdir() if path.suffix in kinds)
+        return sorted({path.stem for path in found if is_module_id(path.stem)})
 
     def _path(self, module_id: str, kind: str) -> Path:
         return self._folder / f"{module_id}{kind}"
