@@ -21,7 +21,7 @@ class ServerPlace:
         return _info(self._client.upload(wasm))
 
     def upload_script(self, script: Script) -> ModuleInfo:
-        return _info(self._client.upload_script(script.language.name.lower(), script.source, script.name))
+        return _info(self._client.upload_script(script.language.word, script.source, script.name))
 
     def tag(self, module: str, tag: str) -> None:
         self._client.tag(module, tag)

@@ -17,6 +17,11 @@ class Language:
     #: endings of files
     suffixes: tuple[str, ...]
 
+    @property
+    def word(self) -> str:
+        """As requests, and what has been uploaded, call it."""
+        return self.name.lower()
+
 
 PYTHON = Language("Python", "pyctrl", (".py",))
 JAVASCRIPT = Language("JavaScript", "jsctrl", (".js", ".mjs"))

@@ -13,7 +13,7 @@ from pyaici.scripting.language import LANGUAGES
 from pyaici.scripting.script import Script, interpreter_file
 
 #: what requests call the languages
-LANGUAGE_NAMES = {language.name.lower(): language for language in LANGUAGES}
+LANGUAGE_NAMES = {language.word: language for language in LANGUAGES}
 MEMBERS = ("language", "source", "name", "arg")
 
 

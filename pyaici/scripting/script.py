@@ -31,7 +31,7 @@ class Script:
 
     def stored(self, interpreter: str) -> StoredScript:
         """As it is uploaded; `interpreter`: id of the module that runs it."""
-        return StoredScript(interpreter, self.language.name.lower(), self.name, self.source)
+        return StoredScript(interpreter, self.language.word, self.name, self.source)
 
 
 def read_script(path: str | Path) -> Script:
