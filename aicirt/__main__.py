@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from aicirt import logs
 from aicirt.command import ended_by, run_command
 from aicirt.config import WorkerConfig
 from aicirt.cpu_quota import default_worker_count
-from aicirt.errors import AiciError
+from aicirt.errors import AiciError, RuntimeFailure
 from aicirt.limit import describe
 from aicirt.logs import fields
+from aicirt.modules.private import private_directory
 from aicirt.modules.store import ModuleStore
 from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
 from aicirt.supervisor.server import Supervisor
@@ -50,11 +52,29 @@ _GROUPS = {
 
 
 def default_socket() -> Path:
-    """$AICI_SOCKET, or aici/aicirt.sock in $XDG_RUNTIME_DIR or a private folder of /tmp."""
+    """$AICI_SOCKET, or aicirt.sock in a private folder of $XDG_RUNTIME_DIR or of /tmp."""
     if path := os.environ.get("AICI_SOCKET"):
         return Path(path)
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base, "aici", "aicirt.sock") if base else Path(f"/tmp/aici-{os.getuid()}", "aicirt.sock")
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(base, "aici", "aicirt.sock")
+    return Path(tempfile.gettempdir(), f"aici-{os.getuid()}", "aicirt.sock")
+
+
+def make_socket_folder(path: Path) -> None:
+    """Makes the folder of the default socket.
+
+    Raises RuntimeFailure if nobody has chosen it and other users could put another socket into it.
+    """
+    if os.environ.get("AICI_SOCKET"):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return
+    try:
+        private_directory(path.parent)
+    except (RuntimeFailure, OSError) as error:
+        raise RuntimeFailure(
+            f"the folder of the control socket is not private: {error}. Say where it shall be: "
+            "--socket PATH, or XDG_RUNTIME_DIR"
+        ) from None
 
 
 def limits_help() -> str:
@@ -150,10 +170,10 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
     except ValueError as error:
         parser.error(str(error))
     logs.configure(args.log_format, args.log_level.upper())
-    if args.socket == default_socket():
-        args.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def serve() -> signal.Signals | None:
+        if args.socket == default_socket():
+            make_socket_folder(args.socket)
         user = User.find(args.worker_user) if args.worker_user else None
         if user is not None:
             user.require()

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from aicirt.errors import AiciError
+from aicirt.printable import printable, show
 
 #: after Ctrl-C or SIGTERM a command has so long to end in order. An interrupt may get lost: one that
 #: comes while a library calls Python from C ends only that call
@@ -95,14 +96,15 @@ def _show(name: str, error: Exception) -> None:
     """The error, after what the controller had printed before it."""
     log = str(error.detail.get("log", "")) if isinstance(error, AiciError) else ""
     for line in log.splitlines()[-_LOG_LINES:]:
-        print(f"  | {line}", file=sys.stderr)
+        show(f"  | {line}", file=sys.stderr)
     print(describe_error(error, f"{name}: "), file=sys.stderr)
 
 
 def describe_error(error: Exception | str, before: str = "") -> str:
     """An error for people: one line, or below "error:" the lines that a controller has written, such as the
-    traceback of a script."""
-    text = str(error)
+    traceback of a script. Control characters are shown as escapes.
+    """
+    text = printable(str(error))
     if "\n" not in text or not isinstance(error, (AiciError, str)):
         return f"{before}error: {text}"
     return "\n".join([f"{before}error:", *(f"  {line}" for line in text.splitlines())])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
+
+from aicirt.control_groups import readings
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
@@ -14,29 +14,8 @@ def usable_cpus(root: Path = Path("/")) -> float:
 
 
 def cgroup_quota(root: Path = Path("/")) -> float:
-    """The least quota of this process's control group and all above it; infinite if there is none.
-
-    In a container the groups above its own are not to be seen: what /sys/fs/cgroup shows is its own then.
-    """
-    quotas = [float("inf")]
-    with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            number, controllers, path = line.split(":", 2)
-            if number == "0":
-                quotas += _walk(root / "sys/fs/cgroup", path, _version_2)
-            elif "cpu" in controllers.split(","):
-                for mount in (controllers, "cpu"):
-                    quotas += _walk(root / "sys/fs/cgroup" / mount, path, _version_1)
-    return min(quotas)
-
-
-def _walk(mount: Path, path: str, read: Callable[[Path], float]) -> list[float]:
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    found = []
-    for depth in range(len(parts) + 1):
-        with contextlib.suppress(OSError, ValueError):
-            found.append(read(mount.joinpath(*parts[:depth])))
-    return found
+    """The least quota of this process's control group and all above it; infinite if there is none."""
+    return min(readings("cpu", _version_1, _version_2, root), default=float("inf"))
 
 
 def _version_2(folder: Path) -> float:

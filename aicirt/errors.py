@@ -164,6 +164,12 @@ class SupervisorDiedError(RuntimeFailure):
     code = "supervisor_died"
 
 
+class ForeignDaemonError(RuntimeFailure):
+    """Another user's process listens on the socket; nothing was sent to it."""
+
+    code = "foreign_daemon"
+
+
 class RuntimeTimeoutError(RuntimeFailure):
     """No answer came within the time allowed."""
 
@@ -208,7 +214,16 @@ def _all_codes(base: type[AiciError]) -> dict[str, type[AiciError]]:
 
 
 def error_from_wire(wire: list[Any]) -> AiciError:
-    """The error that `AiciError.to_wire` described; an unknown code gives `AiciError`."""
-    code, message, detail = wire
-    kind = _all_codes(AiciError).get(code, AiciError)
-    return kind(message, **{str(k): v for k, v in dict(detail).items()})
+    """The error that `AiciError.to_wire` described; an unknown code gives `AiciError`.
+
+    Raises ProtocolError for what is none: another process has sent it.
+    """
+    try:
+        code, message, detail = wire
+        if not (isinstance(code, str) and isinstance(message, str)):
+            raise TypeError("a code and a message are texts")
+        found = _all_codes(AiciError).get(code, AiciError)(message)
+        found.detail = {str(key): value for key, value in detail.items()}
+    except (TypeError, ValueError, AttributeError):
+        raise ProtocolError("an error that is described otherwise than errors are") from None
+    return found

@@ -5,7 +5,7 @@ Limits of the guest itself (memory, stack, CPU time of each callback) are in `ai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aicirt.limit import limit
 
@@ -64,9 +64,21 @@ class WorkerSettings:
     #: those of them, and of the snapshots' bytes, that belong to one owner
     owner_sequences: int = limit(3072, "sequences", "further ones do not start: owner_limit")
     owner_snapshot_bytes: int = limit(192 << 20, "bytes", "the owner's least recently used one goes")
+    #: CPU time of all `aici_pre_process` and `aici_post_process` of an owner in one step of an engine, as
+    #: everybody in the step waits for them: 150 calls of 20 us. No limit where no other owner has sequences
+    owner_critical_ms: float = limit(3.0, "ms a step", "further sequences of the owner are late")
     #: bytes of all variables of an owner's live requests, and of their output that clients have not got yet
     owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for who writes")
     owner_log_bytes: int = limit(32 << 20, "bytes", "the rest is dropped, and the log says so")
+    #: memory of all guests in one worker: the pages that they have changed, each snapshot that several share
+    #: once, and the prompts. The default is computed when the daemon starts: see `share_memory`
+    worker_memory_bytes: int = limit(
+        0, "bytes, 0: by the free memory", "the largest sequence of who has most ends: space"
+    )
+    #: that of one owner's guests in one worker; by default half of the worker's
+    owner_memory_bytes: int = limit(
+        0, "bytes, 0: half of a worker's", "the owner's largest sequence ends: owner_limit"
+    )
     #: CPU time of the builder for filling one snapshot's tables ahead (`aici_warm`), all stages together, in
     #: which it has nothing else to do; 0: they stay empty
     warm_budget_ms: int = limit(1500, "ms a snapshot", "its tables stay as far as they are filled")
@@ -74,7 +86,8 @@ class WorkerSettings:
     warm_bytes: int = limit(4 << 20, "bytes a snapshot", "its tables stay as far as they are filled")
     #: messages waiting for a client that does not read; then it is dropped
     max_outbox: int = limit(1024, "messages", "the client is dropped")
-    #: a worker that does not answer a ping for this long is killed and replaced
+    #: a worker that does not answer a ping for this long is killed and replaced; time in which it waits for a
+    #: processor does not count
     silence_seconds: int = limit(10, "s", "the worker is killed and replaced")
 
 
@@ -84,8 +97,11 @@ class DaemonSettings:
 
     #: with --isolate-owners: how long an owner's worker stays without sequences. Starting one takes a second
     worker_idle_s: float = limit(300.0, "s", "with --isolate-owners, an idle worker is ended")
-    #: bytes of modules that one owner may upload while the daemon runs, known ones not counted: they stay
+    #: bytes of stored modules and scripts that count for one owner, also after a restart: those that the
+    #: owner was the first to upload, and has not removed. Each counts `LEAST_UPLOAD` at least
     owner_upload_bytes: int = limit(1 << 30, "bytes", "further uploads are refused: owner_limit")
+    #: tags that one owner may have: all of them are in one file, which each change writes anew
+    owner_tags: int = limit(1000, "tags", "further ones are refused: owner_limit")
     #: CPU time of compiling modules and vocabularies. As much as one processor has: who needs more has others
     #: wait. Unlike bytes it comes back
     owner_compile_s: float = limit(3600.0, "s of CPU time an hour", "owner_limit, until there is some again")
@@ -94,6 +110,13 @@ class DaemonSettings:
     owner_compilations: int = limit(2, "at a time, at least 1", "further ones of the owner wait")
     #: each has its module in memory
     owner_queue: int = limit(16, "compilations", "further ones are refused: owner_limit")
+    #: new arguments that the builder reads at a time, a slice of each in turn: each has a guest in memory
+    max_builds: int = limit(16, "at a time, at least 1", "further ones wait; owners take turns")
+    owner_builds: int = limit(2, "at a time, at least 1", "further ones of the owner wait")
+    #: more than an engine asks for at a time
+    owner_build_queue: int = limit(64, "new arguments", "further ones are refused: owner_limit")
+    #: modules, and new arguments, that wait in memory: 16 of the largest modules
+    owner_queue_bytes: int = limit(256 << 20, "bytes", "further ones are refused: owner_limit")
     #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
     max_vocabularies: int = limit(64, "vocabularies", "one that no client uses goes, or else space")
     vocabulary_bytes: int = limit(1 << 30, "bytes", "one that no client uses goes, or else space")
@@ -101,6 +124,39 @@ class DaemonSettings:
     owner_vocabulary_bytes: int = limit(512 << 20, "bytes", "the same among the owner's, or else owner_limit")
 
 
+def share_memory(settings: WorkerSettings, processes: int, free: int) -> WorkerSettings:
+    """Replaces memory limits of 0 by shares of `free` bytes for so many workers and builders.
+
+    One more share is for memoised snapshots, which the processes of a daemon share.
+    """
+    share = max(LEAST_WORKER_MEMORY, int(free * GUESTS_SHARE) // (processes + 1))
+    worker = settings.worker_memory_bytes or share
+    owner = settings.owner_memory_bytes or worker // 2
+    found = replace(settings, worker_memory_bytes=worker, owner_memory_bytes=owner)
+    if settings.snapshot_bytes == WorkerSettings().snapshot_bytes:  # nobody has set it
+        found = replace(
+            found,
+            snapshot_bytes=min(settings.snapshot_bytes, share),
+            owner_snapshot_bytes=min(settings.owner_snapshot_bytes, share * 3 // 4),
+        )
+    return found
+
+
+#: part of the memory that is free when the daemon starts that all guests together may use. The rest is for
+#: the engine, which may load its model later, and for other programs
+GUESTS_SHARE = 0.5
+#: the least that a worker's guests get: that of one full guest
+LEAST_WORKER_MEMORY = 64 << 20
+#: bytes that an upload counts at least: each is a file, a description, and a row in the table of claims
+LEAST_UPLOAD = 1 << 16
+#: names of imports and of exports that the description of a module lists, and characters of each. A
+#: controller has about ten, and every list has the descriptions of many
+DESCRIBED_NAMES, DESCRIBED_CHARACTERS = 64, 128
+#: bytes of the file with a description: more cannot be one
+MOST_DESCRIPTION = 1 << 18
+#: descriptions in one page of a list, and bytes after which it ends: a few milliseconds of the supervisor,
+#: which does nothing else meanwhile
+LIST_PAGE, LIST_PAGE_BYTES = 256, 1 << 20
 #: parts of `warm_budget_ms` after which a snapshot is taken again: soon, and when most is there
 WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 #: of a request that moves to another worker: pages that its guests have changed, and what else belongs to it.

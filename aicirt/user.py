@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import codecs
-import ctypes
 import os
 import pwd
 import subprocess
@@ -15,11 +14,9 @@ from dataclasses import dataclass
 
 from aicirt.child import child_environment
 from aicirt.errors import RuntimeFailure
+from aicirt.sandbox import kernel
 from aicirt.shortage import describe
 
-_PR_SET_DUMPABLE = 4
-#: _LINUX_CAPABILITY_VERSION_3
-_CAPABILITY_VERSION = 0x20080522
 _SECONDS = 60
 #: how a process may start others that become another user
 CURE = "start aicirt as root, or with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL"
@@ -80,20 +77,16 @@ def become(uid: int, gid: int) -> None:
     """This process, while it has one thread, gives up its user, groups and capabilities for ever.
 
     What it needs of the old user's files it has open or has imported. Raises PermissionError. Before
-    `confine.bind_to`: with the user a process loses the signal that tells it of its parent's death.
+    `sandbox.die_with`: with the user a process loses the signal that tells it of its parent's death.
     """
     for encoding in ("ascii", "latin-1", "utf-8"):  # each is a module that is imported when it is first used
         codecs.lookup(encoding)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    libc = ctypes.CDLL(None, use_errno=True)
-    # a process that was not root keeps its capabilities
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    if libc.capset(header, (ctypes.c_uint32 * 6)()):
-        raise OSError(ctypes.get_errno(), "capset")
-    # else its own files in /proc, of which the engine needs one, would be root's; `confine.hide` follows
-    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    kernel.drop_capabilities()  # a process that was not root keeps its capabilities
+    # else its own files in /proc, of which the engine needs one, would be root's; `sandbox.enter` follows
+    kernel.set_dumpable(True)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from aicirt.ipc.segment import Segment
 from aicirt.supervisor.vocabularies import sealed_file
 from aicirt.vocab.image import build_image
 from aicirt.wasm import Engine, Export, Fiber, Linker, Program, Ticker, host_functions
-from aicirt.worker.building import build_template
+from aicirt.worker.building import Build
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.listener import Listener
@@ -143,17 +143,12 @@ class LocalWorker:
         """The snapshot after `aici_init`. Raises what the controller ends with."""
         outcome: list[Template | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
-        build_template(
-            self.worker.agenda,
-            self.worker.limits,
-            program,
-            arg.encode(),
-            self.vocabulary,
-            capabilities,
-            outcome.append,
+        build = Build(
+            *("", self.worker.memory, self.worker.limits, lambda: program, arg.encode(), self.vocabulary),
+            *(capabilities, outcome.append),
         )
-        while self.worker.agenda:
-            self.worker.agenda.run_slice()
+        while not build.run():
+            pass
         (found,) = outcome
         if isinstance(found, AiciError):
             raise found

@@ -7,12 +7,14 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aicirt.errors import AiciError
+from bench.attack_modules import LOOPS
 from bench.report import ROOT
 from bench.vocabularies import vocabulary
 from pyaici.runtime import Runtime
@@ -21,11 +23,15 @@ from pyaici.step import StepInput, Verb
 #: what an offender does: mid_process that uses its whole time in every step; aici_init that takes a second,
 #: again and again; mid_process that never ends, started again when it has been ended
 KINDS = ("busy", "init", "runaway")
+#: several connections of one owner call everything that comes before the first step and never returns.
+#: `module` is that of `bench.attack_modules.slow_module`
+INITS = "inits"
+_CONNECTIONS = 4
 
 
 @contextmanager
 def offender(kind: str, socket: Path, module: str, rounds_per_ms: float, size: str) -> Iterator[None]:
-    """One of `KINDS` at work on the daemon at `socket`. Raises RuntimeError if it ends by itself."""
+    """One of `KINDS`, or `INITS`, at work on a daemon. Raises RuntimeError if it ends early."""
     words = [kind, str(socket), module, str(rounds_per_ms), size]
     command = [sys.executable, "-m", "bench.offender", json.dumps(words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -43,6 +49,8 @@ def offender(kind: str, socket: Path, module: str, rounds_per_ms: float, size: s
 
 def main(kind: str, socket: str, module: str, rounds_per_ms: str, size: str) -> None:
     """Until it is killed."""
+    if kind == INITS:
+        _inits(socket, module, size)
     per_ms = float(rounds_per_ms)
     with Runtime(socket) as runtime:
         runtime.register(vocabulary(size))
@@ -62,6 +70,27 @@ def main(kind: str, socket: str, module: str, rounds_per_ms: str, size: str) -> 
                 seq = runtime.instantiate(module, f"0 {rounds}")
             elif answer.verb == Verb.LATE:
                 time.sleep(0.001)
+
+
+def _inits(socket: str, module: str, size: str) -> None:
+    vocab, begun = vocabulary(size), threading.Barrier(_CONNECTIONS + 1)
+
+    def connection(number: int) -> None:
+        with Runtime(socket, owner=INITS) as runtime:
+            runtime.register(vocab)
+            begun.wait()
+            for count in itertools.count(number):
+                where = list(LOOPS)[count % len(LOOPS)]
+                with suppress(AiciError):
+                    runtime.instantiate(module, f"{where} {os.getpid()} {number} {count}", (1, 2, 3))
+
+    threads = [threading.Thread(target=connection, args=(number,)) for number in range(_CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    print("ready", flush=True)
+    for thread in threads:
+        thread.join()
 
 
 if __name__ == "__main__":

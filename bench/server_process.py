@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 _ADDRESS = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
@@ -17,9 +19,31 @@ _ADDRESS = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
 _START_SECONDS = 600
 
 
+@dataclass(frozen=True)
+class ServerProcess:
+    """A running server."""
+
+    #: its URL
+    address: str
+    pid: int
+    #: the file with what it has said
+    log: Path
+
+
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """Its address; it ends with the block. Raises RuntimeError, with its log, if it does not start."""
+    """Yields the server's address, and stops it with the block. Raises what `server_process` raises."""
+    with server_process(*options) as server:
+        yield server.address
+
+
+@contextmanager
+def server_process(*options: str, temporary: Path | None = None) -> Iterator[ServerProcess]:
+    """Starts a server and stops it with the block.
+
+    `temporary`: folder for its temporary files, those of its daemon included. Raises RuntimeError, with its
+    log, if it does not start.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
@@ -36,6 +60,7 @@ def serving(*options: str) -> Iterator[str]:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env=os.environ | ({"TMPDIR": str(temporary)} if temporary else {}),
             )
         try:
             deadline = time.monotonic() + _START_SECONDS
@@ -43,7 +68,7 @@ def serving(*options: str) -> Iterator[str]:
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"the server did not start:\n{log.read_text(errors='replace')}")
                 time.sleep(0.1)
-            yield found[1]
+            yield ServerProcess(found[1], process.pid, log)
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aicirt.errors import UnknownModuleError
+from aicirt.identity import looks_like_id
 from pyaici.build.controller import SOURCE_SUFFIXES
 from pyaici.scripting.language import LANGUAGES, language_of
 
@@ -111,7 +111,7 @@ def upload_bundled(runtime: Runtime, name: str) -> str:
     bundled = bundled_controllers()
     if name not in bundled:
         cure = "upload one with `aici upload FILE --tag NAME`, and use the name"
-        if re.fullmatch("[0-9a-f]{8,63}", name):
+        if looks_like_id(name) and len(name) < 64:
             cure = f"an id has 64 digits; `aici tag {name} NAME` gives it a name to use"
         raise UnknownModuleError(
             f"no controller is called {name!r}: it is neither the id or tag of an uploaded module "

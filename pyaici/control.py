@@ -8,10 +8,12 @@ import select
 import socket
 import threading
 import time
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from aicirt.errors import (
+    ForeignDaemonError,
     ProtocolError,
     RuntimeFailure,
     RuntimeTimeoutError,
@@ -20,15 +22,24 @@ from aicirt.errors import (
 )
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.messages import PROTOCOL_VERSION, Call, Reply
+from aicirt.ipc.peer import peer_credentials
 from aicirt.settings import CALL_SECONDS
 from aicirt.shortage import describe
+
+#: set where others may stop waiting for calls of this thread: when the event is, aicirt is told to end them
+abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
+#: how often a call that waits looks whether it has been abandoned
+_LOOK_SECONDS = 0.1
 
 
 class Control:
     """Blocking calls over the control socket, from any thread: a slow one does not stop those of others."""
 
     def __init__(self, path: Path, owner: str | None = None) -> None:
-        """Raises RuntimeFailure if nobody listens there. `owner`: whose limits and tags count."""
+        """Raises RuntimeFailure if nobody listens there, ForeignDaemonError if another user does.
+
+        `owner`: whose limits and tags count.
+        """
         self._path = path
         self._sending = threading.Lock()
         #: guards what follows; told of whenever an answer has come or nobody reads any more
@@ -51,15 +62,36 @@ class Control:
                 f"no aicirt listens on {path} ({error.strerror or error}); start one with 'aici runtime', "
                 "or leave the socket out to have one started"
             ) from error
+        _, uid = peer_credentials(sock)
+        if uid not in (os.geteuid(), 0):
+            sock.close()
+            raise ForeignDaemonError(
+                f"what listens on {path} belongs to user {uid}, not to {os.geteuid()}: start your own with "
+                "'aici runtime', in a folder that only you can write",
+                uid=uid,
+            )
         self._socket = FrameSocket(sock)
         self.hello: dict[str, Any] = self.call(
             "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner
         )
 
     def call(self, name: str, **args: Any) -> Any:
-        """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError."""
+        """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
+
+        A call that is `abandoned` ends with an error.
+        """
         number = self.post(name, **args)
-        message = self.poll(number, CALL_SECONDS)
+        message = None
+        if (event := abandoned.get()) is None:
+            message = self.poll(number, CALL_SECONDS)
+        else:
+            end = time.monotonic() + CALL_SECONDS
+            while message is None and (left := end - time.monotonic()) > 0:
+                message = self.poll(number, min(left, _LOOK_SECONDS))
+                if message is None and event is not None and event.is_set():
+                    event = None
+                    self.give_up(self.post("cancel", call=number))
+                    message = self.poll(number, left)
         if message is None:
             self.give_up(number)
             raise RuntimeTimeoutError(f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s")

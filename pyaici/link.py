@@ -27,11 +27,9 @@ from aicirt.ipc.messages import (
     NOTICE,
     PRE,
     STARTED,
-    STAYED,
     Clone,
     Free,
     Start,
-    decode,
     encode,
 )
 from aicirt.ipc.peer import Peer
@@ -39,6 +37,7 @@ from aicirt.ipc.segment import Segment
 from aicirt.ipc.spin import ANSWER_SECONDS, SAMPLING_SECONDS, spin
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.shortage import describe
+from pyaici.answers import NONSENSE, check_children, nonsense, read_message, read_variables
 from pyaici.rows import SegmentRows
 from pyaici.step import SKIP_POST, Verb
 
@@ -46,6 +45,8 @@ from pyaici.step import SKIP_POST, Verb
 START_TIMEOUT = 60.0
 #: answers that are kept for those who may still ask: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
+#: messages that are read at a time while another one is waited for: a worker sends two in a step
+MAX_UNASKED = 1 << 12
 
 
 class WorkerLink:
@@ -93,7 +94,9 @@ class WorkerLink:
         self._abandoned: set[int] = set()
         #: variables that came with these, by a sequence of the request
         self.unheard: dict[int, dict[bytes, bytes]] = {}
-        self.rows = SegmentRows(self.segment, f"worker {index}")
+        self.rows = SegmentRows(self.segment)
+        #: why nothing is read any more of what the worker sends
+        self._refusal = ""
         self.dead = False
 
     @property
@@ -165,38 +168,62 @@ class WorkerLink:
                 self._worker_bell.ring()  # there is room now for the rest of a long message
             if not self.bell.wait(PEER_CHECK_SECONDS):
                 self._check_alive()
-                if time.monotonic() - start > timeout:
-                    raise RuntimeTimeoutError(
-                        f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
-                    )
+            if time.monotonic() - start > timeout:
+                raise RuntimeTimeoutError(
+                    f"worker {self.index} (pid {self.pid}) did not answer within {timeout:.0f} s"
+                )
         return message
 
     def take(self, kind: int, number: int) -> list[Any] | None:
-        """The same if it is there already. Raises what the worker dropped this client for."""
+        """The same if it is there already.
+
+        Raises what the worker dropped this client for, and ProtocolError, now and ever after, if it has sent
+        nonsense.
+        """
         for at, message in enumerate(self._messages):
             if message[0] == kind and message[1] == number:
                 return self._messages.pop(at)
-        while (data := self.segment.to_client.read()) is not None:
-            message = decode(data)
+        if self._refusal:
+            raise ProtocolError(self._refusal)
+        try:
+            return self._read_until(kind, number)
+        except (ProtocolError, *NONSENSE) as error:
+            raise self.distrust(error) from error
+
+    def _read_until(self, kind: int, number: int) -> list[Any] | None:
+        for _ in range(MAX_UNASKED):
+            data = self.segment.to_client.read()
+            if data is None:
+                return None
+            message = read_message(data)
             if message[0] == kind and message[1] == number:
                 return message
             if message[0] == NOTICE:
                 self.dead = True
-                raise error_from_wire(message[2])
+                problem = error_from_wire(message[2])
+                raise problem if isinstance(problem, RuntimeFailure) else RuntimeFailure(problem.message)
             self._keep(message)
-        return None
+        raise ProtocolError(f"{MAX_UNASKED} messages that nobody waits for")
+
+    def distrust(self, error: Exception) -> ProtocolError:
+        """The worker has sent nonsense: nothing that it sends is read any more. What to raise."""
+        self.dead = True
+        self._messages.clear()
+        self._refusal = self._refusal or nonsense(f"worker {self.index} (pid {self.pid})", error)
+        return ProtocolError(self._refusal)
 
     def abandon(self, step: int) -> None:
         """What is here of a step, and what is still to come of it, is not wanted."""
         self._abandoned.add(step)
         messages, self._messages = self._messages, []
-        for message in messages:
-            self._keep(message)
+        try:
+            for message in messages:
+                self._keep(message)
+        except (ProtocolError, *NONSENSE) as error:
+            raise self.distrust(error) from error
 
     def _keep(self, message: list[Any]) -> None:
         """Until it is asked for; answers to steps that nobody waited for are given up in the end."""
-        if message[0] not in (STARTED, PRE, MID, CLONED, STAYED):
-            raise ProtocolError(f"worker {self.index} sent a message of unknown kind {message[0]!r}")
         if message[0] in (PRE, MID) and message[1] in self._abandoned:
             self._discard(message)
             return
@@ -209,13 +236,13 @@ class WorkerLink:
         if message[0] == PRE:
             for _, verb, payload in message[2]:
                 if verb == Verb.FORK:
-                    self.send(Free(FREE, payload))
+                    self.send(Free(FREE, check_children(payload, self.number, ())))
         elif message[0] == MID:
             self._abandoned.discard(message[1])
             for entry in message[2]:
                 self.rows.decline(entry)
             for seq, told in message[4] if len(message) > 4 else ():  # which comes only once
-                self.unheard.setdefault(seq, {}).update({name: value for name, _, value in told})
+                self.unheard.setdefault(seq, {}).update(read_variables(told))
 
     # -- sequences ------------------------------------------------------------------------------
 
@@ -223,14 +250,15 @@ class WorkerLink:
         """Starts a sequence. Raises what its controller ends with."""
         self.send(message)
         try:
-            _, _, error, log = self.expect(STARTED, message.seq, START_TIMEOUT, look=ANSWER_SECONDS)
+            answer = self.expect(STARTED, message.seq, START_TIMEOUT, look=ANSWER_SECONDS)
         except BaseException:  # it may start all the same, when nobody waits any more
             if not self.gone:
                 self.send(Free(FREE, [message.seq]))
             raise
+        _, _, error, log, *_ = answer
         if error is not None:
             problem = error_from_wire(error)
-            problem.detail.setdefault("log", log)
+            problem.detail.setdefault("log", str(log))
             raise problem
 
     def send_clone(self, seq: int, child: int) -> None:
@@ -239,7 +267,7 @@ class WorkerLink:
 
     def expect_clone(self, child: int) -> None:
         """Waits for the copy. Raises why it could not be made."""
-        _, _, error = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
+        _, _, error, *_ = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
         if error is not None:
             raise error_from_wire(error)
 
@@ -289,6 +317,8 @@ class WorkerLink:
                 if seq in ours:
                     ours.discard(seq)
                     theirs.add(seq)
+        if seq in self.unheard:
+            other.unheard[seq] = self.unheard.pop(seq)
         self.rows.hand_over(seq, other.rows, declined=self._has_unclaimed(seq))
 
     def _has_unclaimed(self, seq: int) -> bool:
@@ -296,7 +326,11 @@ class WorkerLink:
         with contextlib.suppress(RuntimeFailure):
             self.take(MID, -1)  # reads all there is
         results = (message[2] for message in self._messages if message[0] == MID)
-        return any(entry[0] == seq for entries in results for entry in entries)
+        try:
+            return any(entry[0] == seq for entries in results for entry in entries)
+        except NONSENSE as error:
+            self.distrust(error)
+            return False
 
     def forget(self, seq: int) -> None:
         """The sequence has ended: its row goes back."""

@@ -71,8 +71,12 @@ class RestClient:
         return self._call("GET", f"/v1/controllers/{_quote(name)}")
 
     def list(self) -> dict[str, Any]:
-        """Modules and bundled controllers."""
-        return self._call("GET", "/v1/controllers")
+        """All modules that the user may find, and bundled controllers."""
+        answer = page = self._call("GET", "/v1/controllers")
+        while page.get("has_more"):
+            page = self._call("GET", "/v1/controllers", params={"after": page["data"][-1]["id"]})
+            answer["data"] += page["data"]
+        return {**answer, "has_more": False}
 
     def remove(self, name: str) -> None:
         """Takes back the upload of a module (id or tag)."""

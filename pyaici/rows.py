@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from aicirt.errors import ProtocolError
 from aicirt.ipc.segment import Segment
+from pyaici.answers import check_sampling
 from pyaici.step import MidResult, Row, RowKind, Verb
 
 #: kind SAME of aici.h: resolved here
@@ -34,9 +36,7 @@ class Held:
 class SegmentRows:
     """Mask rows and dense rows that one worker gives out."""
 
-    def __init__(self, segment: Segment, sender: str) -> None:
-        """`sender`: who writes the rows, for messages."""
-        self._sender = sender
+    def __init__(self, segment: Segment) -> None:
         #: sequences whose last row was declined: what "the same row" means for them is not known here
         self._declined: set[int] = set()
         self._held: dict[int, Held] = {}
@@ -44,9 +44,12 @@ class SegmentRows:
         memory, layout = segment.memory, segment.layout
         rows = np.frombuffer(memory, np.uint32, layout.num_rows * layout.row_bytes // 4, layout.rows)
         self._rows = rows.reshape(layout.num_rows, layout.row_bytes // 4)
-        self._masks = self._rows[:, : layout.mask_words]
+        #: a view of each mask: making one takes longer than all else that a usual row needs
+        self._masks = list(self._rows[:, : layout.mask_words])
         dense = np.frombuffer(memory, np.float32, layout.num_dense * layout.dense_bytes // 4, layout.dense)
-        self._dense = dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size]
+        self._dense = list(dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size])
+        self._vocab_size = layout.vocab_size
+        self._row_words = layout.row_bytes // 4
 
     def put_back(self, released: tuple[list[int], list[int]]) -> None:
         """What `take_released` gave was not sent."""
@@ -59,8 +62,15 @@ class SegmentRows:
         return released
 
     def sample(self, fields: list[Any]) -> MidResult:
-        """Turns a Sample message into a result with views of the row."""
+        """Turns a Sample message into a result with views of the row.
+
+        Raises ProtocolError, or one of `NONSENSE`, for what no worker sends.
+        """
         seq, _, kind, number, generation, entries, default, temperature, top_k = fields
+        if temperature is not None or top_k != 0:
+            check_sampling(temperature, top_k)
+        if type(generation) is not int:
+            raise ProtocolError("a row with an impossible generation")
         held = self._held.get(seq)
         if kind == _SAME:
             if held is None or seq in self._declined:
@@ -70,17 +80,19 @@ class SegmentRows:
             if row.temperature != temperature or row.top_k != top_k:
                 row = replace(row, temperature=temperature, top_k=top_k)
             return MidResult(_SAMPLE, row)
-        if held is not None:
-            self._release(held)
-        if self._declined:
-            self._declined.discard(seq)
         if kind == _BITMASK:
+            if number < 0:
+                raise ProtocolError(f"mask row {number}")
             row = Row(_BITMASK, self._masks[number], temperature=temperature, top_k=top_k)
         else:
             row = self._other_row(kind, number, entries, default)
             row.temperature, row.top_k = temperature, top_k
             if kind not in (RowKind.SPARSE, RowKind.DENSE):
                 number = -1
+        if held is not None:
+            self._release(held)
+        if self._declined:
+            self._declined.discard(seq)
         self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row, self)
         return MidResult(_SAMPLE, row)
 
@@ -89,6 +101,8 @@ class SegmentRows:
         if entry[1] != _SAMPLE or entry[2] == _SAME:
             return
         seq, _, kind, number, generation = entry[:5]
+        if type(number) is not int or type(generation) is not int:
+            raise ProtocolError("a row with an impossible number")
         if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
             self._released[kind == RowKind.DENSE].extend((number, generation))
         if seq in self._held:  # others have no row that they could ask for again
@@ -129,8 +143,9 @@ class SegmentRows:
     def close(self) -> None:
         """Lets go of the segment; rows that the engine still has keep it mapped. Idempotent."""
         self._held.clear()
-        self._rows = self._masks = np.empty((0, 0), np.uint32)
-        self._dense = np.empty((0, 0), np.float32)
+        self._rows = np.empty((0, 0), np.uint32)
+        self._masks.clear()
+        self._dense.clear()
 
     def _release(self, held: Held) -> None:
         held.holders -= 1
@@ -140,12 +155,26 @@ class SegmentRows:
     def _other_row(self, kind: int, number: int, entries: int, default: float) -> Row:
         if kind == RowKind.ALL:
             return Row(RowKind.ALL)
+        if type(number) is not int or number < 0:
+            raise ProtocolError("a row with an impossible number")
         if kind == RowKind.TOKEN:
+            if number >= self._vocab_size:
+                raise ProtocolError(f"a row with token {number}, which is not below {self._vocab_size}")
             return Row(RowKind.TOKEN, token=number)
         if kind == RowKind.SPARSE:
-            pairs = self._rows[number, : 2 * entries].reshape(entries, 2)
-            bias = pairs[:, 1].view(np.float32)
-            return Row(RowKind.SPARSE, default=default, tokens=pairs[:, 0], bias=bias)
+            return self._sparse_row(number, entries, default)
         if kind == RowKind.DENSE:
             return Row(RowKind.DENSE, bias=self._dense[number])
-        raise ProtocolError(f"{self._sender} sent a row of unknown kind {kind}")
+        raise ProtocolError("a row of unknown kind")
+
+    def _sparse_row(self, number: int, entries: int, default: float) -> Row:
+        """A copy: the worker could change tokens in the segment after they have been checked."""
+        if type(entries) is not int or not 0 <= 2 * entries <= self._row_words:
+            raise ProtocolError("a sparse row with an impossible number of entries")
+        if type(default) is not float or default not in (0.0, -math.inf):
+            raise ProtocolError("a sparse row with an impossible default")
+        pairs = self._rows[number, : 2 * entries].copy().reshape(entries, 2)
+        tokens, bias = pairs[:, 0], pairs[:, 1].view(np.float32)
+        if entries and not (int(tokens.max()) < self._vocab_size and (bias < math.inf).all()):
+            raise ProtocolError("a sparse row with an impossible token or bias")
+        return Row(RowKind.SPARSE, default=default, tokens=tokens, bias=bias)

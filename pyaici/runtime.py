@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import itertools
 import os
@@ -23,6 +24,7 @@ from pyaici.control import Control
 from pyaici.launch import Daemon
 from pyaici.link import WorkerLink
 from pyaici.links import Links
+from pyaici.listing import list_modules, list_page
 from pyaici.moves import Moves
 from pyaici.sequences import SEQ, Sequences
 from pyaici.step import StepInput
@@ -147,7 +149,14 @@ class Runtime:
 
     def list(self) -> list[ModuleInfo]:
         """All modules that are stored."""
-        return [ModuleInfo.from_wire(wire) for wire in self._control.call("list")]
+        return list(list_modules(self._control))
+
+    def list_page(self, after: str = "", *, found_by: str | None = None) -> builtins.list[ModuleInfo]:
+        """Some of them, by id, from behind the id `after`; none at the end.
+
+        `found_by`: only those that this owner has uploaded, or that have a tag.
+        """
+        return list_page(self._control, after, found_by)
 
     def health(self) -> dict[str, Any]:
         """Process ids, load and counters of the supervisor and its workers."""

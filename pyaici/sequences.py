@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from aicirt.errors import UnknownSequenceError, WorkerDiedError
+from aicirt.errors import RuntimeFailure, UnknownSequenceError
 from aicirt.ipc.messages import FREE, Free
 from pyaici.link import WorkerLink
 from pyaici.step import SKIP_POST, SKIP_PRE, StepInput
@@ -97,7 +97,7 @@ class Sequences(dict[int, WorkerLink]):
             if not link.dead:
                 try:
                     link.send(Free(FREE, numbers))
-                except WorkerDiedError:
+                except RuntimeFailure:  # it has ended, or does not read: it is of no use to others either
                     continue
 
     def by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:

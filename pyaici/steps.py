@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.ipc.messages import DUE, FREE, MID, PRE, Due, Free
 from aicirt.ipc.spin import CRITICAL_SECONDS
+from pyaici.answers import NONSENSE, check_children, check_splice, read_variables
 from pyaici.step import HOLD_END, SKIP_POST, MidResult, PreResult, StepInput, StepResult, Verb
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 #: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
 STEP_TIMEOUT = 10.0
-_SAMPLE = Verb.SAMPLE
+_SAMPLE, _SEQ = Verb.SAMPLE, itemgetter(0)
 
 
 @dataclass(slots=True)
@@ -39,6 +41,13 @@ class StepPart:
     def seqs(self) -> list[int]:
         """Its sequences."""
         return [item.seq for item in self.inputs]
+
+    def failed(self, error: Exception) -> None:
+        """Its answers could not be had, or were nonsense: then the worker is not heard any more."""
+        if isinstance(error, RuntimeFailure) and not isinstance(error, ProtocolError):
+            self.failure = error
+        else:
+            self.failure = self.link.distrust(error)
 
 
 class Step:
@@ -71,18 +80,15 @@ class Step:
             if part.failure is None:
                 try:
                     message = part.link.expect(PRE, self._number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
-                except RuntimeFailure as error:
-                    part.failure = error
-                else:
-                    for seq, verb, payload in message[2]:
-                        if seq in self._live:
-                            results[seq] = self._verdict(seq, verb, payload)
-                        elif verb == Verb.FORK:  # freed meanwhile: nobody knows its children
-                            part.link.send(Free(FREE, payload))
+                    self._read_verdicts(part, message[2], results)
                     continue
-            for seq in part.seqs:
+                except (RuntimeFailure, *NONSENSE) as error:
+                    part.failed(error)
+            seqs = part.seqs
+            self._live.free([child for seq in seqs if seq in results for child in results[seq].children])
+            self._live.free(seqs)  # a worker that is only slow shall not keep them
+            for seq in seqs:
                 results[seq] = PreResult(Verb.ERROR, error=part.failure)
-            self._live.free(part.seqs)  # a worker that is only slow shall not keep them
         self._pre = results
         return results
 
@@ -102,44 +108,63 @@ class Step:
                     # the next step is near: the worker gets ready while the engine samples
                     part.link.wake(None if part.answer else Due(DUE, self._number))
                 except RuntimeFailure as error:
-                    part.failure = error
+                    part.failed(error)
         for part in self._parts:
             if part.failure is None:
                 try:
                     if part.answer is None:
                         part.answer = part.link.expect(MID, self._number, STEP_TIMEOUT)
-                    _, _, entries, logs, *more = part.answer
-                except RuntimeFailure as error:
-                    part.failure = error
-                else:
-                    mid, sample, live = result.mid, part.link.rows.sample, self._live
-                    for entry in entries:
-                        seq = entry[0]
-                        if seq not in live:  # freed while the step was under way
-                            part.link.rows.decline(entry)
-                        else:
-                            mid[seq] = sample(entry) if entry[1] == _SAMPLE else self._result(entry)
-                    result.logs.update(logs)
-                    if unheard := part.link.unheard:
-                        result.variables.update({seq: unheard[seq] for seq in unheard if seq in live})
-                        unheard.clear()
-                    if more:
-                        self._read_more(part.link, more, result)
+                    self._read_answer(part, pre, part.answer, result)
                     continue
+                except (RuntimeFailure, *NONSENSE) as error:
+                    part.failed(error)
             self._fail(part, pre, result)
         self._over = "its answer has been fetched"
         if self._moves.automatic:
             self._moves.look(result.mid)
         return result
 
-    def _read_more(self, link: WorkerLink, more: list[Any], result: StepResult) -> None:
-        """The fields of an answer that not every worker sends."""
-        for seq, told in more[0]:
-            values = {name: value for name, _, value in told}
-            result.variables.setdefault(seq, {}).update(values)
+    def _read_verdicts(self, part: StepPart, verdicts: Any, results: dict[int, PreResult]) -> None:
+        link, ours = part.link, set(part.seqs)
+        for seq, verb, payload in verdicts:
+            if seq in ours and seq in self._live:
+                results[seq] = self._verdict(link, seq, verb, payload)
+            elif verb == Verb.FORK:  # freed meanwhile: nobody knows its children
+                link.send(Free(FREE, check_children(payload, link.number, self._live)))
+
+    def _read_answer(
+        self, part: StepPart, pre: dict[int, PreResult], answer: list[Any], result: StepResult
+    ) -> None:
+        """Takes of an answer what concerns the worker's own sequences.
+
+        Raises ProtocolError, or one of `NONSENSE`, for what no worker sends.
+        """
+        link, live = part.link, self._live
+        _, _, entries, logs, *more = answer
+        mid, sample, vocab_size = result.mid, link.rows.sample, link.segment.layout.vocab_size
+        ours = set(map(_SEQ, part.inputs))
+        if pre:
+            ours.update([child for seq in ours if seq in pre for child in pre[seq].children])
+        for entry in entries:
+            seq = entry[0]
+            if seq in ours and seq in live:
+                mid[seq] = sample(entry) if entry[1] == _SAMPLE else self._result(entry, vocab_size)
+            else:  # freed while the step was under way
+                link.rows.decline(entry)
+        for seq, text in logs:
+            if seq in ours and isinstance(text, str):
+                result.logs[seq] = text
+        for seq, told in more[0] if more else ():
+            if seq in ours:
+                result.variables.setdefault(seq, {}).update(read_variables(told))
+        if unheard := link.unheard:
+            for seq in unheard.keys() & live.keys():
+                if live[seq] is link:
+                    result.variables[seq] = unheard[seq] | result.variables.get(seq, {})
+            unheard.clear()
         for seq, flags in more[1] if len(more) > 1 else ():
-            if seq in self._live and (answer := result.mid.get(seq)) is not None:
-                answer.hold_end, answer.skip_post = bool(flags & HOLD_END), bool(flags & SKIP_POST)
+            if seq in ours and (said := mid.get(seq)) is not None:
+                said.hold_end, said.skip_post = bool(flags & HOLD_END), bool(flags & SKIP_POST)
                 link.spare(seq, self._number, flags)
 
     def abandon(self) -> None:
@@ -179,24 +204,30 @@ class Step:
             result.mid[seq] = MidResult(Verb.ERROR, error=part.failure)
         self._live.free(lost)
 
-    def _verdict(self, seq: int, verb: int, payload: Any) -> PreResult:
+    def _verdict(self, link: WorkerLink, seq: int, verb: int, payload: Any) -> PreResult:
         if verb == Verb.FORK:
-            self._live.inherit(seq, payload)
-            return PreResult(Verb.FORK, children=payload)
+            children = check_children(payload, link.number, self._live)
+            self._live.inherit(seq, children)
+            return PreResult(Verb.FORK, children=children)
         if verb == Verb.ERROR:
+            error = error_from_wire(payload)
             self._live.ended(seq)
-            return PreResult(Verb.ERROR, error=error_from_wire(payload))
+            return PreResult(Verb.ERROR, error=error)
+        if verb not in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND):
+            raise ProtocolError("a verdict with an unknown verb")
         if verb == Verb.STOP:
             self._live.ended(seq)
         return PreResult(Verb(verb))
 
-    def _result(self, entry: list[Any]) -> MidResult:
+    def _result(self, entry: list[Any], vocab_size: int) -> MidResult:
         verb = entry[1]
         if verb == Verb.SPLICE:
-            return MidResult(Verb.SPLICE, backtrack=entry[2], ff_tokens=entry[3])
+            tokens = check_splice(entry[2], entry[3], vocab_size)
+            return MidResult(Verb.SPLICE, backtrack=entry[2], ff_tokens=tokens)
         if verb == Verb.LATE:
             return MidResult(Verb.LATE)
         if verb not in (Verb.STOP, Verb.ERROR):
-            raise ProtocolError(f"a result has the unknown verb {verb}")
+            raise ProtocolError("a result with an unknown verb")
+        error = None if verb == Verb.STOP else error_from_wire(entry[2])
         self._live.ended(entry[0])
-        return MidResult(Verb(verb), error=error_from_wire(entry[2]) if entry[2] is not None else None)
+        return MidResult(Verb(verb), error=error)

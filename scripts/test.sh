@@ -75,6 +75,10 @@ if [ "$in_main" ]; then
     if browser=$(scripts/browser.sh); then
         export AICI_BROWSER=yes
     fi
+    # and a clang that fuzzes readers of grammars
+    if scripts/clang.sh >/dev/null; then
+        export AICI_CLANG=yes
+    fi
     export PATH="$more$browser$PWD/.venv/bin:$path"
     # in the order that tests/conftest.py gives, which begins with what takes long
     run_tests --maxprocesses=4 --dist=loadscope --no-loadscope-reorder "${for_main[@]}"

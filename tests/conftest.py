@@ -17,6 +17,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 #: what takes half a minute and more, the longest first: begun last it would keep one worker of pytest-xdist
 #: busy when the others have nothing left
 LONGEST = (
+    "tests/fuzz",
     "tests/test_packaging.py",
     "tests/docs/test_examples.py",
     "tests/docs/test_server_pages.py",
@@ -29,6 +30,7 @@ LONGEST = (
     "tests/pyaici/server/test_program.py",
     "tests/pyaici/engines/hf/test_interrupts.py",
     "tests/pyaici/runtime/test_warm.py",
+    "tests/pyaici/runtime/test_memory.py",
     "tests/pyaici/cpc/test_real_model.py",
     "tests/controllers/lr1/test_lexemes.py",
     "tests/controllers/test_mixed_splices.py",

@@ -12,15 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aicirt.cpu_quota import cgroup_quota, default_worker_count, usable_cpus
-from aicirt.doctor import guests
+from aicirt.doctor import guests, walls
 from aicirt.doctor.finding import Finding, State
 from aicirt.errors import RuntimeFailure
+from aicirt.free_memory import free_bytes
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.layout import Layout
 from aicirt.modules.private import private_directory
 from aicirt.modules.store import default_directory
+from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
 from aicirt.user import CURE, User
-from aicirt.worker import landlock
 
 #: vocabulary and rows of a usual engine, for which shared memory must do
 _SEGMENT = Layout(131_072, num_rows=256, num_dense=4)
@@ -42,8 +43,12 @@ def examine() -> list[Finding]:
         open_files,
         mappings,
         overcommit,
+        memory,
         guests.changed_pages,
-        confinement,
+        walls.landlock,
+        walls.seccomp,
+        walls.namespaces,
+        walls.out_of_memory,
         worker_user,
         store,
     )
@@ -178,18 +183,17 @@ def overcommit(root: Path = Path("/")) -> Finding:
     return Finding("address space", State.OK, f"unlimited, overcommit mode {mode}")
 
 
-def confinement() -> Finding:
-    """Landlock, under which workers can open nothing of the user's."""
-    version = landlock.version()
-    if version == 0:
-        cost = "a guest that breaks out of WebAssembly can read what the user can read"
-        cure = "a kernel with Landlock (5.13), booted with lsm=landlock,..."
-        return Finding("Landlock", State.NOTE, "not there", cost, cure)
-    if version < 6:
-        weak = "reach TCP and signal other processes" if version < 4 else "signal other processes"
-        cost = f"a guest that breaks out can {weak}"
-        return Finding("Landlock", State.NOTE, f"version {version}", cost, "Linux 6.12 has version 6")
-    return Finding("Landlock", State.OK, f"version {version}")
+def memory(free: int | None = None) -> Finding:
+    """For the guests of all workers and of the builder."""
+    free = free_bytes() if free is None else free
+    processes = default_worker_count() + 1
+    share = share_memory(WorkerSettings(), processes, free).worker_memory_bytes
+    found = f"{free >> 20} MiB free: {share >> 20} MiB for the controllers of each worker"
+    if share <= LEAST_WORKER_MEMORY:
+        cost = "one controller may take all of it (memory_bytes), and all together may take more than is free"
+        cure = "more memory, or --limit memory_bytes=... and --limit worker_memory_bytes=... of aici runtime"
+        return Finding("memory", State.NOTE, found, cost, cure)
+    return Finding("memory", State.OK, found)
 
 
 def worker_user(name: str = "nobody") -> Finding:

@@ -6,12 +6,17 @@ looks at everything that may hold work. No count is ever relied upon.
 
 from __future__ import annotations
 
+import contextlib
+
 import posix_ipc
 
 from aicirt.errors import SpaceError
 from aicirt.ipc import names
 from aicirt.ipc.semaphore import Semaphore
 from aicirt.shortage import describe
+
+#: that are forgotten at a time: more would only wake the waiter once more
+_MOST_RINGS = 1 << 16
 
 
 class Doorbell:
@@ -43,7 +48,8 @@ class Doorbell:
 
     def ring(self) -> None:
         """Wakes the waiter."""
-        self._semaphore.release()
+        with contextlib.suppress(OSError, ValueError, posix_ipc.Error):  # it has been rung 2^31 times
+            self._semaphore.release()
 
     @property
     def rung(self) -> bool:
@@ -60,7 +66,9 @@ class Doorbell:
             semaphore.acquire(timeout)
         except (posix_ipc.BusyError, posix_ipc.SignalError):
             return False
-        while semaphore.value:  # costs nothing; an attempt in vain would raise
+        for _ in range(_MOST_RINGS):  # whoever rings without end shall not keep us here
+            if not semaphore.value:  # costs nothing; an attempt in vain would raise
+                break
             semaphore.acquire(0)
         return True
 

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from aicirt.errors import ProtocolError
-from aicirt.ipc.messages import decode, encode
+from aicirt.ipc.messages import Reply, decode, encode
 
 _LENGTH = struct.Struct("<I")
 #: room for 16 descriptors
@@ -23,11 +23,29 @@ MAX_FRAME = 256 << 20
 
 
 def frame(message: NamedTuple) -> bytes:
-    """The bytes to send for a message."""
-    payload = encode(message)
+    """The bytes to send for a message.
+
+    Raises ProtocolError if it cannot be sent. In the place of a reply that cannot be, an error is sent: who
+    has asked is told, and the connection serves others as before.
+    """
+    try:
+        payload = _payload(message)
+    except ProtocolError as error:
+        if not isinstance(message, Reply):
+            raise
+        problem = ProtocolError(f"the answer cannot be sent: {error.message}")
+        payload = _payload(Reply(message.number, problem.to_wire(), None))
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def _payload(message: NamedTuple) -> bytes:
+    try:
+        payload = encode(message)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"it holds what msgpack does not have: {error}") from error
     if len(payload) > MAX_FRAME:
         raise ProtocolError(f"a message of {len(payload)} bytes is over the limit of {MAX_FRAME}")
-    return _LENGTH.pack(len(payload)) + payload
+    return payload
 
 
 async def read_message(reader: asyncio.StreamReader) -> list[Any] | None:

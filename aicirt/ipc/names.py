@@ -7,6 +7,7 @@ still lives, so names that a killed process left behind can be removed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -74,17 +75,27 @@ def _open(name: str, prefix: str) -> int:
     if not isinstance(name, str) or _NAME.fullmatch(entry := prefix + name.removeprefix("/")) is None:
         raise ProtocolError(f"{name!r} is no name that aicirt or its clients make")
     try:
-        fd = os.open(_SHM_DIR / entry, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(_SHM_DIR / entry, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise ProtocolError(f"there is no {entry} in {_SHM_DIR}") from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    except OSError as error:
+        raise ProtocolError(f"{entry} in {_SHM_DIR} cannot be opened: {error.strerror}") from None
+    if not _is_ours(os.fstat(fd)):
         os.close(fd)
-        raise ProtocolError(f"{entry} in {_SHM_DIR} is no file")
+        raise ProtocolError(f"{entry} in {_SHM_DIR} is no file of this user")
     return fd
 
 
+def _is_ours(found: os.stat_result) -> bool:
+    """Whether this is a regular file of this user: other users may put anything into the folder."""
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
 def sweep_orphans() -> list[str]:
-    """Removes this user's names whose process is gone; returns what was removed."""
+    """Removes this user's names whose process is gone; returns what was removed.
+
+    Skips what other users have put there under such a name, and what cannot be removed.
+    """
     removed = []
     for entry in _SHM_DIR.iterdir() if _SHM_DIR.is_dir() else ():
         match = _NAME.match(entry.name)
@@ -92,6 +103,8 @@ def sweep_orphans() -> list[str]:
             continue
         if process_start_time(int(match["pid"])) == int(match["start"]):
             continue
-        (unlink_semaphore if match["sem"] else unlink_shared_memory)("/" + match["name"])
-        removed.append(entry.name)
+        with contextlib.suppress(OSError, posix_ipc.Error):
+            if _is_ours(entry.lstat()):
+                (unlink_semaphore if match["sem"] else unlink_shared_memory)("/" + match["name"])
+                removed.append(entry.name)
     return removed

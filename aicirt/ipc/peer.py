@@ -1,9 +1,23 @@
-"""Whether another process is alive, without races on reused process ids."""
+"""The process at the other end: who runs it, and whether it is alive, without races on reused process ids."""
 
 from __future__ import annotations
 
 import os
 import select
+import socket
+import struct
+
+_CREDENTIALS = struct.Struct("=iII")
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+    """(process id, user id) of the other end of a connected Unix socket; the id is 0 where we cannot see it.
+
+    Of a listening process they are those from when it began to listen.
+    """
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(data)
+    return pid, uid
 
 
 class Peer:

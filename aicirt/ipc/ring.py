@@ -13,6 +13,7 @@ from aicirt.errors import ProtocolError
 #: bytes in front of the data, a cache line each: the writer's position and processor; the reader's position
 HEADER_BYTES = 128
 _MORE = 0x80000000
+_LAST = (1 << 64) - 1
 #: bytes of one message in many frames: the longest prompt has 16 MiB
 MAX_MESSAGE = 64 << 20
 
@@ -42,6 +43,8 @@ class Ring:
         padded = 4 + (length + 3 & ~3)
         if padded > capacity - used:
             return False
+        if position > _LAST - padded:  # the peer, who may write here too, has changed it
+            raise ProtocolError("ring positions are beyond what they can be")
         frame = (length | _MORE if more else length).to_bytes(4, "little") + payload
         at = position % capacity
         end = at + 4 + length

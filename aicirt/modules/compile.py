@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import hashlib
 import json
 import os
 import select
@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from aicirt.child import child_environment
 from aicirt.descriptor import Descriptor
-from aicirt.errors import CompileLimitError, RuntimeFailure, error_from_wire
+from aicirt.errors import CompileLimitError, ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.modules.info import ModuleInfo
 from aicirt.user import User
 from aicirt.wasm.limits import Limits
@@ -34,6 +33,12 @@ class CompileLimits:
     memory_bytes: int = 2 << 30
     #: a loaded machine may need several times the CPU time
     wall_s: float = 180.0
+    #: machine code is 3 to 5 times as large as its module, of `Limits.module_bytes` (16 MiB) at most
+    artifact_bytes: int = 256 << 20
+
+
+#: bytes of the child's answer, and of its last words, that are read: it may have been broken out of
+_MOST_ANSWER, _MOST_WORDS = 4 << 20, 500
 
 
 def compile_in_child(
@@ -90,7 +95,7 @@ class _Child:
     ) -> None:
         """Raises RuntimeFailure if there is no such module, OSError if something is short."""
         self.cost = cost
-        self._artifact = artifact
+        self._wasm, self._artifact = wasm, artifact
         self._spent = spent
         self._done = False
         #: memory files: what is said needs nobody who reads it meanwhile
@@ -140,27 +145,36 @@ class _Child:
     def outcome(self) -> ModuleInfo:
         """Of a child that has ended. Raises its error, or what follows from how it ended."""
         status, cost = self._reap(), self.cost
-        said = _read(self._err).decode(errors="replace").strip()
+        said = _last_words(self._err)
         if status == -signal.SIGXCPU:
             raise CompileLimitError(f"compiling took more than {cost.cpu_s} s of CPU time", limit="cpu_s")
+        if status == -signal.SIGSYS:
+            raise RuntimeFailure("the compiler was ended for a system call that its sandbox forbids")
         if status in (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGKILL):
             # the compiler aborts, crashes or is killed when there is no memory left
             raise CompileLimitError(
                 f"compiling ended by signal {-status}, probably out of the {cost.memory_bytes} bytes it may "
                 "use",
                 limit="memory_bytes",
-                output=said[-500:],
+                output=said,
             )
         try:
-            answer: dict[str, Any] = json.loads(_read(self._out))
-        except ValueError:
-            problem = f"the compiler process failed with status {status}: {said[-500:]}"
+            answer = json.loads(os.pread(self._out.fd, _MOST_ANSWER, 0))
+            if not isinstance(answer, dict):
+                raise ValueError("no object")
+            if "error" in answer:
+                raise error_from_wire(answer["error"])
+            info = ModuleInfo.from_compiler(answer.get("info"), *self._source_id())
+        except (ValueError, TypeError, RecursionError, ProtocolError):
+            problem = f"the compiler process failed with status {status}: {said}"
             raise RuntimeFailure(problem) from None
-        if "error" in answer:
-            raise error_from_wire(answer["error"])
-        info = ModuleInfo.from_wire(answer["info"])
         self._done = True
         return info
+
+    def _source_id(self) -> tuple[str, int]:
+        """Returns the id and the bytes of the module, which the compiler must not choose."""
+        with open(self._wasm, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
 
     def _reap(self) -> int:
         """Waits for its end; the status, as subprocess tells it."""
@@ -171,7 +185,6 @@ class _Child:
         return self._process.returncode
 
 
-def _read(file: Descriptor) -> bytes:
-    with contextlib.closing(os.fdopen(os.dup(file.fd), "rb")) as copy:
-        copy.seek(0)
-        return copy.read()
+def _last_words(file: Descriptor) -> str:
+    size = os.fstat(file.fd).st_size
+    return os.pread(file.fd, _MOST_WORDS, max(0, size - _MOST_WORDS)).decode(errors="replace").strip()

@@ -1,23 +1,23 @@
-"""The process that compiles one module: it checks, rewrites and compiles what it is given, within limits.
+"""The process that compiles one module: checks, rewrites and compiles its input, in a sandbox.
 
 ``python -m aicirt.modules.compiler ARTIFACT LIMITS PARENT [UID GID]`` reads the module from its input and
-writes the artifact to the open file with the number ARTIFACT; it opens none itself. It prints a line of JSON,
-``{"info": ...}`` or ``{"error": [code, message, detail]}``. LIMITS is JSON of `Limits` and `CompileLimits`,
-PARENT the process id of the caller, with whom it ends, UID and GID whom it becomes before.
+writes the artifact to the open file with the number ARTIFACT; it can open none itself. It prints a line of
+JSON, ``{"info": ...}`` or ``{"error": [code, message, detail]}``. LIMITS is JSON of `Limits` and
+`CompileLimits`, PARENT the process id of the caller, with which it ends, UID and GID the user it becomes.
 """
 
 from __future__ import annotations
 
-import ctypes
+import errno
 import hashlib
 import json
 import os
 import resource
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from aicirt import sandbox
 from aicirt.child import stay_in_background
 from aicirt.errors import AiciError, CompileLimitError, RuntimeFailure
 from aicirt.modules.compile import CompileLimits
@@ -27,20 +27,20 @@ from aicirt.wasm.check import check
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.limits import Limits
 from aicirt.wasm.program import compile_module, serialize
-from aicirt.wasm.rewrite import rewrite
-
-_PR_SET_PDEATHSIG = 1
 
 
 def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
     """What is printed."""
     if user:
         become(*map(int, user))
-    _die_with(int(parent))
+    sandbox.die_with(int(parent))
     stay_in_background()
     limits, cost = json.loads(both)
     try:
-        info = _compile(int(artifact), Limits(**limits), CompileLimits(**cost))
+        _limit(CompileLimits(**cost))
+        engine = Engine(Limits(**limits))
+        sandbox.enter(sandbox.COMPILER)
+        info = _compile(int(artifact), engine)
     except MemoryError:
         return {"error": CompileLimitError("compiling ran out of memory", limit="memory_bytes").to_wire()}
     except AiciError as error:
@@ -50,26 +50,25 @@ def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
     return {"info": info.to_wire()}
 
 
-def _compile(artifact: int, limits: Limits, cost: CompileLimits) -> ModuleInfo:
-    _limit(cost)
+def _compile(artifact: int, engine: Engine) -> ModuleInfo:
     wasm = sys.stdin.buffer.read()
-    report = check(wasm, limits)
+    report = check(wasm, engine.limits)
     report.require()
-    compiled = serialize(compile_module(Engine(limits), rewrite(wasm)))
-    with os.fdopen(artifact, "wb") as file:
-        file.write(compiled)
-        file.flush()
-        os.fsync(file.fileno())
+    compiled = serialize(compile_module(engine, wasm))
+    try:
+        with os.fdopen(artifact, "wb") as file:
+            file.write(compiled)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        problem = f"{len(compiled)} bytes of machine code are more than one module may have"
+        raise CompileLimitError(problem, limit="artifact_bytes") from None
     info = ModuleInfo.from_report(hashlib.sha256(wasm).hexdigest(), report)
     info.compiled_size = len(compiled)
     info.compiled_sha256 = hashlib.sha256(compiled).hexdigest()
     return info
-
-
-def _die_with(parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        sys.exit(1)  # it died while this process was starting, so that no signal will come
 
 
 def _limit(cost: CompileLimits) -> None:
@@ -77,7 +76,7 @@ def _limit(cost: CompileLimits) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + cost.memory_bytes, used + cost.memory_bytes))
     # the soft limit sends SIGXCPU, which says why; a second later comes SIGKILL
     resource.setrlimit(resource.RLIMIT_CPU, (cost.cpu_s, cost.cpu_s + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (cost.artifact_bytes, cost.artifact_bytes))
 
 
 if __name__ == "__main__":

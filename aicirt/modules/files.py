@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from aicirt.errors import ModuleError, RuntimeFailure, UnknownModuleError
-from aicirt.modules.private import write_whole
-from aicirt.modules.tags import is_module_id
+from aicirt.identity import is_module_id
+from aicirt.modules.private import is_regular, read_regular, write_whole
 from aicirt.shortage import describe, is_shortage
 from aicirt.stored_script import MAX_SOURCE, StoredScript
 
-#: so much of an id finds a module: nobody comes upon those of others by trying
-_BEGINNING = re.compile("[0-9a-f]{12,63}")
 _MODULE, _SCRIPT = ".wasm", ".script"
 #: bytes of a script's file: JSON may take six for a character of one, and the name is short
 _MOST_SCRIPT = 8 * MAX_SOURCE
@@ -34,36 +31,36 @@ class ScriptNote:
 class ModuleFiles:
     """``<id>.wasm`` and ``<id>.script`` in one folder, which may be shared: nothing in it is trusted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int) -> None:
+        """`most`: bytes of the largest module; of a larger file no more are read."""
         self._folder = folder
+        self._most = most
         #: of scripts that have been read: what an id stands for never changes
         self._notes: dict[str, ScriptNote] = {}
 
     def has(self, module_id: str) -> bool:
         """Whether there is such a module or script."""
-        return any(self._path(module_id, kind).exists() for kind in (_MODULE, _SCRIPT))
+        return any(is_regular(self._path(module_id, kind)) for kind in (_MODULE, _SCRIPT))
 
     def is_script(self, module_id: str) -> bool:
         """Whether it is a script, of which nothing is read."""
-        return self._path(module_id, _SCRIPT).exists()
+        return is_regular(self._path(module_id, _SCRIPT))
+
+    def size(self, module_id: str) -> int:
+        """Bytes of its file; 0 if there is none."""
+        for kind in (_MODULE, _SCRIPT):
+            if is_regular(path := self._path(module_id, kind)):
+                return path.stat().st_size
+        return 0
 
     def ids(self) -> list[str]:
         """All of them, in order."""
         return self._ids(_MODULE, _SCRIPT)
 
-    def find(self, beginning: str) -> str | None:
-        """The one whose id begins so, if that is long enough. Raises UnknownModuleError if there are more."""
-        if not _BEGINNING.fullmatch(beginning):
-            return None
-        found = [module_id for module_id in self.ids() if module_id.startswith(beginning)]
-        if len(found) > 1:
-            raise UnknownModuleError(f"{len(found)} modules begin with {beginning!r}: say more of the id")
-        return found[0] if found else None
-
     def wasm(self, module_id: str) -> bytes:
         """The module itself, checked against its id. Raises UnknownModuleError, or RuntimeFailure if it
         cannot be read now."""
-        data = self._read(module_id, _MODULE)
+        data = self._read(module_id, _MODULE, self._most + 1)
         if data is None:
             raise UnknownModuleError(f"no module {module_id}")
         if hashlib.sha256(data).hexdigest() != module_id:
@@ -101,20 +98,13 @@ class ModuleFiles:
             self.script(module_id)
         return self._notes.get(module_id)
 
-    def notes(self, *, readable: bool = False) -> dict[str, ScriptNote]:
-        """Of all scripts that are not damaged, by id. `readable`: of those alone that can be read.
-
-        Raises RuntimeFailure if one cannot be read now.
-        """
+    def notes(self) -> dict[str, ScriptNote]:
+        """Of all scripts that are not damaged, by id. Raises RuntimeFailure if one cannot be read now."""
         found: dict[str, ScriptNote] = {}
         for module_id in self._ids(_SCRIPT):
             try:
                 note = self.note(module_id)
             except ModuleError:
-                continue
-            except RuntimeFailure:
-                if not readable:
-                    raise
                 continue
             if note is not None:
                 found[module_id] = note
@@ -134,7 +124,8 @@ class ModuleFiles:
     def discard(self, module_id: str) -> None:
         """It is there no more. Raises OSError."""
         for kind in (_MODULE, _SCRIPT):
-            self._path(module_id, kind).unlink(missing_ok=True)
+            if is_regular(path := self._path(module_id, kind)):
+                path.unlink(missing_ok=True)
         self._notes.pop(module_id, None)
 
     def _note(self, module_id: str, script: StoredScript) -> None:
@@ -148,11 +139,10 @@ class ModuleFiles:
     def _path(self, module_id: str, kind: str) -> Path:
         return self._folder / f"{module_id}{kind}"
 
-    def _read(self, module_id: str, kind: str, most: int = -1) -> bytes | None:
-        """So many bytes at most; None if it is not there, or nobody may read it."""
+    def _read(self, module_id: str, kind: str, most: int) -> bytes | None:
+        """So many bytes at most; None if it is not there, is no regular file, or may not be read."""
         try:
-            with self._path(module_id, kind).open("rb") as file:
-                return file.read(most)
+            return read_regular(self._path(module_id, kind), most)
         except OSError as error:
             if is_shortage(error):
                 raise RuntimeFailure(f"module {module_id} cannot be read: {describe(error)}") from error

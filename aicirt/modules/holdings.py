@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from aicirt.errors import ModuleError, RuntimeFailure, UnknownModuleError
+from aicirt.settings import LEAST_UPLOAD
 
 if TYPE_CHECKING:
     from aicirt.modules.claims import Claims, ClaimsChange
@@ -84,6 +85,25 @@ class Holdings:
             before = [tag.module for tag in self._tags.list() if tag.name == name]
             self._tags.remove(name, owner, force=force)
             return self._drop_unwanted(before, claims)
+
+    def bytes_of(self, owner: str) -> int:
+        """Bytes of all files that are stored on an owner's account; small ones count `LEAST_UPLOAD`.
+
+        What several have uploaded counts for the first of them. What nobody claims any more counts for who
+        keeps it by a tag, or by a script that needs it. Raises RuntimeFailure if a script cannot be read now.
+        """
+        keepers: dict[str, str] = {}
+        for module_id, claim in self._claims.read().items():
+            if claim.owners:
+                keepers[module_id] = min(claim.owners, key=lambda name: claim.owners[name])
+        for tag in self._tags.list():
+            keepers.setdefault(tag.module, tag.owner)
+        for script, note in self._files.notes().items():
+            if script in keepers:
+                keepers.setdefault(note.interpreter, keepers[script])
+        mine = [module_id for module_id, keeper in keepers.items() if keeper == owner]
+        sizes = [self._files.size(module_id) for module_id in mine]
+        return sum(max(LEAST_UPLOAD, size) for size in sizes if size)
 
     def _drop_unwanted(self, modules: Sequence[str], claims: ClaimsChange) -> str | None:
         """`modules`: what a tag or a script needed that needs it no more; none or one."""

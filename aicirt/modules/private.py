@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -58,7 +59,41 @@ def is_private_file(path: Path) -> bool:
         found = path.lstat()
     except OSError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+    return stat.S_ISREG(found.st_mode) and _is_ours(found)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+
+
+def read_regular(path: Path, most: int, *, ours: bool = False) -> bytes | None:
+    """The first `most` bytes of a regular file in a folder that others may write; None if there is none.
+
+    A FIFO, socket, device, directory or link counts as nothing, and nothing blocks. With `ours` only a file
+    counts that belongs to this user and that nobody else can write. Raises OSError if it cannot be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            return None
+        raise
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or (ours and not _is_ours(found)):
+        os.close(fd)
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read(most)
+
+
+def is_regular(path: Path) -> bool:
+    """Whether there is a regular file, which is not opened."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:

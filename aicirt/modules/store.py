@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import builtins
 import hashlib
 import json
 import os
@@ -11,14 +13,23 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import replace
 from pathlib import Path
 
-from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure, UnknownModuleError
+from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure
+from aicirt.identity import resolve_name
 from aicirt.modules.claims import Claim, Claims
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.files import ModuleFiles, ScriptNote
 from aicirt.modules.holdings import Holdings
 from aicirt.modules.info import ModuleInfo
-from aicirt.modules.private import is_private_file, let_read, move_whole, private_directory, write_whole
-from aicirt.modules.tags import Tag, Tags
+from aicirt.modules.private import (
+    is_private_file,
+    let_read,
+    move_whole,
+    private_directory,
+    read_regular,
+    write_whole,
+)
+from aicirt.modules.tags import Tags
+from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION
 from aicirt.shortage import describe, is_shortage
 from aicirt.stored_script import StoredScript
 from aicirt.user import User
@@ -37,12 +48,13 @@ def default_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"
 
 
-#: around a compilation for an owner: waits for its turn, and is told the seconds of CPU time that it took
-Turns = Callable[[str], AbstractAsyncContextManager[Callable[[float], None]]]
+#: around work for an owner, which holds so many bytes until its turn comes: waits for the turn, and is told
+#: the seconds of CPU time that the work took
+Turns = Callable[[str, int], AbstractAsyncContextManager[Callable[[float], None]]]
 
 
 @asynccontextmanager
-async def _at_once(_owner: str) -> AsyncIterator[Callable[[float], None]]:
+async def _at_once(_owner: str, _nbytes: int) -> AsyncIterator[Callable[[float], None]]:
     yield lambda _seconds: None
 
 
@@ -74,8 +86,9 @@ class ModuleStore:
         """
         root = directory or default_directory()
         folder = modules or root / "modules"
+        self._limits = limits or Limits()
         #: what was uploaded
-        self.files = ModuleFiles(folder)
+        self.files = ModuleFiles(folder, self._limits.module_bytes)
         try:
             # also looks at the directories above: nobody else may put another in their place
             #: the folder of compiled modules
@@ -86,7 +99,6 @@ class ModuleStore:
         self._user = user
         if user is not None:
             let_read(self.code, user.gid)
-        self._limits = limits or Limits()
         self._cost = cost or CompileLimits()
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
         self.tags = Tags(root)
@@ -128,7 +140,7 @@ class ModuleStore:
         known = self._known(module_id, claimant)
         if known:
             return known
-        async with self.turns(owner) as spent:
+        async with self.turns(owner, len(wasm)) as spent:
             if known := self._known(module_id, claimant):  # somebody else has added it meanwhile
                 return known
             with self._keeping() as (pending, artifact):
@@ -184,7 +196,7 @@ class ModuleStore:
         try:
             yield
         except OSError as error:
-            if not is_shortage(error):
+            if not is_shortage(error) and not isinstance(error, IsADirectoryError):
                 raise
             where = self.code.parent
             raise RuntimeFailure(f"no module can be {what} in {where}: {describe(error)}") from error
@@ -241,14 +253,8 @@ class ModuleStore:
         return self._named(info)
 
     def resolve(self, name: str) -> str:
-        """Module id of a tag, of the beginning of an id, or of an id itself. Raises `UnknownModuleError`."""
-        try:
-            return self.tags.resolve(name)
-        except UnknownModuleError:
-            found = self.files.find(name)
-            if found is None:
-                raise
-            return found
+        """Module id of an id, of the beginning of one, or of a tag. Raises `UnknownModuleError`."""
+        return resolve_name(name, self.files.ids, self.tags.modules)
 
     def find_call(self, name: str, arg: bytes) -> tuple[str, bytes]:
         """Which module runs for a name with an argument, and the argument that it gets.
@@ -274,14 +280,45 @@ class ModuleStore:
 
     def list(self) -> list[ModuleInfo]:
         """All stored modules that are compiled for this runtime, and all scripts, by id."""
-        tags, claims, scripts = self.tags.list(), self.claims.read(), self.files.notes(readable=True)
-        found = []
-        for module_id in self.files.ids():
-            note = scripts.get(module_id)
+        return list(self._listed("", None))
+
+    def page(
+        self, after: str = "", limit: int = LIST_PAGE, found_by: str | None = None
+    ) -> builtins.list[ModuleInfo]:
+        """The next ones of `list`, by id, from behind the id `after`; none at its end.
+
+        At most `limit`, and not many more than `LIST_PAGE_BYTES`. `found_by`: only those that this owner has
+        uploaded, or that have a tag.
+        """
+        found: builtins.list[ModuleInfo] = []
+        nbytes = 0
+        for info in self._listed(after, found_by):
+            found.append(info)
+            nbytes += info.nbytes
+            if len(found) >= limit or nbytes >= LIST_PAGE_BYTES:
+                break
+        return found
+
+    def count(self) -> int:
+        """How many modules and scripts are stored, whatever they were compiled for."""
+        return len(self.files.ids())
+
+    def _listed(self, after: str, found_by: str | None) -> Iterator[ModuleInfo]:
+        ids, claims = self.files.ids(), self.claims.read()
+        tags: dict[str, builtins.list[str]] = {}
+        for tag in self.tags.list():
+            tags.setdefault(tag.module, []).append(tag.name)
+        for module_id in ids[bisect.bisect_right(ids, after) :]:
+            claim = claims.get(module_id, Claim())
+            if found_by is not None and found_by not in claim.owners and module_id not in tags:
+                continue
+            try:
+                note = self.files.note(module_id)
+            except (ModuleError, RuntimeFailure):  # it is damaged, or cannot be read now
+                continue
             info = self._described(module_id) if note is None else self._of_script(module_id, note)
             if info is not None:
-                found.append(_with_names(info, tags, claims))
-        return found
+                yield _with_names(info, tags.get(module_id, []), claim)
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> bool:
         """As `Holdings.remove`, of a module by id or tag. Raises also UnknownModuleError."""
@@ -329,11 +366,11 @@ class ModuleStore:
         return self.code / f"{module_id}-{self._key}.json"
 
     def _described(self, module_id: str) -> ModuleInfo | None:
-        path = self._info_path(module_id)
-        if not is_private_file(path):
-            return None
         try:
-            info = ModuleInfo.from_wire(json.loads(path.read_bytes()))
+            data = read_regular(self._info_path(module_id), MOST_DESCRIPTION + 1, ours=True)
+            if data is None or len(data) > MOST_DESCRIPTION:
+                return None
+            info = ModuleInfo.from_wire(json.loads(data))
         except (OSError, ValueError, ProtocolError):
             return None
         return info if info.id == module_id else None
@@ -363,13 +400,13 @@ class ModuleStore:
         return self._named(info)
 
     def _named(self, info: ModuleInfo) -> ModuleInfo:
-        return _with_names(info, self.tags.list(), self.claims.read())
+        tags = [tag.name for tag in self.tags.list() if tag.module == info.id]
+        return _with_names(info, tags, self.claims.read().get(info.id, Claim()))
 
 
-def _with_names(info: ModuleInfo, tags: list[Tag], claims: dict[str, Claim]) -> ModuleInfo:
+def _with_names(info: ModuleInfo, tags: list[str], claim: Claim) -> ModuleInfo:
     """The description, with what is kept apart from it."""
-    claim = claims.get(info.id, Claim())
-    info.tags = [tag.name for tag in tags if tag.module == info.id]
+    info.tags = tags
     info.owners, info.created = sorted(claim.owners), claim.created
     return info
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.errors import ModuleError, NotOwnerError, UnknownModuleError
+from aicirt.identity import SHORTEST_ID, looks_like_id
 from aicirt.modules.table import Table
-from aicirt.stored_script import MODULE_ID
 
-#: what a tag looks like; no path, no module id
+#: what a tag looks like; no path, nothing that could be an id
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -21,10 +21,6 @@ class Tag:
     module: str
     #: who may move it; empty = anybody
     owner: str = ""
-
-
-def is_module_id(text: str) -> bool:
-    return bool(MODULE_ID.fullmatch(text))
 
 
 class Tags:
@@ -38,10 +34,15 @@ class Tags:
 
         Raises `ModuleError` for a bad name, `NotOwnerError` if the tag belongs to another owner.
         """
-        if not _NAME.fullmatch(name) or is_module_id(name):
+        if not _NAME.fullmatch(name):
             raise ModuleError(
-                f"tag {name!r}: a tag has 1 to 64 of a-z, 0-9, '.', '_' and '-', starts with a letter or "
-                "digit, and is not a module id"
+                f"tag {name[:100]!r}: a tag has 1 to 64 of a-z, 0-9, '.', '_' and '-', and starts with a "
+                "letter or digit"
+            )
+        if looks_like_id(name):
+            raise ModuleError(
+                f"tag {name!r} could be taken for the id of a module, since it has {SHORTEST_ID} or more "
+                "digits from 0-9 and a-f and nothing else: add another letter, a '.', '_' or '-'"
             )
         tag = Tag(name, module, owner)
         with self._table.changing() as tags:
@@ -59,14 +60,9 @@ class Tags:
                 _require_owner(tags[name], owner)
             del tags[name]
 
-    def resolve(self, name: str) -> str:
-        """Module id of a tag, or `name` itself if it is an id. Raises `UnknownModuleError`."""
-        if is_module_id(name):
-            return name
-        tag = self._table.read().get(name)
-        if tag is None:
-            raise UnknownModuleError(f"no module or tag {name!r}")
-        return Tag(**tag).module
+    def modules(self) -> dict[str, str]:
+        """Module id by tag."""
+        return {name: row["module"] for name, row in self._table.read().items()}
 
     def list(self) -> list[Tag]:
         """All tags, by name."""

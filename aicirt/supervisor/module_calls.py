@@ -7,7 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from aicirt.errors import OwnerLimitError, ProtocolError
 from aicirt.logs import fields
+from aicirt.settings import LIST_PAGE
 from aicirt.stored_script import StoredScript
 from aicirt.supervisor.owners import owner_of
 
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
     from aicirt.supervisor.session import Session
 
 _log = logging.getLogger("aicirt.supervisor")
-#: bytes for which a script counts at least: each is a file, and a row in the table of claims
-_LEAST_SCRIPT = 1 << 16
 
 
 class ModuleCalls:
@@ -49,14 +49,20 @@ class ModuleCalls:
         told = args["script"]
         script = StoredScript(*(told[field.name] for field in dataclasses.fields(StoredScript)))
         script.check()
-        nbytes = 0 if store.has(script.id) else max(_LEAST_SCRIPT, len(script.pack()))
+        nbytes = 0 if store.has(script.id) else len(script.pack())
         with self._supervisor.uploads.counted(owner, nbytes):
             info = store.add_script(script, owner)
         self._tell("client %d has uploaded the script %s", owner, info.id)
         return info.to_wire()
 
     async def _tag(self, args: dict[str, Any]) -> None:
-        owner = self._owner(args)
+        owner, limit = self._owner(args), self._supervisor.config.daemon.owner_tags
+        others = [tag for tag in self._store.tags.list() if tag.owner == owner and tag.name != args["tag"]]
+        if len(others) >= limit:
+            raise OwnerLimitError(
+                f"owner {owner!r} has {len(others)} tags, of {limit} (owner_tags): remove some before",
+                limit=limit,
+            )
         self._forget(owner, self._store.tag(args["tag"], args["module"], owner))
 
     async def _untag(self, args: dict[str, Any]) -> None:
@@ -79,8 +85,14 @@ class ModuleCalls:
         info = await self._store.describe_async(args["module"], self._owner(args))
         return info.to_wire()
 
-    async def _list(self, _: dict[str, Any]) -> list[dict[str, Any]]:
-        return [info.to_wire() for info in self._store.list()]
+    async def _list(self, args: dict[str, Any]) -> list[dict[str, Any]]:
+        """A page, from behind the id `after`; none at the end."""
+        after, limit = args.get("after") or "", args.get("limit") or LIST_PAGE
+        found_by = args.get("found_by")
+        if not isinstance(after, str) or not isinstance(found_by, str | None) or not isinstance(limit, int):
+            raise ProtocolError("a list takes texts as after and found_by, and a number as limit")
+        page = self._store.page(after, min(max(limit, 1), LIST_PAGE), found_by)
+        return [info.to_wire() for info in page]
 
     def _owner(self, args: dict[str, Any]) -> str:
         return owner_of(args, self._session.owner)

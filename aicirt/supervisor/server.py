@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
 import socket
-import struct
 import time
 from collections import Counter
 from dataclasses import replace
@@ -17,10 +17,13 @@ from typing import Any
 
 from aicirt.config import WorkerConfig
 from aicirt.errors import RuntimeFailure
+from aicirt.free_memory import free_bytes
 from aicirt.ipc import names
+from aicirt.ipc.peer import peer_credentials
 from aicirt.logs import fields
 from aicirt.modules.store import ModuleStore
-from aicirt.supervisor.compilations import Compilations
+from aicirt.settings import share_memory
+from aicirt.supervisor.fair_queue import builds, compilations
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
@@ -48,14 +51,17 @@ class Supervisor:
         isolate_owners: bool = False,
     ) -> None:
         """`isolate_owners`: a worker serves one owner only; there are at most `num_workers`."""
+        processes = 2 * num_workers if isolate_owners else num_workers + 1  # with the builders
+        config = replace(config, worker=share_memory(config.worker, processes, free_bytes()))
         self.store = store
-        self.templates = Templates(store, config.worker, self._builder_for)
+        self.builds = builds(config.daemon, time.monotonic)
+        self.templates = Templates(store, config.worker, self._builder_for, self.builds.turn)
         store.on_gone = self.templates.forget_module
         self.warming = Warming(self.templates, config.worker, self._present_builder)
-        self.compilations = Compilations(config.daemon, time.monotonic)
+        self.compilations = compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
-        self.uploads = Uploads(config.daemon.owner_upload_bytes)
+        self.uploads = Uploads(config.daemon.owner_upload_bytes, store.holdings.bytes_of)
         #: calls that were refused, by the error's code, and what was given up for others
         self.counters: Counter[str] = Counter()
         #: by number
@@ -130,7 +136,8 @@ class Supervisor:
     @property
     def all_counters(self) -> Counter[str]:
         """What has happened in this process; workers have counters of their own."""
-        return self.counters + self.pool.counters + self.templates.counters + self.compilations.counters
+        queues = self.compilations.counters + self.builds.counters
+        return self.counters + self.pool.counters + self.templates.counters + queues
 
     def stop(self) -> None:
         """Ends `run`."""
@@ -156,9 +163,16 @@ class Supervisor:
             if not self._path.is_socket():
                 raise RuntimeFailure(f"{self._path} is there already, and is no socket")
             with socket.socket(socket.AF_UNIX) as probe:
-                if probe.connect_ex(str(self._path)) == 0:
+                probe.setblocking(False)  # what listens there may accept nobody
+                if probe.connect_ex(str(self._path)) in (0, errno.EAGAIN):
                     raise RuntimeFailure(f"another aicirt is listening on {self._path}")
-            self._path.unlink()
+            try:
+                self._path.unlink()
+            except OSError as error:
+                raise RuntimeFailure(
+                    f"{self._path} is there already and cannot be removed ({error.strerror}): choose another "
+                    "place"
+                ) from error
         sock = socket.socket(socket.AF_UNIX)
         previous = os.umask(0o177)
         try:
@@ -171,8 +185,8 @@ class Supervisor:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("socket")
-        pid, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid not in (os.getuid(), 0):
+        pid, uid = peer_credentials(peer)
+        if uid not in (os.geteuid(), 0):
             _log.warning("refused a connection of user %d", uid, extra=fields(user=uid, pid=pid))
             writer.close()
             return

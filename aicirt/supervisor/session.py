@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aicirt.descriptor import Descriptor
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicirt.supervisor")
 #: aici.h has a dozen
 _MAX_CAPABILITIES = 64
+#: calls that take long, and leave nothing behind when they are cancelled
+_CANCELLABLE = ("upload", "prepare", "instantiate")
 
 
 class Session:
@@ -57,8 +60,11 @@ class Session:
         #: (worker index, generation) of every attached worker, and the vocabulary there
         self._attached: dict[tuple[int, int], int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: calls under way that can be cancelled, by their numbers
+        self._under_way: dict[int, asyncio.Task[None]] = {}
         self._calls: dict[str, Callable[[dict[str, Any]], Awaitable[Any]]] = {
             "hello": self._hello,
+            "cancel": self._cancel,
             "vocabulary": self._vocabulary,
             "attach": self._attach,
             "prepare": self._prepare,
@@ -79,7 +85,9 @@ class Session:
                 number, name, args, _ = message
                 task = asyncio.get_running_loop().create_task(self._serve(number, name, args))
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                if name in _CANCELLABLE:
+                    self._under_way[number] = task
+                task.add_done_callback(partial(self._ended, number))
         except (AiciError, ValueError) as error:
             # not the error's words, which quote the client
             what = error.code if isinstance(error, AiciError) else type(error).__name__
@@ -87,6 +95,11 @@ class Session:
             _log.warning(problem, self.number, self.pid, what, extra=self._about(code=what))
         finally:
             await self._close()
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._under_way.get(number) is task:
+            del self._under_way[number]
 
     async def _serve(self, number: int, name: str, args: dict[str, Any]) -> None:
         try:
@@ -96,6 +109,10 @@ class Session:
             if self.pid == 0 and name != "hello":
                 raise ProtocolError("the first call must be hello")
             reply = Reply(number, None, await call(args))
+        except asyncio.CancelledError:
+            if self._writer.is_closing():
+                raise
+            reply = Reply(number, RuntimeFailure(f"{name!r} was cancelled").to_wire(), None)
         except AiciError as error:
             if not isinstance(error, ControllerError):  # those are counted where they happened
                 self._supervisor.counters[error.code] += 1
@@ -160,6 +177,11 @@ class Session:
             names.sweep_orphans()
 
     # -- calls -------------------------------------------------------------------------------
+
+    async def _cancel(self, args: dict[str, Any]) -> None:
+        """Ends another call of the client, which answers with an error, unless it has answered before."""
+        if (task := self._under_way.get(args["call"])) is not None:
+            task.cancel()
 
     async def _hello(self, args: dict[str, Any]) -> dict[str, Any]:
         if args["protocol"] != PROTOCOL_VERSION:
@@ -305,9 +327,10 @@ class Session:
                 }
                 for number, session in clients.items()
             ],
-            "modules": len(self._supervisor.store.list()),
+            "modules": self._supervisor.store.count(),
             "counters": dict(self._supervisor.all_counters),
             "compilations": self._supervisor.compilations.stats(),
+            "builds": self._supervisor.builds.stats(),
             "vocabularies": self._supervisor.vocabularies.stats(),
             "templates": self._supervisor.templates.stats(),
             "warm_failures": dict(self._supervisor.warming.failures),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
+import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, UnknownModuleError, WorkerDiedError
+from aicirt.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
 from aicirt.logs import fields
 from aicirt.modules.info import ModuleInfo
-from aicirt.modules.store import ModuleStore
+from aicirt.modules.store import ModuleStore, Turns
 from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
 from aicirt.supervisor.workers import WorkerProcess
@@ -54,9 +56,18 @@ class Templates:
     """
 
     def __init__(
-        self, store: ModuleStore, settings: WorkerSettings, builder: Callable[[str], WorkerProcess]
+        self,
+        store: ModuleStore,
+        settings: WorkerSettings,
+        builder: Callable[[str], WorkerProcess],
+        turns: Turns,
     ) -> None:
-        """`builder` returns the process that runs `aici_init` for an owner."""
+        """`builder` returns the process that runs `aici_init` for an owner, which waits for its `turns`."""
+        self._turns = turns
+        #: by which the builder is told to end a build
+        self._numbers = itertools.count(1)
+        #: how many wait for what is being built
+        self._waiters: Counter[asyncio.Future[Built]] = Counter()
         self._store = store
         self._settings = settings
         self._builder = builder
@@ -78,10 +89,10 @@ class Templates:
         capabilities: list[list[int]],
         owner: str,
     ) -> Built:
-        """Raises what `aici_init` failed with.
+        """Raises what `aici_init` failed with, and OwnerLimitError if too much of the owner waits already.
 
-        The module's artifact is checked, and compiled again if need be, when the template is built: later
-        sequences do not touch it.
+        A build that nobody waits for any more is ended. The module's artifact is checked, and compiled again
+        if need be, when the template is built: later sequences do not touch it.
         """
         digest = _digest(module, arg, vocabulary.id, capabilities, owner)
         task = self._built.get(digest)
@@ -90,7 +101,21 @@ class Templates:
             task = self._built[digest] = asyncio.get_running_loop().create_task(coroutine)
             task.add_done_callback(lambda task: self._settle_built(digest, task))
         self._built.move_to_end(digest)
-        return await asyncio.shield(task)
+        self._waiters[task] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiters[task] -= 1
+            if not self._waiters[task]:
+                del self._waiters[task]
+                if not task.done():
+                    self._end(digest, task)
+
+    def _end(self, digest: bytes, task: asyncio.Future[Built]) -> None:
+        """Nobody waits for it any more; whoever asks for the same from now on gets another one."""
+        task.cancel()
+        if self._built.get(digest) is task:
+            del self._built[digest]
 
     async def adopt(self, worker: WorkerProcess, built: Built) -> int:
         """The template's number in that worker. Raises WorkerDiedError."""
@@ -196,8 +221,6 @@ class Templates:
         owner: str,
     ) -> Built:
         info = await self._store.get_async(module, owner)
-        builder = self._builder(owner)
-        await self.ensure_vocabulary(builder, vocabulary)
         call: dict[str, Any] = {
             "module": module,
             "path": self._store.artifact_path(module).name,
@@ -208,12 +231,44 @@ class Templates:
         }
         # a memory file: the socket holds less than an argument may have
         argument = Descriptor(sealed_file("aici-argument", arg))
-        answer, files = await builder.exchange("build", call, fds=[argument.fd])
+        async with self._turns(owner, len(arg)) as spent:
+            builder = self._builder(owner)
+            await self.ensure_vocabulary(builder, vocabulary)
+            built, files = await self._have_built(builder, call, argument, spent)
         if not self._store.has(module):
             raise UnknownModuleError(f"module {module} has been removed")
-        nbytes = snapshot_bytes(answer) + len(arg)
-        call["built"] = answer
+        nbytes = snapshot_bytes(built) + len(arg)
+        call["built"] = built
         return Built(digest, info, vocabulary, call, [argument, *files[:1]], nbytes, owner)
+
+    async def _have_built(
+        self,
+        builder: WorkerProcess,
+        call: dict[str, Any],
+        argument: Descriptor,
+        spent: Callable[[float], None],
+    ) -> tuple[Any, list[Descriptor]]:
+        """What the builder made. When this is cancelled, returns once the builder has ended the work: until
+        then the owner has no other turn."""
+        number = next(self._numbers)
+        exchange = asyncio.get_running_loop().create_task(
+            builder.exchange("build", {**call, "build": number}, fds=[argument.fd])
+        )
+        try:
+            answer, files = await asyncio.shield(exchange)
+        except asyncio.CancelledError:
+            builder.tell("cancel", {"build": number})
+            await asyncio.wait([exchange])
+            raise
+        finally:
+            if exchange.done() and not exchange.cancelled() and exchange.exception() is None:
+                spent(_cpu_seconds(exchange.result()[0]))
+        if (error := answer.get("error")) is not None:
+            try:
+                raise error_from_wire(error)
+            except (TypeError, ValueError):
+                raise WorkerDiedError("the builder answered nonsense") from None
+        return answer.get("built"), files
 
     async def _adopt(self, worker: WorkerProcess, built: Built) -> int:
         await self.ensure_vocabulary(worker, built.vocabulary)
@@ -237,8 +292,8 @@ class Templates:
 
     def _settle_built(self, digest: bytes, task: asyncio.Task[Built]) -> None:
         self._settle(digest, task)
-        if self.on_built is not None and (built := self.current(digest)) is not None:
-            self.on_built(built)
+        if self.on_built is not None and self._built.get(digest) is task and _succeeded(task):
+            self.on_built(task.result())
 
     def _settle(self, digest: bytes, task: asyncio.Task[Built]) -> None:
         """Keeps what was built, within the limits."""
@@ -278,6 +333,14 @@ def snapshot_bytes(answer: Any) -> int:
         raise WorkerDiedError("the builder answered nonsense")
     nbytes: int = answer["nbytes"]
     return max(0, nbytes)
+
+
+def _cpu_seconds(answer: Any) -> float:
+    """CPU time that a build has taken, as the builder says. Raises WorkerDiedError if it does not."""
+    seconds = answer.get("cpu_s") if isinstance(answer, dict) else None
+    if not isinstance(seconds, float) or not math.isfinite(seconds):
+        raise WorkerDiedError("the builder answered nonsense")
+    return max(0.0, seconds)
 
 
 def _succeeded(task: asyncio.Future[Any]) -> bool:

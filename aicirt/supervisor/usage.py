@@ -19,3 +19,13 @@ def usage(pid: int) -> dict[str, float]:
     except OSError:
         return {}
     return {"cpu_s": (int(fields[11]) + int(fields[12])) / _TICK, "rss_kib": pages * _PAGE_KIB}
+
+
+def progress(pid: int) -> tuple[bool, float]:
+    """Whether the main thread of a process runs or waits for a processor, and seconds of CPU time that the
+    process has used."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False, 0.0
+    return fields[0] == "R", (int(fields[11]) + int(fields[12])) / _TICK

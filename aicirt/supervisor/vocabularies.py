@@ -7,19 +7,22 @@ import concurrent.futures
 import fcntl
 import itertools
 import os
+import struct
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from aicirt.descriptor import Descriptor
 from aicirt.errors import OwnerLimitError, SpaceError, VocabularyError
 from aicirt.modules.store import Turns
 from aicirt.settings import DaemonSettings
+from aicirt.vocab.fingerprint import fingerprint_of
 from aicirt.vocab.image import build_image
 
+Found = TypeVar("Found")
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -91,8 +94,13 @@ class Vocabularies:
     ) -> RegisteredVocabulary:
         """Builds the image (seconds for large vocabularies, in a thread); the client uses it from now on.
 
-        Raises VocabularyError, OwnerLimitError, or SpaceError if there are too many and all are in use.
+        Computes the fingerprint first: nobody registers one vocabulary as another, or fails those who wait
+        for it. Raises VocabularyError, OwnerLimitError, or SpaceError if there are too many and all are in
+        use.
         """
+        found = await self._in_turn(owner, spec, fingerprint_of)
+        if found != fingerprint:
+            raise VocabularyError("the vocabulary has another fingerprint than the client says")
         task = self._by_fingerprint.get(fingerprint)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._build(fingerprint, spec, owner))
@@ -131,30 +139,7 @@ class Vocabularies:
 
     async def _build(self, fingerprint: str, spec: dict[str, Any], owner: str) -> RegisteredVocabulary:
         tokenizer = spec["tokenizer_data"]
-
-        seconds: list[float] = []
-
-        def build() -> bytes:
-            try:
-                return build_image(
-                    spec["tokens"],
-                    special=spec["special"],
-                    eos=spec["eos"],
-                    bos=spec.get("bos"),
-                    pad=spec.get("pad"),
-                    unk=spec.get("unk"),
-                    vocab_size=spec["vocab_size"],
-                )
-            finally:
-                seconds.append(time.thread_time())
-
-        async with self._turns(owner) as spent:
-            try:
-                image = await _in_thread(build)
-            except (KeyError, TypeError, ValueError) as error:
-                raise VocabularyError(f"the vocabulary cannot be used: {error!r}") from error
-            finally:
-                spent(sum(seconds))
+        image = await self._in_turn(owner, spec, _image)
         self._make_room(owner, len(image) + len(tokenizer))
         entry = RegisteredVocabulary(
             id=next(self._numbers),
@@ -169,6 +154,28 @@ class Vocabularies:
         )
         self._by_id[entry.id] = entry
         return entry
+
+    async def _in_turn(
+        self, owner: str, spec: dict[str, Any], work: Callable[[dict[str, Any]], Found]
+    ) -> Found:
+        """What `work` makes of `spec`, in a thread, in the owner's turn and at their charge."""
+        seconds: list[float] = []
+
+        def timed() -> Found:
+            try:
+                return work(spec)
+            finally:
+                seconds.append(time.thread_time())
+
+        tokenizer = spec.get("tokenizer_data")
+        async with self._turns(owner, len(tokenizer) if isinstance(tokenizer, bytes) else 0) as spent:
+            try:
+                return await _in_thread(timed)
+            except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+                problem = f"the vocabulary cannot be used: {type(error).__name__}: {str(error)[:500]}"
+                raise VocabularyError(problem) from error
+            finally:
+                spent(sum(seconds))
 
     def _make_room(self, owner: str, nbytes: int) -> None:
         """For one more of an owner, of so many bytes."""
@@ -226,9 +233,21 @@ def sealed_file(name: str, data: bytes) -> int:
     return fd
 
 
-async def _in_thread(function: Callable[[], bytes]) -> bytes:
+def _image(spec: dict[str, Any]) -> bytes:
+    return build_image(
+        spec["tokens"],
+        special=spec["special"],
+        eos=spec["eos"],
+        bos=spec.get("bos"),
+        pad=spec.get("pad"),
+        unk=spec.get("unk"),
+        vocab_size=spec["vocab_size"],
+    )
+
+
+async def _in_thread(function: Callable[[], Found]) -> Found:
     """Runs it in a thread; unlike with `asyncio.to_thread` the process can end before it has ended."""
-    done: concurrent.futures.Future[bytes] = concurrent.futures.Future()
+    done: concurrent.futures.Future[Found] = concurrent.futures.Future()
     done.set_running_or_notify_cancel()
 
     def work() -> None:

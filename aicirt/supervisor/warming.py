@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,7 +22,8 @@ _WARM = EXPORTS[Export.WARM][0]
 
 
 class Warming:
-    """One template at a time, in stages; the first stage of all of them comes before the second of any.
+    """One template at a time, in stages. Owners take turns; the first stage of all templates of one comes
+    before the second of any.
 
     After each stage what the builder has then replaces the template. What goes wrong leaves it as it is.
     """
@@ -35,8 +36,8 @@ class Warming:
         self._templates = templates
         self._settings = settings
         self._builder = builder
-        #: stage, number in the order of arrival, template, its bytes at first
-        self._waiting: list[tuple[int, int, bytes, int]] = []
+        #: by owner, the next one first: stage, number in the order of arrival, template, its bytes at first
+        self._waiting: OrderedDict[str, list[tuple[int, int, bytes, int]]] = OrderedDict()
         self._arrivals = itertools.count()
         self._task: asyncio.Task[None] | None = None
         #: modules of which it has been said that something went wrong
@@ -54,13 +55,13 @@ class Warming:
     def _on_built(self, built: Built) -> None:
         if _WARM not in built.info.exports or not self._settings.warm_budget_ms:
             return
-        heapq.heappush(self._waiting, (0, next(self._arrivals), built.digest, built.nbytes))
+        self._push(built.owner, (0, next(self._arrivals), built.digest, built.nbytes))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         while self._waiting:
-            stage, arrival, digest, nbytes = heapq.heappop(self._waiting)
+            stage, arrival, digest, nbytes = self._pop()
             built = self._templates.current(digest)
             if built is None or built.warmth != stage:
                 continue  # it has been given up, and perhaps built again: that one waits, too
@@ -74,7 +75,18 @@ class Warming:
                 self._failed(built, error)
             else:
                 if more and stage + 1 < len(WARM_STAGES):
-                    heapq.heappush(self._waiting, (stage + 1, arrival, digest, nbytes))
+                    self._push(built.owner, (stage + 1, arrival, digest, nbytes))
+
+    def _push(self, owner: str, entry: tuple[int, int, bytes, int]) -> None:
+        heapq.heappush(self._waiting.setdefault(owner, []), entry)
+
+    def _pop(self) -> tuple[int, int, bytes, int]:
+        owner, entries = next(iter(self._waiting.items()))
+        entry = heapq.heappop(entries)
+        self._waiting.move_to_end(owner)
+        if not entries:
+            del self._waiting[owner]
+        return entry
 
     async def _warm(self, builder: WorkerProcess, built: Built, stage: int, nbytes: int) -> bool:
         """Whether there is more to do for it. Raises what `aici_warm` failed with, WorkerDiedError."""

@@ -26,11 +26,14 @@ from aicirt.logs import fields
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
 from aicirt.shortage import describe
 from aicirt.supervisor.load import Load
+from aicirt.supervisor.usage import progress
 
 _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences. Where each worker
 #: has its own they go on downwards
 BUILDER = -1
+#: how often to look at a process that has not answered a ping yet
+_LOOK_SECONDS = 0.2
 #: calls that no client waits for
 _OF_THE_SUPERVISOR = ("ping", "warm", "stop")
 
@@ -155,7 +158,7 @@ class WorkerProcess:
         patience = max(self._silence, START_SECONDS)
         while self.alive:
             try:
-                stats = await self.call("ping", {}, timeout=patience)
+                stats = await self._ping(patience)
                 self.load.report(stats)
                 self.on_report()
                 patience = self._silence
@@ -169,6 +172,26 @@ class WorkerProcess:
             except WorkerDiedError:
                 return
             await asyncio.sleep(1)
+
+    async def _ping(self, patience: float) -> Any:
+        """Raises TimeoutError after so many seconds without an answer.
+
+        While the process wants to run, only CPU time counts that it gets: on a machine that is too busy for
+        it, another one in its place would not answer sooner.
+        """
+        ping = self._loop.create_task(self.call("ping", {}))
+        silence, before, (_, used_before) = 0.0, self._loop.time(), progress(self.pid)
+        try:
+            while silence < patience:
+                done, _ = await asyncio.wait([ping], timeout=_LOOK_SECONDS)
+                if done:
+                    return ping.result()
+                now, (runnable, used) = self._loop.time(), progress(self.pid)
+                silence += min(used - used_before, now - before) if runnable else now - before
+                before, used_before = now, used
+            raise TimeoutError
+        finally:
+            ping.cancel()
 
     def kill(self) -> None:
         """SIGKILL; `on_death` follows."""

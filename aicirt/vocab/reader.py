@@ -36,9 +36,34 @@ class VocabularyImage:
             raise VocabularyError(
                 f"the vocabulary image is cut short: {len(self._view)} of {self.header['total_size']} bytes"
             )
+        self._check_sections()
         #: number of token ids, and words of a mask
         self.vocab_size: int = self.header["vocab_size"]
         self.mask_words: int = self.header["mask_words"]
+
+    def _check_sections(self) -> None:
+        header = self.header
+        stride = 4 * header["mask_stride"]
+        sizes = {
+            "nodes": 4 * layout.NODE_WORDS * (header["num_nodes"] + 1),
+            "order": 4 * header["num_ordered"],
+            "class_masks": 32 * stride,
+            "text_mask": 4 * header["mask_words"],
+            "token_offsets": 4 * (header["vocab_size"] + 1),
+            "token_bytes": 0,
+            "flags": header["vocab_size"],
+            "eos": 4 * header["num_eos"],
+            "byte_class": 256,
+            "duplicates": 8 * header["num_duplicates"],
+            "long_tokens": 4 * header["num_long"],
+            "slices": 4 * header["num_slices"],
+            "slice_masks": header["num_slices"] * stride,
+        }
+        for name, size in sizes.items():
+            if header[name] + size > header["total_size"]:
+                raise VocabularyError(f"the section {name} of the vocabulary image goes beyond its end")
+        if header["mask_words"] != -(-header["vocab_size"] // 32) or stride < 4 * header["mask_words"]:
+            raise VocabularyError("the masks of the vocabulary image are not those of its vocabulary")
 
     def section(self, name: str, count: int) -> NDArray[np.generic]:
         """The first ``count`` items of a section: uint32, or uint8 where the format says so."""

@@ -50,7 +50,17 @@ class ModuleReport:
 
 
 #: the limits that `check` looks at
-CHECKED = ("memory_bytes", "table_elements", "mutable_globals", "items", "tables", "module_bytes")
+CHECKED = (
+    "memory_bytes",
+    "table_elements",
+    "mutable_globals",
+    "exports",
+    "export_bytes",
+    "functions",
+    "items",
+    "tables",
+    "module_bytes",
+)
 
 
 def check(wasm: bytes, limits: Limits | None = None) -> ModuleReport:
@@ -104,17 +114,30 @@ def _start(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
             "it is a command (it exports _start), not a reactor: compile with -mexec-model=reactor "
             "(Rust: crate-type cdylib) and without main"
         )
+    if shape.start is not None and shape.start < shape.imported_functions:
+        yield "its start function is an import: use a function that calls it"
 
 
 def _counts(shape: ModuleShape, limits: Limits) -> Iterator[str]:
-    for what, items in (
-        ("types", shape.types),
-        ("globals", shape.globals),
-        ("exports", shape.exports),
-        ("imports", shape.imports),
+    for what, count, limit in (
+        ("types", len(shape.types), limits.items),
+        (
+            "parameters and results of types",
+            sum(len(kind.params) + len(kind.results) for kind in shape.types),
+            limits.items,
+        ),
+        ("functions", len(shape.bodies), limits.functions),
+        ("globals", len(shape.globals), limits.items),
+        ("imports", len(shape.imports), limits.items),
+        ("bytes of names of exports", sum(len(e.name.encode()) for e in shape.exports), limits.export_bytes),
     ):
-        if len(items) > limits.items:
-            yield f"it has {len(items)} {what}, more than the limit of {limits.items}"
+        if count > limit:
+            yield f"it has {count} {what}, more than the limit of {limit}"
+    if len(shape.exports) > limits.exports:
+        yield (
+            f"it has {len(shape.exports)} exports, more than the limit of {limits.exports}: export only what "
+            "the host calls (no --export-all or --export-dynamic)"
+        )
     mutable = sum(1 for item in shape.globals if item.mutable)
     if mutable > limits.mutable_globals:
         yield f"it has {mutable} mutable globals, more than the limit of {limits.mutable_globals}"
@@ -132,6 +155,8 @@ def _exports(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
             yield f"its export {name} is a {found.kind}, not a function"
         elif shape.functions[found.index] != kind:
             yield f"its export {name} has type {shape.functions[found.index]}, expected {kind}"
+        elif found.index < shape.imported_functions:
+            yield f"its export {name} is an import: export a function that calls it"
     for found in shape.exports:
         if found.name.startswith(RESERVED):
             yield f"its export {found.name} starts with {RESERVED}, which is reserved"

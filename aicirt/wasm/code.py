@@ -30,15 +30,13 @@ TABLE_MUTATORS = {
 _TWO_IMMEDIATES = (0xFC08, 0xFC0A, 0xFC0C, 0xFC0E)
 
 _LEB = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
-_ALTERNATIVES = (
-    # no immediate: control, parametric, comparison, arithmetic, conversion, sign extension, ref tests
-    rb"[\x00\x01\x05\x0a\x0b\x0f\x1a\x1b\x45-\xc4\xd1\xd4]++",
-    # one number: br, calls, locals, globals, table.get, constants, ref.func, throw
-    rb"[\x08\x0c\x0d\x10\x12\x14\x15\x20-\x25\x3f\x41\x42\xd2\xd5\xd6]" + _LEB,
-    # two numbers: loads and stores (alignment, offset), indirect calls (type, table)
-    rb"[\x11\x13\x28-\x3e]" + _LEB + _LEB,
-    # block, loop, if: a type, which may be a reference with a heap type
-    rb"[\x02-\x04](?:[\x63\x64])?" + _LEB,
+_STRAIGHT = (
+    # no immediate: parametric, comparison, arithmetic, conversion, sign extension, ref tests
+    rb"[\x01\x1a\x1b\x45-\xc4\xd1\xd4]++",
+    # one number: locals, globals, table.get, constants, ref.func
+    rb"[\x20-\x25\x3f\x41\x42\xd2]" + _LEB,
+    # two numbers: loads and stores (alignment, offset)
+    rb"[\x28-\x3e]" + _LEB + _LEB,
     rb"\xd0" + _LEB,
     rb"\x43[\x00-\xff]{4}",
     rb"\x44[\x00-\xff]{8}",
@@ -52,7 +50,25 @@ _ALTERNATIVES = (
     rb"\xfd[\x54-\x5b]" + _LEB + _LEB + rb"[\x00-\xff]",
     rb"\xfd(?:[\x0e-\x14\x23-\x53\x5e-\x7f]|[\x80-\xff][\x01\x02])",
 )
-_ORDINARY = re.compile(b"(?:" + b"|".join(_ALTERNATIVES) + b")*+", re.DOTALL)
+_CONTROL = (
+    # no immediate: unreachable, else, throw_ref, end, return
+    rb"[\x00\x05\x0a\x0b\x0f]",
+    # one number: throw, branches, calls
+    rb"[\x08\x0c\x0d\x10\x12\x14\x15\xd5\xd6]" + _LEB,
+    # two numbers: indirect calls (type, table)
+    rb"[\x11\x13]" + _LEB + _LEB,
+    # block, loop, if: a type, which may be a reference with a heap type
+    rb"[\x02-\x04](?:[\x63\x64])?" + _LEB,
+)
+
+
+def _runs(alternatives: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + b"|".join(alternatives) + b")*+", re.DOTALL)
+
+
+#: whole instructions after each of which the next one comes
+STRAIGHT = _runs(_STRAIGHT)
+_ORDINARY = _runs(_STRAIGHT + _CONTROL)
 
 _LEGACY = "is of the legacy exceptions: compile with -mllvm -wasm-use-legacy-eh=false"
 _HINTS = {
@@ -78,13 +94,18 @@ def scan(wasm: bytes, shape: ModuleShape) -> Iterator[Found]:
 
     Raises `ModuleError` for malformed code and unknown instructions.
     """
-    first = shape.imported_functions
-    for number, (start, end) in enumerate(shape.bodies):
-        reader = Reader(wasm, start, end, f"function {first + number}")
+    for function, reader in bodies(wasm, shape):
+        yield from _scan_body(reader, function)
+
+
+def bodies(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, Reader]]:
+    """Index of each function that has code, and a reader at its first instruction."""
+    for function, (start, end) in enumerate(shape.bodies, shape.imported_functions):
+        reader = Reader(wasm, start, end, f"function {function}")
         for _ in range(reader.count("groups of locals")):
             reader.uint()
             reader.value_type()
-        yield from _scan_body(reader, first + number)
+        yield function, reader
 
 
 def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
@@ -97,12 +118,15 @@ def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
         start, opcode = reader.pos, reader.byte()
         if opcode in (0xFC, 0xFD):
             opcode = opcode << 8 | reader.uint()
-        if _skip_immediates(reader, opcode, start):
+        if skip_immediates(reader, opcode, start):
             yield Found(function, opcode, start, reader.pos)
 
 
-def _skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
-    """Move behind an instruction that the expression does not know; whether to report it."""
+def skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
+    """Moves behind an instruction that the expressions do not know; whether `scan` reports it.
+
+    Raises `ModuleError` for an unknown one.
+    """
     if opcode == MEMORY_GROW or opcode in TABLE_MUTATORS or opcode in BULK:
         for _ in range(2 if opcode in _TWO_IMMEDIATES else 1):
             reader.skip_leb()

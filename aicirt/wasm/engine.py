@@ -30,11 +30,9 @@ CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, de
 TRAP_WORD = 4
 #: a row of calls of host functions may take so much longer than its limit
 _LOOK_SECONDS = 0.0005
-#: between two looks that count as two, see `Engine.check_time`
-_SECOND_LOOK_SECONDS = 0.0003
-#: so many calls may be seen beyond their limit once, each so soon after the last one: a machine that stands
-#: still does not always meet the same guest
-_MOST_OVERRUNS, _AGAIN_SECONDS = 4, 1.0
+#: CPU time that counts between two looks at the clock. A guest needs no more than a tick of the clock and the
+#: code between two checkpoints. More means that a virtual machine stood still, which charges whoever ran
+_MOST_BETWEEN_LOOKS_NS = 2_000_000
 _SIGSEGV = 11
 _PR_SET_THP_DISABLE = 41
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -110,17 +108,6 @@ def _check_stack() -> None:
         )
 
 
-def _time_limit_error(guest: Instance, used_ns: int) -> TimeLimitError:
-    used, limit, host = used_ns / 1e6, guest.limit_ns / 1e6, -guest.host_ns / 1e6
-    of_host = f", {host:.1f} ms of it in host functions" if host > 0 else ""
-    return TimeLimitError(
-        f"{guest.callback} used {used:.1f} ms of CPU time{of_host}, the limit is {limit:g} ms",
-        callback=guest.callback,
-        limit_ms=limit,
-        used_ms=used,
-    )
-
-
 def _host_limit_error(guest: Instance, name: str) -> TimeLimitError:
     limit = guest.program.limits.mid_host_ms
     used = limit - guest.host_ns / 1e6
@@ -160,7 +147,6 @@ class Engine:
         "interrupted",
         "limits",
         "look_at",
-        "over_since",
         "pointer",
         "running",
         "trap_address",
@@ -184,10 +170,8 @@ class Engine:
         self._segv = segv_handler()
         #: the guest that runs now, for callbacks
         self.running: Instance | None = None
-        #: thread CPU time (ns) at which the running call began to be counted; -1 = at the next tick
+        #: thread CPU time (ns) up to which the running call has been charged; -1 = from the next tick on
         self.clock_start = -1
-        #: when (monotonic, s) the running call was first seen beyond its limit; 0 = it has not been
-        self.over_since = 0.0
         #: thread CPU time since `clock_start` that was the host's own
         self.excluded_ns = 0
         #: when (`time.monotonic`) a host function shall look at the time limit next
@@ -239,37 +223,37 @@ class Engine:
         self.interrupted = False
         raise KeyboardInterrupt
 
-    def check_time(self, guest: Instance, *, at_once: bool = False) -> bool:
-        """Whether the running call's time has been counted before.
-
-        Reading the thread's CPU clock costs a system call, so a call is counted from the first
-        look at it, at a tick or its first call of a host function: short ones pay nothing, and none
-        is ended before it used its limit. Raises `TimeLimitError`.
-
-        A virtual machine that stands still for a while charges it to whoever ran. Against a limit of a
-        millisecond that is much, so a synchronous call must be seen beyond its limit twice, the second time
-        a while later, unless it is to be ended `at_once`, or the guest's calls have been seen beyond it again
-        and again.
-        """
+    def charge(self, guest: Instance) -> None:
+        """Charges the running call for the CPU time since the last look at the clock."""
         now = time.thread_time_ns()
-        if self.clock_start < 0:
-            self.clock_start = now
-            self.excluded_ns = 0
-            self.over_since = 0.0
-            return False
-        used = guest.used_ns + now - self.clock_start - self.excluded_ns
-        if used >= guest.limit_ns:
-            if at_once or guest.fiber is not None:
-                raise _time_limit_error(guest, used)
-            if self.over_since == 0.0:
-                self.over_since = now_s = time.monotonic()
-                guest.overruns = guest.overruns + 1 if now_s - guest.overrun_at < _AGAIN_SECONDS else 1
-                guest.overrun_at = now_s
-                if guest.overruns > _MOST_OVERRUNS:
-                    raise _time_limit_error(guest, used)
-            elif time.monotonic() - self.over_since >= _SECOND_LOOK_SECONDS:
-                raise _time_limit_error(guest, used)
-        return True
+        if self.clock_start >= 0:
+            guest.used_ns += min(now - self.clock_start - self.excluded_ns, _MOST_BETWEEN_LOOKS_NS)
+        self.clock_start = now
+        self.excluded_ns = 0
+
+    def check_time(self, guest: Instance) -> bool:
+        """Charges the running call; whether it has been charged before.
+
+        Reading the thread's CPU clock costs a system call, so a call is charged from the first look at it,
+        at a tick or its first call of a host function: short ones pay nothing, and none is ended before it
+        used its limit. Raises `TimeLimitError`.
+        """
+        counted = self.clock_start >= 0
+        self.charge(guest)
+        if counted and guest.used_ns >= guest.limit_ns:
+            raise self.time_limit_error(guest)
+        return counted
+
+    def time_limit_error(self, guest: Instance) -> TimeLimitError:
+        """What a call that has used its limit ends with."""
+        used, limit, host = guest.used_ns / 1e6, guest.limit_ns / 1e6, -guest.host_ns / 1e6
+        of_host = f", {host:.1f} ms of it in host functions" if host > 0 else ""
+        return TimeLimitError(
+            f"{guest.callback} used {used:.1f} ms of CPU time{of_host}, the limit is {round(limit, 1):g} ms",
+            callback=guest.callback,
+            limit_ms=limit,
+            used_ms=used,
+        )
 
     def look(self, guest: Instance) -> None:
         """What host functions do from `look_at` on: Wasm itself looks in loops and where its functions begin,
@@ -286,7 +270,6 @@ class Engine:
         if self.clock_start < 0:
             self.clock_start = now
             self.excluded_ns = 0
-            self.over_since = 0.0
         return now
 
     def charge_host(self, guest: Instance, name: str, spent_ns: int) -> None:
@@ -295,11 +278,11 @@ class Engine:
         Raises `TimeLimitError`.
         """
         free, guest.host_ns = guest.host_ns, guest.host_ns - spent_ns
-        if free <= 0:
-            self.check_time(guest, at_once=True)
-            return
         self.excluded_ns += spent_ns
-        if guest.host_ns < 0:
+        if free <= 0:
+            guest.used_ns += spent_ns
+            self.check_time(guest)
+        elif guest.host_ns < 0:
             raise _host_limit_error(guest, name)
 
     def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:

@@ -97,6 +97,7 @@ class Fiber:
             self._polled = True
             poll = raw.future_poll
             engine.clock_start = -1
+        instance.ran = True
         raw.set_epoch_deadline(instance.context, 1)
         engine.running = instance
         done: bool = poll(self._future)
@@ -104,10 +105,11 @@ class Fiber:
         if engine.interrupted:
             engine.raise_interrupt()
         if not done:
-            # below 0: no tick has come yet, wasmtime gave way by itself, to collect its garbage
-            if engine.clock_start >= 0:
-                instance.used_ns += time.thread_time_ns() - engine.clock_start - engine.excluded_ns
+            if engine.clock_start >= 0:  # else no tick has come yet
+                engine.charge(instance)
             return False
+        if instance.used_ns:  # as in `Instance.call`: a short call is not worth a system call
+            engine.charge(instance)
         words = self._frame.words
         self.result, trap, error = words[_RESULT] & 0xFFFFFFFF, words[_TRAP], words[_ERROR]
         self._end()

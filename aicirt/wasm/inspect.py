@@ -128,7 +128,9 @@ def inspect(wasm: bytes) -> ModuleShape:
         shape.sections.append(Section(section_id, start, outer.pos))
         reader = Reader(wasm, start, outer.pos, f"{SECTION_NAMES[section_id]} section")
         decode = _DECODERS.get(section_id)
-        if decode:
+        if section_id == 0:
+            reader.name()  # its content is not read
+        elif decode:
             decode(reader, shape)
             if reader.pos != reader.end:
                 raise reader.fail("bytes left over at the end of the section")

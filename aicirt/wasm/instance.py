@@ -12,7 +12,8 @@ from aicirt.wasm import failure, raw, snapshot
 from aicirt.wasm.abi import Export
 from aicirt.wasm.engine import TRAP_WORD
 from aicirt.wasm.limits import WASM_PAGE
-from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEMORY_SLOT
+from aicirt.wasm.pages import PAGE, page_faults
+from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
 from aicirt.wasm.rewrite import MEMORY
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from aicirt.wasm.fiber import Fiber
     from aicirt.wasm.program import Program
     from aicirt.wasm.snapshot import Image, Mapping, Snapshot
+
+
+#: reserved for a memory: pages beyond its size are not there
+_ADDRESSES = 4 << 30
 
 
 class Instance:
@@ -30,6 +35,7 @@ class Instance:
     """
 
     __slots__ = (
+        "_changed_bytes",
         "_externs",
         "_handles",
         "_memory",
@@ -47,11 +53,10 @@ class Instance:
         "limit_ns",
         "log",
         "mappings",
-        "overrun_at",
-        "overruns",
         "owner",
         "pending",
         "program",
+        "ran",
         "random",
         "seed",
         "shared_bytes",
@@ -89,9 +94,9 @@ class Instance:
         self.limit_ns = 0
         self.used_ns = 0
         self.host_ns = 0
-        #: calls in a row that were seen beyond their limit, and when (`time.monotonic`) the last was
-        self.overruns = 0
-        self.overrun_at = 0.0
+        #: it may have changed memory since `changed_bytes` has looked
+        self.ran = True
+        self._changed_bytes = 0
         #: what the memory is a private copy of; None = the module's own data
         self.base_image: Image | None = None
         self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
@@ -129,7 +134,11 @@ class Instance:
         address = ctypes.addressof(self._externs)
         raw.set_epoch_deadline(self.context, 1)
         self.callback = "instantiation"
+        measured = program.num_instances < MEASURED_INSTANCES
+        faults = page_faults() if measured else 0
         error = raw.instance_pre_instantiate(program.pre, self.context, address, engine.trap_address)
+        if measured:
+            program.count_instance((page_faults() - faults) * PAGE)
         if error or engine.words[TRAP_WORD]:
             reason = self.failure(error, engine.take_trap())
             self.close()
@@ -230,10 +239,12 @@ class Instance:
             if self.program.has[export]:
                 self.call(export)
 
-    def call(self, export: int, arg: int = 0) -> int:
+    def call(self, export: int, arg: int = 0, limit_ns: int | None = None) -> int:
         """Run an exported function to its end; its result as an unsigned int (0 if it has none).
 
-        Raises `TrapError`, `TimeLimitError`, `MemoryLimitError`, or what a host function raised.
+        `limit_ns` is CPU time; None = the export's own limit. Raises `TrapError`, `TimeLimitError` (also if
+        the limit was passed just before the function returned), `MemoryLimitError`, or what a host function
+        raised.
         The ticker must be armed, or a loop never ends.
         """
         engine = self.engine
@@ -241,8 +252,9 @@ class Instance:
             raise self.not_callable()
         function = self._handles[export] or self.handle(export)
         program = self.program
+        self.ran = True
         self.callback = program.callbacks[export]
-        self.limit_ns = program.limit_ns[export]
+        self.limit_ns = program.limit_ns[export] if limit_ns is None else limit_ns
         self.used_ns = 0
         self.host_ns = 0  # what is called like this is waited for: none of the host's time is free
         engine.clock_start = -1
@@ -256,6 +268,11 @@ class Instance:
             engine.raise_interrupt()
         if error or words[TRAP_WORD]:
             raise self.failure(error, engine.take_trap())
+        if self.used_ns:
+            engine.charge(self)
+            if self.used_ns >= self.limit_ns:
+                self.failed = True
+                raise engine.time_limit_error(self)
         return words[0] & 0xFFFFFFFF
 
     def touch(self, address: int) -> None:
@@ -298,6 +315,26 @@ class Instance:
         """How many bytes a snapshot of it would have more than the one that it started from."""
         return snapshot.grown(self)
 
+    def changed_bytes(self) -> int:
+        """Memory that it alone has, also in the middle of an asynchronous call: its pages that differ from
+        its base and from shared mappings, and those in which wasmtime keeps its exceptions. Looks only if it
+        has run since it was last asked."""
+        if self.ran and self.store:
+            self.ran = False
+            nbytes = min(self.program.limits.memory_bytes + self.shared_bytes, _ADDRESSES)
+            count = self.engine.changes.count
+            # in the middle of a call nothing can be looked up, but the function that was called has been
+            function = next(filter(None, self._handles), 0) or self.handle(Export.ARG)
+            start, length = raw.exception_heap(function)
+            self._changed_bytes = count(self.base, self.base + nbytes)
+            if length:
+                self._changed_bytes += count(start, start + -(-length // PAGE) * PAGE)
+        return self._changed_bytes
+
+    def fork_bytes(self, count: int) -> int:
+        """Memory that so many forks take when they are made."""
+        return snapshot.fork_bytes(self, count)
+
     def fork(self) -> Instance:
         """A new guest in the same state; the owner, log and clock are taken over."""
         return snapshot.fork(self, 1)[0]
@@ -319,7 +356,7 @@ class Instance:
             store, self.store = self.store, 0
             self.failed = True
             self.view = memoryview(b"")
-            self.size = 0
+            self.size = self._changed_bytes = 0
             raw.store_delete(store)
             self.base_image = None
             self.mappings = ()

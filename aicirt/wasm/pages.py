@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import resource
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +107,19 @@ class PageScanner:
             if count < _MAX_REGIONS or start >= end:
                 return runs
 
+    def count(self, start: int, end: int) -> int:
+        """Bytes of changed pages between two page-aligned addresses."""
+        total = 0
+        while True:
+            self._arg.start, self._arg.end = start, end
+            count = fcntl.ioctl(self._fd, _PAGEMAP_SCAN, self._arg)
+            if count:
+                found = np.frombuffer(memoryview(self._regions), np.uint64, 3 * count)
+                total += int((found[1::3] - found[::3]).sum())
+            start = self._arg.walk_end
+            if count < _MAX_REGIONS or start >= end:
+                return total
+
     def close(self) -> None:
         os.close(self._fd)
 
@@ -123,13 +137,25 @@ class PagemapReader:
 
     def changed(self, start: int, end: int) -> list[tuple[int, int]]:
         """As `PageScanner.changed`."""
+        return _runs(start, self._marked(start, end))
+
+    def count(self, start: int, end: int) -> int:
+        """As `PageScanner.count`."""
+        return int(self._marked(start, end).sum()) * PAGE
+
+    def _marked(self, start: int, end: int) -> NDArray[np.bool_]:
         entries = np.frombuffer(os.pread(self._fd, (end - start) // PAGE * 8, start // PAGE * 8), np.uint64)
         there = entries >> np.uint64(62) != 0  # bit 63: present, bit 62: swapped
         of_file = entries >> np.uint64(61) & np.uint64(1) != 0
-        return _runs(start, there & ~of_file)
+        return np.asarray(there & ~of_file)
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def page_faults() -> int:
+    """How many pages the kernel has given to the calling thread, or copied for it, when it touched them."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
 def _open_pagemap() -> int:

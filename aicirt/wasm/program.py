@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: where an instance keeps the handles of its exports: functions by `Export`, then these
 MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
+#: of which the memory is measured; later ones take as much
+MEASURED_INSTANCES = 8
 
 
 class Program:
@@ -30,17 +32,18 @@ class Program:
         "arity",
         "callbacks",
         "engine",
-        "exports",
         "global_names",
         "has",
         "host_ns",
         "id",
         "initial_runs",
+        "instance_bytes",
         "limit_ns",
         "limits",
         "linker",
         "module",
         "names",
+        "num_instances",
         "pre",
         "results",
         "watches_growth",
@@ -54,20 +57,20 @@ class Program:
         self.engine: Engine = linker.engine
         self.limits: Limits = linker.engine.limits
         self.module = module
-        self.exports = frozenset(e.name for e in module.exports)
-        missing = [EXPORTS[e][0] for e in REQUIRED if EXPORTS[e][0] not in self.exports]
-        if missing or f"{MEMORY}0" not in self.exports:
+        exports = raw.export_names(raw.pointer(module))
+        missing = [EXPORTS[e][0] for e in REQUIRED if EXPORTS[e][0] not in exports]
+        if missing or f"{MEMORY}0" not in exports:
             raise ModuleError(f"the compiled module lacks {', '.join(missing) or 'the rewritten memory'}")
-        numbers = sorted(int(n.removeprefix(GLOBAL)) for n in self.exports if n.startswith(GLOBAL))
+        numbers = sorted(int(n.removeprefix(GLOBAL)) for n in exports if n.startswith(GLOBAL))
         self.global_names = tuple(f"{GLOBAL}{n}".encode() for n in numbers)
-        self.watches_growth = REFUSED in self.exports
+        self.watches_growth = REFUSED in exports
         self.names = tuple(name.encode() for name, _ in EXPORTS.values())
         # by `Export`, which is an index: looking something up by a member of an Enum takes as long as a call
         self.callbacks = tuple(name for name, _ in EXPORTS.values())
         self.arity = tuple(len(kind.params) for _, kind in EXPORTS.values())
         self.results = tuple(len(kind.results) for _, kind in EXPORTS.values())
         #: which optional functions there are, by `Export`
-        self.has = tuple(name in self.exports for name, _ in EXPORTS.values())
+        self.has = tuple(name in exports for name, _ in EXPORTS.values())
         limits = self.limits
         ms = {
             Export.PRE: limits.pre_ms,
@@ -81,6 +84,8 @@ class Program:
         self.host_ns = tuple(int(limits.mid_host_ms * 1e6) if e == Export.MID else 0 for e in Export)
         #: pages (offset, bytes) of a fresh memory that are not zero; found at the first snapshot
         self.initial_runs: list[tuple[int, int]] | None = None
+        #: most memory that making an instance took, and how many were measured: see `count_instance`
+        self.instance_bytes = self.num_instances = 0
         pre = ctypes.c_void_p()
         error = raw.linker_instantiate_pre(
             raw.pointer(linker.wasmtime), raw.pointer(module), ctypes.addressof(pre)
@@ -105,7 +110,13 @@ class Program:
     @classmethod
     def compile(cls, linker: Linker, wasm: bytes) -> Program:
         """Rewrite and compile in this process: for tests and trusted modules only."""
-        return cls(linker, compile_module(linker.engine, rewrite(wasm)))
+        return cls(linker, compile_module(linker.engine, wasm))
+
+    def count_instance(self, nbytes: int) -> None:
+        """An instance was made, which took so much memory for its tables, functions and globals."""
+        if self.num_instances:  # the first one also brings in code
+            self.instance_bytes = max(self.instance_bytes, nbytes)
+        self.num_instances += 1
 
     def close(self) -> None:
         """Frees the compiled code; its instances and snapshots must be closed before."""
@@ -119,10 +130,15 @@ class Program:
             self.close()
 
 
-def compile_module(engine: Engine, rewritten: bytes) -> wasmtime.Module:
-    """Raises `ModuleError` with the compiler's words."""
+def compile_module(engine: Engine, wasm: bytes) -> wasmtime.Module:
+    """Rewrites and compiles a module. Raises `ModuleError` with the compiler's words.
+
+    The module as it came is validated first: rewriting adds functions, types and globals, so that an index
+    which is out of range may be of one of them afterwards.
+    """
     try:
-        return wasmtime.Module(engine.wasmtime, rewritten)
+        wasmtime.Module.validate(engine.wasmtime, wasm)
+        return wasmtime.Module(engine.wasmtime, rewrite(wasm))
     except wasmtime.WasmtimeError as error:
         raise ModuleError(f"the module does not compile: {error}") from None
 

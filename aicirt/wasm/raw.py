@@ -13,6 +13,8 @@ from typing import Any
 
 from wasmtime import _bindings, _ffi
 
+from aicirt.errors import RuntimeFailure
+
 #: size of wasmtime_extern_t and the offset of the handle inside it
 EXTERN_SIZE = ctypes.sizeof(_bindings.wasmtime_extern_t)
 EXTERN_OF: int = _bindings.wasmtime_extern_t.of.offset
@@ -63,6 +65,9 @@ linker_define = _function(
 linker_instantiate_pre = _function("wasmtime_linker_instantiate_pre", _p, _p, _p, _p)
 instance_pre_delete = _function("wasmtime_instance_pre_delete", None, _p)
 instance_pre_instantiate = _function("wasmtime_instance_pre_instantiate", _p, _p, _p, _p, _p)
+_module_exports = _function("wasmtime_module_exports", None, _p, _p)
+_exporttype_name = _function("wasm_exporttype_name", _p, _p)
+_exporttypes_delete = _function("wasm_exporttype_vec_delete", None, _p)
 instance_export_get = _function("wasmtime_instance_export_get", c_bool, _p, _p, c_char_p, c_size_t, _p)
 
 store_new = _function("wasmtime_store_new", _p, _p, _p, _p)
@@ -89,6 +94,45 @@ increment_epoch = _function("wasmtime_engine_increment_epoch", None, _p)
 
 error_new = _function("wasmtime_error_new", _p, c_char_p)
 trap_new = _function("wasmtime_trap_new", _p, c_char_p, c_size_t)
+
+
+#: of wasmtime's own structures, which its C API does not show: VMFuncRef.vmctx, VMContext.store_context and
+#: VMStoreContext.gc_heap (base and length), in bytes. tests/aicirt/wasm/test_snapshot.py notices a change
+_VMCTX, _STORE_CONTEXT, _GC_HEAP = 24, 8, 32
+_VMCTX_MAGIC = b"core"
+
+
+def exception_heap(function: int) -> tuple[int, int]:
+    """Address and bytes of the memory in which the store of a wasmtime_func_t keeps exceptions.
+
+    There are 0 bytes if it has none. They are not returned before the store is deleted.
+    """
+    context = _word_at(_word_at(function + 8) + _VMCTX)
+    if ctypes.string_at(context, len(_VMCTX_MAGIC)) != _VMCTX_MAGIC:
+        raise RuntimeFailure("this version of wasmtime keeps exceptions elsewhere")
+    store = _word_at(context + _STORE_CONTEXT)
+    return _word_at(store + _GC_HEAP), _word_at(store + _GC_HEAP + 8)
+
+
+def _word_at(address: int) -> int:
+    return c_uint64.from_address(address).value
+
+
+def export_names(module: int) -> frozenset[str]:
+    """Names of all exports of a wasmtime_module_t. wasmtime-py reads their types too, which takes ten times
+    as long."""
+    exports = _bindings.wasm_exporttype_vec_t()
+    _module_exports(module, ctypes.addressof(exports))
+    first = ctypes.cast(exports.data, c_void_p).value
+    found = (c_void_p * exports.size).from_address(first) if first else ()
+    names = frozenset(_name_at(_exporttype_name(export)) for export in found)
+    _exporttypes_delete(ctypes.addressof(exports))
+    return names
+
+
+def _name_at(address: int) -> str:
+    """The text of a wasm_name_t: its size and its data."""
+    return ctypes.string_at(_word_at(address + 8), _word_at(address)).decode()
 
 
 def take_trap(address: int) -> tuple[str, int | None]:

@@ -47,6 +47,16 @@ class GlobalType:
     mutable: bool
 
 
+def leb(value: int) -> bytes:
+    """Encodes an unsigned number as LEB128."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 class Reader:
     """Bounds-checked reading; every failure is a `ModuleError` with the byte offset."""
 

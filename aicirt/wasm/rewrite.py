@@ -9,19 +9,25 @@ host. Those of memory.copy, memory.fill and memory.init exist because time limit
 at where functions begin and loops repeat: one such instruction on the whole memory takes
 30 ms, and a row of them any time. The functions do a piece of it at a time. Whether a part
 has been done before it traps makes no difference: a guest that has trapped never runs again.
+
+For the same reason checkpoints are put into straight code (`aicirt.wasm.checkpoints`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from aicirt.errors import ModuleError
+from aicirt.wasm.checkpoints import CHECKPOINT, checkpoints
 from aicirt.wasm.code import BULK, MEMORY_GROW, Found, scan
-from aicirt.wasm.inspect import ModuleShape, Section, inspect
-from aicirt.wasm.reader import Reader
+from aicirt.wasm.inspect import ModuleShape, inspect
+from aicirt.wasm.names import NAMES, harmless
+from aicirt.wasm.reader import Reader, leb
 
 #: changes whenever the output for some input changes, or it is refused; part of the key of compiled artifacts
-REWRITER_VERSION = 5
+REWRITER_VERSION = 8
 #: export names that start like this belong to the rewriter
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"
@@ -35,9 +41,6 @@ _TYPE, _FUNCTION, _GLOBAL, _EXPORT, _START, _CODE = 1, 3, 6, 7, 8, 10
 #: position of each section in a module: tags lie before globals, the data count before code
 _ORDER = {s: n for n, s in enumerate((1, 2, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11))}
 _KIND = {"function": 0, "table": 1, "memory": 2, "global": 3}
-_NAMES = b"\x04name"
-#: bytes; each frame of a backtrace repeats a function's name
-_MAX_NAMES = 1 << 20
 #: memory.copy and memory.fill, behind their prefix
 _COPY, _FILL = 0x0A, 0x0B
 #: local.get of the arguments of an added function for them
@@ -51,14 +54,13 @@ _BULK_TYPE = bytes((0x60, 3, 0x7F, 0x7F, 0x7F, 0))
 _REFUSED_GLOBAL = bytes((0x7F, 1, 0x41, 0, 0x0B))
 
 
-def leb(value: int) -> bytes:
-    """Unsigned LEB128."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+class _Change(NamedTuple):
+    """Code that takes the place of what is between two offsets in the file."""
+
+    function: int
+    start: int
+    end: int
+    code: bytes
 
 
 def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
@@ -77,8 +79,9 @@ def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
         exports.append((START, "function", shape.start))
     sections: dict[int, bytes | None] = {_START: None}
     moved = [f for f in scan(wasm, shape) if f.opcode == MEMORY_GROW or f.opcode in BULK]
-    if moved:
-        sections |= _move_to_functions(wasm, shape, moved)
+    stops = list(checkpoints(wasm, shape))
+    if moved or stops:
+        sections |= _change_code(wasm, shape, moved, stops)
     if _GLOBAL in sections:
         refused = len(shape.globals)
         exports += [(f"{GLOBAL}{refused}", "global", refused), (REFUSED, "global", refused)]
@@ -87,22 +90,26 @@ def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
     return _assemble(wasm, shape, sections)
 
 
-def _move_to_functions(wasm: bytes, shape: ModuleShape, moved: Sequence[Found]) -> dict[int, bytes | None]:
-    """New types, functions, globals and code, with `moved` instructions replaced by calls."""
+def _change_code(
+    wasm: bytes, shape: ModuleShape, moved: Sequence[Found], stops: Sequence[tuple[int, int]]
+) -> dict[int, bytes | None]:
+    """New types, functions, globals and code: `moved` instructions become calls, `stops` checkpoints."""
     instructions = list(dict.fromkeys(wasm[f.start : f.end] for f in moved))
     calls = {code: b"\x10" + leb(len(shape.functions) + n) for n, code in enumerate(instructions)}
+    changes = [_Change(f.function, f.start, f.end, calls[wasm[f.start : f.end]]) for f in moved]
+    changes += [_Change(function, at, at, CHECKPOINT) for function, at in stops]
     grow_type = len(shape.types)
-    types, bodies = [], b""
+    types, added = [], b""
     for code in instructions:
         is_grow = code[0] == MEMORY_GROW
         types.append(leb(grow_type if is_grow else grow_type + 1))
         body = _grow_body(code, len(shape.globals)) if is_grow else _bulk_body(code)
-        bodies += leb(len(body)) + body
-    sections: dict[int, bytes | None] = {
-        _TYPE: _appended(wasm, shape, _TYPE, len(shape.types), [_GROW_TYPE, _BULK_TYPE]),
-        _FUNCTION: _appended(wasm, shape, _FUNCTION, len(shape.bodies), types),
-        _CODE: leb(len(shape.bodies) + len(instructions)) + _code(wasm, shape, moved, calls) + bodies,
-    }
+        added += leb(len(body)) + body
+    count = leb(len(shape.bodies) + len(instructions))
+    sections: dict[int, bytes | None] = {_CODE: count + _code(wasm, shape, sorted(changes)) + added}
+    if moved:
+        sections[_TYPE] = _appended(wasm, shape, _TYPE, len(shape.types), [_GROW_TYPE, _BULK_TYPE])
+        sections[_FUNCTION] = _appended(wasm, shape, _FUNCTION, len(shape.bodies), types)
     if any(f.opcode == MEMORY_GROW for f in moved):
         own_globals = len(shape.globals) - sum(1 for i in shape.imports if i.kind == "global")
         sections[_GLOBAL] = _appended(wasm, shape, _GLOBAL, own_globals, [_REFUSED_GLOBAL])
@@ -142,24 +149,22 @@ def _while_longer(code: bytes) -> bytes:
     return b"\x02\x40" + longer + b"\x4d\x0d\0" + b"\x03\x40" + code + longer + b"\x4b\x0d\0\x0b\x0b"
 
 
-def _code(wasm: bytes, shape: ModuleShape, moved: Sequence[Found], calls: Mapping[bytes, bytes]) -> bytes:
+def _code(wasm: bytes, shape: ModuleShape, changes: Sequence[_Change]) -> bytes:
     """All function bodies, with their sizes."""
     section = shape.section(_CODE)
     assert section
-    by_function: dict[int, list[Found]] = {}
-    for found in moved:
-        by_function.setdefault(found.function - shape.imported_functions, []).append(found)
     done = section.start + _leb_length(wasm, section.start)
     out = bytearray()
-    for number, replaced in by_function.items():
+    for function, replaced in groupby(changes, lambda change: change.function):
+        number = function - shape.imported_functions
         start, end = shape.bodies[number]
         # a body's size comes right behind the body before
         out += wasm[done : shape.bodies[number - 1][1] if number else done]
         body = bytearray()
         at = start
-        for found in replaced:
-            body += wasm[at : found.start] + calls[wasm[found.start : found.end]]
-            at = found.end
+        for change in replaced:
+            body += wasm[at : change.start] + change.code
+            at = change.end
         body += wasm[at:end]
         out += leb(len(body)) + body
         done = end
@@ -180,12 +185,6 @@ def _leb_length(data: bytes, at: int) -> int:
     return length
 
 
-def _keeps(wasm: bytes, custom: Section) -> bool:
-    """Names serve backtraces; other custom sections may describe code that is changed here."""
-    is_names = wasm[custom.start : custom.start + len(_NAMES)] == _NAMES
-    return is_names and custom.end - custom.start <= _MAX_NAMES
-
-
 def _assemble(wasm: bytes, shape: ModuleShape, replaced: dict[int, bytes | None]) -> bytes:
     """The module with whole sections replaced, inserted in their place, or (None) dropped."""
     pending = {i: content for i, content in replaced.items() if content is not None}
@@ -199,7 +198,10 @@ def _assemble(wasm: bytes, shape: ModuleShape, replaced: dict[int, bytes | None]
             earlier = [i for i in pending if _ORDER[i] < _ORDER[section.id]]
             for section_id in sorted(earlier, key=_ORDER.__getitem__):
                 emit(section_id, pending.pop(section_id))
-        if section.id == 0 and not _keeps(wasm, section):
+        if section.id == 0:  # others than names may describe code that is changed here
+            content = wasm[section.start : section.end]
+            if content.startswith(NAMES) and (names := harmless(content)) is not None:
+                emit(0, names)
             continue
         if section.id in replaced:
             if section.id in pending:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aicirt.descriptor import Descriptor
@@ -40,6 +40,11 @@ class Image:
     nbytes: int
     #: (offset, bytes) of the pages that are in the file; the others are zero
     runs: Runs
+    #: bytes of those pages
+    stored: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stored", _nbytes(self.runs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class Snapshot:
     @property
     def nbytes(self) -> int:
         """Memory that the snapshot alone takes, for a cache with a limit."""
-        return _nbytes(self.image.runs) if self.image else 0
+        return self.image.stored if self.image else 0
 
     def restore(self, guest: Instance) -> None:
         """Give a new instance this memory and these globals."""
@@ -129,8 +134,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
     parent.check_idle()
     parent.refresh()
     changed = _changed(parent)
-    nbytes = _nbytes(changed)
-    if nbytes > _REBASE_BYTES and nbytes > _nbytes(_base_runs(parent)):
+    if _rebases(parent, _nbytes(changed)):
         state = _take(parent, changed)
         state.map_into(parent)
         changed = []
@@ -147,12 +151,24 @@ def fork(parent: Instance, count: int) -> list[Instance]:
             parent.forks += 1
             child.seed = _child_seed(parent.seed, parent.forks)
             child.owner, child.log, child.clock_ns = parent.owner, parent.log, parent.clock_ns
-            child.overruns, child.overrun_at = parent.overruns, parent.overrun_at
     except BaseException:
         for child in children:
             child.close()
         raise
     return children
+
+
+def fork_bytes(parent: Instance, count: int) -> int:
+    """Memory that `fork` takes before it returns: a copy for each child, or a new base."""
+    parent.check_idle()
+    parent.refresh()
+    nbytes = _nbytes(_changed(parent))
+    return nbytes + _nbytes(_base_runs(parent)) if _rebases(parent, nbytes) else nbytes * count
+
+
+def _rebases(parent: Instance, nbytes: int) -> bool:
+    """Whether a fork makes a new base, when so many bytes have changed since the parent's."""
+    return nbytes > _REBASE_BYTES and nbytes > _nbytes(_base_runs(parent))
 
 
 def _child_seed(seed: int, number: int) -> int:

@@ -62,7 +62,7 @@ def pack(guests: Sequence[Instance], most_bytes: int) -> tuple[list[Any], Descri
                 [[mapping.address, mapping.nbytes] for mapping in guest.mappings],
                 -1 if image is None else bases.index(image),
                 _flat(runs),
-                [guest.seed, guest.forks, guest.clock_ns, guest.overruns, guest.overrun_at],
+                [guest.seed, guest.forks, guest.clock_ns],
                 None if guest.random is None else list(guest.random.getstate()[1]),
             ]
         )
@@ -126,13 +126,12 @@ def _fill(guest: Instance, runs: Runs, fd: int, start: int, end: int) -> int:
 
 
 def _count(guest: Instance, numbers: Any) -> None:
-    seed, forks, clock_ns, overruns, overrun_at = numbers
-    if not all(isinstance(number, int) for number in (seed, forks, clock_ns, overruns)):
+    seed, forks, clock_ns = numbers
+    if not all(isinstance(number, int) for number in (seed, forks, clock_ns)):
         raise ProtocolError("a guest whose counters are no numbers")
     if not 0 <= clock_ns < 1 << 64:
         raise ProtocolError(f"a guest whose clock shows {clock_ns}")
     guest.seed, guest.forks, guest.clock_ns = seed, forks, clock_ns
-    guest.overruns, guest.overrun_at = overruns, float(overrun_at)
 
 
 def _random(numbers: Any) -> random.Random:

@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import importlib
 import logging
+import os
 import socket
-from pathlib import Path
 
 import posix_ipc
 
-from aicirt import logs
+from aicirt import logs, sandbox
 from aicirt.child import stay_in_background
 from aicirt.config import WorkerConfig
 from aicirt.errors import AiciError
@@ -23,7 +23,6 @@ from aicirt.wasm.engine import Engine
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
 from aicirt.wasm.ticker import Ticker
-from aicirt.worker import confine
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
@@ -44,11 +43,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--background", action="store_true", help="give way to other workers")
     parser.add_argument("--user", type=int, nargs=2, metavar=("UID", "GID"), help="become this one")
     args = parser.parse_args(argv)
-    if args.user:
+    if args.user or os.geteuid() == 0:
         with contextlib.suppress(ImportError):
-            importlib.import_module("tokenizers")  # the other user may not be able to read it
+            # another user, and root without its capabilities, may not be able to read it
+            importlib.import_module("tokenizers")
+    if args.user:
         become(*args.user)
-    confine.bind_to(args.parent)
+    sandbox.die_with(args.parent)
     if args.background:
         stay_in_background()
     config = WorkerConfig.from_json(args.config)
@@ -70,15 +71,14 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Tick
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
-    landlock = confine.close_in(Path())  # where compiled modules are
-    confine.hide()
+    walls = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)
     take_short_turns(_TICKER_TURN_SECONDS)
     ticker = Ticker(engine)
     listener = Listener(bell, engine.interrupt_slice)
     listener.start()
     take_short_turns(_TURN_SECONDS)
     worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
-    worker.landlock = landlock
+    worker.walls = walls.to_wire()
     return worker, ticker, listener
 
 

@@ -65,6 +65,8 @@ class Client:
         self.departures = Departures()
         #: those that went on in the last step, which will probably be in the next one
         self.stepped: list[Sequence] = []
+        #: those that were put off in the last step, in the order in which they come first in the next one
+        self.put_off: list[int] = []
         #: steps that have not been answered
         self.steps: list[StepWork] = []
         #: why nothing more is to be had from this client; the worker then drops it

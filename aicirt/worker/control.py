@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aicirt.descriptor import Descriptor
@@ -14,7 +15,7 @@ from aicirt.ipc.layout import Layout
 from aicirt.ipc.messages import Reply
 from aicirt.wasm.handover import from_wire, to_wire
 from aicirt.wasm.program import Program
-from aicirt.worker.building import build_template
+from aicirt.worker.building import Build
 from aicirt.worker.client import Client
 from aicirt.worker.moving import arrive, depart
 from aicirt.worker.programs import Programs
@@ -39,12 +40,15 @@ class Controls:
         self._socket = socket
         self._programs = Programs(worker.linker, worker.settings.max_programs)
         self._num_built = 0
+        #: builds under way, by the numbers that the supervisor has given them
+        self._builds: dict[int, Build] = {}
         #: each gets the call's number, its arguments, and descriptors of which it takes what it keeps
         self._calls: dict[str, Callable[[int, dict[str, Any], list[int]], Any]] = {
             "ping": self._ping,
             "vocabulary": self._vocabulary,
             "forget_vocabulary": self._forget_vocabulary,
             "build": self._build,
+            "cancel": self._cancel,
             "warm": self._warm,
             "adopt": self._adopt,
             "attach": self._attach,
@@ -109,7 +113,8 @@ class Controls:
             "snapshot_bytes": worker.templates.nbytes,
             "templates_given_up": worker.templates.given_up,
             "built": self._num_built,
-            "landlock": worker.landlock,
+            "walls": worker.walls,
+            "memory": worker.memory.stats(),
         }
 
     def _vocabulary(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
@@ -123,23 +128,35 @@ class Controls:
         self._worker.vocabularies.pop(args["id"], None)
 
     def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
-        """Runs `aici_init`; the answer is what `_adopt` of any worker takes."""
+        """Makes a template. Answers with what `_adopt` of any worker takes, or why there is none, and with
+        the CPU time that it took."""
         worker = self._worker
         self._num_built += 1
         arg = _argument(args, fds)
         vocabulary = worker.vocabularies[args["vocabulary"]]
+        capabilities = worker.guest_capabilities(args["capabilities"], vocabulary)
 
         def done(result: Template | AiciError) -> None:
+            del self._builds[args["build"]]
+            answer: dict[str, Any] = {"cpu_s": build.used_ns / 1e9}
+            files: list[int] = []
             if isinstance(result, AiciError):
                 worker.past[result.code] += 1
-                self._reply(Reply(number, result.to_wire(), None))
-                return
-            found, files = _description(result)
-            self._reply(Reply(number, None, found, len(files)), files)
+                answer["error"] = result.to_wire()
+            else:
+                answer["built"], files = _description(result)
+            self._reply(Reply(number, None, answer, len(files)), files)
 
-        capabilities = worker.guest_capabilities(args["capabilities"], vocabulary)
-        build_template(worker.agenda, worker.limits, self._program(args), arg, vocabulary, capabilities, done)
+        load = partial(self._program, args)
+        build = Build(args["owner"], worker.memory, worker.limits, load, arg, vocabulary, capabilities, done)
+        self._builds[args["build"]] = build
+        worker.agenda.add(build)
         return _LATER
+
+    def _cancel(self, _: int, args: dict[str, Any], __: list[int]) -> None:
+        """Nobody waits for a build any more, which answers now, unless it has before."""
+        if (build := self._builds.get(args["build"])) is not None:
+            build.cancel()
 
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
         """Goes on with `aici_warm` in a template, whoever has built it, while there is nothing else to do.
@@ -158,7 +175,9 @@ class Controls:
 
         capabilities = worker.guest_capabilities(args["capabilities"], template.vocabulary)
         budget, most = args["budget_ms"], args["most_bytes"]
-        worker.agenda.when_idle(Warming(template, capabilities, worker.limits, budget, most, done))
+        warming = Warming(template, capabilities, worker.limits, budget, most, done)
+        worker.memory.watch(warming.instance, template.owner, warming.fail)
+        worker.agenda.when_idle(warming)
         return _LATER
 
     def _adopt(self, _: int, args: dict[str, Any], fds: list[int]) -> int:

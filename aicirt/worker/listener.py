@@ -28,7 +28,8 @@ class Listener:
         self._go.acquire()
         self._back.acquire()
         self._thread: threading.Thread | None = None
-        self._cpu = -1
+        #: where the worker is, and where the thread has gone for that
+        self._wanted_cpu = self._cpu = -1
 
     def start(self) -> None:
         """Raises RuntimeFailure if there can be no thread."""
@@ -44,7 +45,7 @@ class Listener:
             return
         self._sent = True
         self._dismissed = False
-        self._stay_here()
+        self._wanted_cpu = current_cpu()
         self._go.release()
 
     def dismiss(self) -> bool:
@@ -64,20 +65,19 @@ class Listener:
 
     def stop(self) -> None:
         """Ends the thread: the bell can be closed then."""
+        self.dismiss()  # first: a thread that has not yet gone to the bell must not end on the way there
         self._over = True
-        self.dismiss()
         if self._thread is not None:
             self._go.release()
             self._thread.join()
             self._thread = None
 
-    def _stay_here(self) -> None:
-        """The thread works on the processor of the guest that it interrupts. On the one of whoever rings it
+    def _follow(self) -> None:
+        """Moves this thread to the processor of the guest that it interrupts. On the one of whoever rings it
         would wait until that sleeps, and a client that needs the answer at once does not sleep yet."""
-        cpu = current_cpu()
-        if self._thread is not None and self._thread.native_id and cpu != self._cpu:
-            self._cpu = cpu
-            os.sched_setaffinity(self._thread.native_id, {cpu})
+        if self._thread is not None and self._wanted_cpu != self._cpu:
+            self._cpu = self._wanted_cpu
+            os.sched_setaffinity(0, {self._cpu})
 
     def _run(self) -> None:
         while not self._over:
@@ -88,6 +88,7 @@ class Listener:
         self._go.acquire()
         if self._over:
             return
+        self._follow()
         while not self._bell.wait(IDLE_WAIT_SECONDS):
             pass
         if not self._dismissed:

@@ -47,12 +47,12 @@ from aicirt.wasm.abi import Export
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
-from aicirt.wasm.instance import Instance
 from aicirt.wasm.ticker import Ticker
 from aicirt.worker.client import Client
 from aicirt.worker.context import PROMPT, GuestContext
 from aicirt.worker.control import Controls
 from aicirt.worker.listener import Listener
+from aicirt.worker.memory import GuestMemory
 from aicirt.worker.meter import Meter
 from aicirt.worker.owner import Owner, Owners
 from aicirt.worker.request import Request
@@ -102,8 +102,9 @@ class Worker:
         #: counters of clients that are gone, and of what belongs to none
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
-        #: version of Landlock under which this process runs; 0 = none
-        self.landlock = 0
+        self.memory = GuestMemory(settings, self.clients)
+        #: those of this process, as `health` shows them
+        self.walls: dict[str, Any] = {}
         self._bell = bell
         self._listener = listener
         self._placement = Placement()
@@ -209,6 +210,7 @@ class Worker:
             except Exception:
                 _log.exception("the end of a guest's call failed")
             self.meter.end()
+            self.memory.look()
             busy = True
         now = 0.0
         for client in self.clients.values():
@@ -242,6 +244,7 @@ class Worker:
                 self.meter.begin()
                 try:
                     self._handle(client, message)
+                    self.memory.look()
                 finally:
                     self.meter.end()
             if not client.flush():
@@ -306,7 +309,7 @@ class Worker:
         fiber = Fiber(seq.instance, Export.INIT_PROMPT, (seq.length,))
         if not start.wait:
             client.send(Started(STARTED, start.seq, None, ""))
-            seq.mid = Work(fiber, partial(_prompt_read, seq))
+            seq.mid = Work(seq.request.owner_name, fiber, partial(_prompt_read, seq))
             self.agenda.add(seq.mid)
             return
 
@@ -320,7 +323,7 @@ class Worker:
                 client.drop(seq)
             client.send(Started(STARTED, start.seq, wire, ""))
 
-        seq.mid = Work(fiber, done)
+        seq.mid = Work(seq.request.owner_name, fiber, done)
         self.agenda.start(seq.mid)
 
     def _make(self, client: Client, start: Start) -> Sequence:
@@ -344,7 +347,7 @@ class Worker:
             owner=request.owner,
         )
         context.sources[PROMPT] = start.prompt
-        instance = Instance.from_snapshot(template.snapshot)
+        instance = self.memory.start(owner.name, template.snapshot, start.prompt)
         seq = Sequence(start.seq, instance, context, request, template.arg_address)
         if template.log:  # from now on it is given back when the sequence ends
             context.log.write(template.log)
@@ -363,7 +366,7 @@ class Worker:
             if clone.child in client.sequences:
                 raise ProtocolError(f"sequence {clone.child} exists already")
             self.check_room(parent.request.owner, 1)
-            (instance,) = parent.instance.fork_many(1)
+            (instance,) = self.memory.fork(parent, 1)
             child = make_child(parent, clone.child, instance)
             child.outcome = parent.outcome
             child.by_engine = True

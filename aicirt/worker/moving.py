@@ -115,6 +115,7 @@ def arrive(
         _check_numbers(client, numbers)
         request = _request(worker, client, state["request"])
         worker.check_room(request.owner, len(numbers))
+        worker.memory.check("" if request.owner is None else request.owner.name, MOST_MOVED_BYTES)
         pairs = [[int(number), int(value)] for number, value in state["capabilities"]]
         capabilities = worker.guest_capabilities(pairs, client.vocabulary)
         left = transfer.unpack(program, state["guests"], pages, bases, client.vocabulary.file)
@@ -162,7 +163,7 @@ def _undo(made: list[Sequence], left: list[Any]) -> None:
 
 def _check_idle(client: Client, seq: Sequence) -> None:
     """Raises RuntimeFailure for what cannot be described now."""
-    if seq.mid is not None:
+    if seq.mid is not None or seq.put_off:
         raise RuntimeFailure(f"sequence {seq.id} is late: it can move after its next result")
     if any(step.concerns(seq.id) for step in client.steps):
         raise RuntimeFailure(f"sequence {seq.id} is in a step under way")
@@ -209,8 +210,7 @@ def _restore(seq: Sequence, fields: list[Any]) -> None:
 
 def _describe_request(request: Request) -> list[Any]:
     counters = [request.suspended_rounds, request.idle_rounds, request.writes_seen]
-    owner = "" if request.owner is None else request.owner.name
-    return [counters, request.variables.state(), owner]
+    return [counters, request.variables.state(), request.owner_name]
 
 
 def _request(worker: Worker, client: Client, described: list[Any]) -> Request:

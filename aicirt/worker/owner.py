@@ -12,7 +12,16 @@ from aicirt.settings import WorkerSettings
 class Owner:
     """What an owner's live requests have here; lives as long as one of them."""
 
-    __slots__ = ("__weakref__", "_settings", "counters", "log_bytes", "name", "sequences", "variable_bytes")
+    __slots__ = (
+        "__weakref__",
+        "_settings",
+        "counters",
+        "debt_ns",
+        "log_bytes",
+        "name",
+        "sequences",
+        "variable_bytes",
+    )
 
     def __init__(self, name: str, settings: WorkerSettings, counters: Counter[str]) -> None:
         """`counters`: where output that is dropped is counted."""
@@ -20,6 +29,8 @@ class Owner:
         self.counters = counters
         #: live ones
         self.sequences = 0
+        #: CPU time that its sequences have used beyond its share of earlier steps
+        self.debt_ns = 0
         #: bytes of all variables, names and values
         self.variable_bytes = 0
         #: bytes of output that clients have not got yet
@@ -66,6 +77,12 @@ class Owners:
         self._settings = settings
         self._counters = counters
         self._owners: WeakValueDictionary[str, Owner] = WeakValueDictionary()
+        #: those that have used more than their share of the last step
+        self.in_debt: list[Owner] = []
+
+    def __len__(self) -> int:
+        """How many owners have something here."""
+        return len(self._owners)
 
     def get(self, name: str) -> Owner:
         """The owner, who is made if nothing here is theirs yet."""

@@ -43,6 +43,11 @@ class Request:
         self.idle_rounds = 0
         self.writes_seen = 0
 
+    @property
+    def owner_name(self) -> str:
+        """The owner's name; "" if it runs for nobody in particular."""
+        return "" if self.owner is None else self.owner.name
+
     def left(self, by_engine: bool) -> None:
         """One of its sequences has ended; `by_engine`: it was a clone that the engine had made."""
         self.live -= 1

@@ -6,7 +6,14 @@ import struct
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, CapabilityError, ForkLimitError, ProtocolError, ResultError
+from aicirt.errors import (
+    AiciError,
+    CapabilityError,
+    ForkLimitError,
+    ProtocolError,
+    ResultError,
+    TimeLimitError,
+)
 from aicirt.wasm.abi import Export
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.context import PROMPT, TOP, GuestContext
@@ -50,14 +57,19 @@ class Sequence:
     __slots__ = (
         "_has_post",
         "_has_pre",
+        "_refill_ns",
+        "_saved_ns",
+        "allowance_ns",
         "arg_address",
         "by_engine",
         "changed",
         "context",
+        "critical_ns",
         "empty_splices",
         "final",
         "flags",
         "group",
+        "has_critical",
         "has_row",
         "id",
         "instance",
@@ -65,6 +77,7 @@ class Sequence:
         "length",
         "mid",
         "outcome",
+        "put_off",
         "request",
         "step",
         "tokens",
@@ -103,6 +116,19 @@ class Sequence:
         self.waits_in: StepWork | None = None
         has = instance.program.has
         self._has_pre, self._has_post = has[_PRE], has[_POST]
+        #: whether `critical` calls anything
+        self.has_critical = self._has_pre or self._has_post
+        limits = instance.engine.limits
+        per_step = limits.pre_ms * self._has_pre + limits.post_ms * self._has_post
+        #: CPU time for pre_process and post_process: what each step brings, the most that is kept, and what
+        #: is left
+        self._refill_ns = int(per_step * 1e6)
+        self._saved_ns = self.allowance_ns = int(max(per_step, limits.critical_saved_ms) * 1e6)
+        #: CPU time of them in the present step, as far as it was looked at
+        self.critical_ns = 0
+        #: its owner had used its share of the last step: what happened is told, but post_process and
+        #: pre_process are still to be called
+        self.put_off = False
         instance.owner = context
         instance.log = context.write_log
         instance.seed = context.seed
@@ -170,6 +196,14 @@ class Sequence:
         inline = array("I", group[:_INLINE]).tobytes()
         view[address + _GROUP : address + _GROUP + len(inline)] = inline
 
+    def _time_allowed(self) -> str:
+        limits = self.instance.engine.limits
+        return (
+            f"a step brings {limits.pre_ms:g} ms for aici_pre_process and {limits.post_ms:g} for "
+            f"aici_post_process, and up to {self._saved_ns / 1e6:g} ms are saved (pre_ms, post_ms, "
+            "critical_saved_ms)"
+        )
+
     def critical(self) -> tuple[int, int]:
         """Runs post_process (if tokens came) and pre_process, but for what the last result skips.
 
@@ -180,22 +214,32 @@ class Sequence:
         instance = self.instance
         flags = self.flags
         self.flags = 0
+        self.critical_ns = 0
+        left = self.allowance_ns + self._refill_ns
+        if left > self._saved_ns:
+            left = self._saved_ns
+        self.allowance_ns = left
         try:
-            if (
-                self.changed
-                and self._has_post
-                and not flags & SKIP_POST
-                and read_post(instance, instance.call(_POST)) == STOP
-            ):
-                return STOP, 0
+            if self.changed and self._has_post and not flags & SKIP_POST:
+                verb = read_post(instance, instance.call(_POST, 0, left))
+                if instance.used_ns:
+                    self.critical_ns = instance.used_ns
+                    left -= instance.used_ns
+                if verb == STOP:
+                    return STOP, 0
             if not self._has_pre:
                 return CONTINUE, 1
             if flags & SKIP_PRE:
                 self.request.suspended_rounds = 0
                 return CONTINUE, 1
-            verb, forks = read_pre(instance, instance.call(_PRE))
+            verb, forks = read_pre(instance, instance.call(_PRE, 0, left))
+            if instance.used_ns:
+                self.critical_ns += instance.used_ns
         except GuestExit:
             return STOP, 0
+        except TimeLimitError as error:
+            self.critical_ns += instance.used_ns
+            raise TimeLimitError(f"{error.message}: {self._time_allowed()}", **error.detail) from None
         if verb != SUSPEND:  # not every sequence of the request is suspended in this round
             self.request.suspended_rounds = 0
         if verb in (CONTINUE, STOP):
@@ -228,6 +272,16 @@ class Sequence:
         if self.context.log.waiting:
             error.detail.setdefault("log", self.context.log.take())
         return error.to_wire()
+
+    def end(self, error: AiciError) -> None:
+        """Ends it between two calls, whatever it does: its memory is freed at once, and its client gets the
+        error when it next hears of it."""
+        if self.mid is not None:
+            self.mid.fail(error)
+        else:
+            self.outcome = (None, error)
+        self.instance.close()
+        self.context.sources = [b""] * len(self.context.sources)
 
     def close(self) -> None:
         """Frees the instance."""

@@ -21,8 +21,10 @@ from aicirt.wasm.abi import Export
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
 from aicirt.worker.context import GuestContext
+from aicirt.worker.memory import LOOK_SECONDS
 from aicirt.worker.results import CONTINUE, ERROR, FORK, LATE, STOP, SUSPEND
 from aicirt.worker.sequence import Sequence
+from aicirt.worker.shares import StepShares, used_time
 from aicirt.worker.work import Work
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from aicirt.worker.variables import Variables
 
 _MID = int(Export.MID)
+_LOOK_NS = int(LOOK_SECONDS * 1e9)
 
 #: what `Sequence.deliver` raises for tokens or numbers that are none
 _NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
@@ -87,8 +90,7 @@ class StepWork:
         self._grace = 0.0
         client.stepped = self._going = going = self._critical(request)
         client.release_rows(request.released_rows, request.released_dense)
-        for seq in going:
-            self._mid(seq)
+        self._begin_mids(going)
         if self._waiting:
             client.steps.append(self)
             limits = next(iter(self._waiting.values())).request.limits
@@ -106,22 +108,62 @@ class StepWork:
         going: list[Sequence] = []
         forks: list[tuple[Sequence, list[int]]] = []
         suspended: list[Sequence] = []
-        for op in request.inputs:
+        worker, client = self._worker, self._client
+        memory, owners = worker.memory, worker.owners
+        shares = StepShares(owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
+        shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
+        if shared:
+            shares.take_debts(owners)
+        inputs = request.inputs
+        if client.put_off:  # they come first, in the same order
+            places = {number: place for place, number in enumerate(client.put_off)}
+            inputs = sorted(inputs, key=lambda op: places.get(op[0], len(places)))
+            client.put_off = []
+        at = look_at = clock()
+        for op in inputs:
+            if at >= look_at:
+                memory.look()
+                at = clock()
+                look_at = at + _LOOK_NS
             seq = sequences.get(op[0])
             if seq is None:
                 error = UnknownSequenceError(f"this worker has no sequence {op[0]}")
                 verdicts.append([op[0], ERROR, error.to_wire()])
                 continue
+            owner = seq.request.owner
+            has_time = at < over_at and (not shared or shares.has_time(owner))
             if op[7]:
-                if not self._concluded(seq, op):
+                if not self._concluded(seq, op, has_time):
                     going.append(seq)
+                begun, at = at, clock()
+                shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
                 continue
             if seq.mid is not None or seq.outcome is not None:
                 going.append(seq)  # a late mid_process: nothing has happened to the sequence since
                 continue
             try:
-                seq.deliver(op)
-                verb, count = seq.critical()
+                if not seq.put_off:  # else nothing has happened since
+                    seq.deliver(op)
+                if not seq.has_critical:
+                    seq.flags = 0
+                    going.append(seq)
+                    continue
+                if not has_time:
+                    seq.put_off = True
+                    client.put_off.append(seq.id)
+                    client.counters["late"] += 1
+                    self._results.append(Bare(seq.id, LATE))
+                    continue
+                seq.put_off = False
+                try:
+                    verb, count = seq.critical()
+                finally:
+                    begun, at = at, clock()
+                    used = used_time(begun, at, seq.critical_ns)
+                    # not below 0: a machine that has no time for the call may have made it long
+                    seq.allowance_ns = seq.allowance_ns - used if seq.allowance_ns > used else 0
+                    if shared:
+                        shares.charge(owner, used)
             except AiciError as error:
                 verdicts.append([seq.id, ERROR, self._end(seq, error)])
                 continue
@@ -148,6 +190,8 @@ class StepWork:
                 verdicts.append([seq.id, FORK, children])
                 forks.append((seq, children))
                 going.append(seq)
+        if shared:
+            shares.leave_debts(owners)
         if suspended:
             self._check_waiting(suspended, going, verdicts)
         if request.critical:
@@ -167,13 +211,14 @@ class StepWork:
         others = sum(len(children) for _, children in forks) - own
         self._worker.check_room(owner, count + own, others)
 
-    def _concluded(self, seq: Sequence, op: StepInput) -> bool:
+    def _concluded(self, seq: Sequence, op: StepInput, has_time: bool) -> bool:
         """The engine has ended the sequence: its controller hears how, prints its last words, and goes.
 
-        False if it does so in mid_process.
+        One that is late, or whose owner has had its share (not `has_time`), will never know. False if it does
+        so in mid_process.
         """
         error: AiciError | None = None
-        if seq.mid is None and seq.outcome is None:  # one that is late will never know
+        if has_time and seq.mid is None and seq.outcome is None and not seq.put_off:
             try:
                 seq.deliver(op)
                 if not seq.conclude():
@@ -206,7 +251,7 @@ class StepWork:
         parent.request.live -= len(children)  # they count when they exist
         made: list[Sequence] = []
         try:
-            instances = parent.instance.fork_many(len(children))
+            instances = self._worker.memory.fork(parent, len(children))
         except (AiciError, OSError, MemoryError) as error:
             problem = error if isinstance(error, AiciError) else RuntimeFailure(f"the fork failed: {error}")
             self._results += [Bare(child, ERROR, problem.to_wire()) for child in children]
@@ -223,8 +268,26 @@ class StepWork:
 
     # -- mid_process -------------------------------------------------------------------------------
 
-    def _mid(self, seq: Sequence) -> None:
-        """Runs the first slice of mid_process: most need no other."""
+    def _begin_mids(self, seqs: list[Sequence]) -> None:
+        """Begins every mid_process; those of an owner that has had its share of first slices take turns."""
+        worker = self._worker
+        shares = StepShares(worker.owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
+        shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
+        memory = worker.memory
+        at = look_at = clock()
+        for seq in seqs:
+            if at >= look_at:
+                memory.look()
+                at = clock()
+                look_at = at + _LOOK_NS
+            owner = seq.request.owner
+            self._mid(seq, at_once=at < over_at and (not shared or shares.has_time(owner)))
+            begun, at = at, clock()
+            if shared:
+                shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
+
+    def _mid(self, seq: Sequence, *, at_once: bool) -> None:
+        """Begins mid_process; `at_once`: runs the first slice, as most need no other."""
         if seq.outcome is not None:  # it was late and has ended since
             value, error = seq.outcome
             seq.outcome = None
@@ -238,7 +301,7 @@ class StepWork:
             hard_limit = seq.instance.engine.limits.mid_ms * (limits.max_late_steps + 1)
             try:
                 fiber = Fiber(seq.instance, _MID, (), hard_limit)
-                if not self._pressed:
+                if at_once and not self._pressed:
                     if fiber.poll():
                         self._ended(seq, fiber.result, None)
                         return
@@ -246,7 +309,7 @@ class StepWork:
             except Exception as error:
                 self._ended(seq, None, error)
                 return
-            seq.mid = Work(fiber, partial(_finished, seq), partial(_sliced, seq))
+            seq.mid = Work(seq.request.owner_name, fiber, partial(_finished, seq), partial(_sliced, seq))
             self._worker.agenda.add(seq.mid)
         self._waiting[seq.id] = seq
         earlier, seq.waits_in = seq.waits_in, self
@@ -450,5 +513,7 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
     child.length, child.step, child.has_row = parent.length, parent.step, parent.has_row
     child.tokens, child.changed = parent.tokens, parent.changed
     child.empty_splices, child.flags = parent.empty_splices, parent.flags
+    child.put_off = parent.put_off
+    child.allowance_ns = parent.allowance_ns  # not what a new sequence has
     request.live += 1
     return child

@@ -49,12 +49,14 @@ class Warming:
 
         Raises RuntimeFailure if there is no room for an instance.
         """
+        self.owner = template.owner
         self._template = template
         self._budget_ns = int(budget_ms * 1e6)
         self._most_bytes = most_bytes
         self._done = done
         self._spent_ns = 0
-        self._instance = instance = Instance.from_snapshot(template.snapshot)
+        self._over = False
+        self.instance = instance = Instance.from_snapshot(template.snapshot)
         # what it prints is dropped: logs are the same whether a template is warm or not
         instance.owner = GuestContext(
             vocabulary=template.vocabulary,
@@ -68,31 +70,42 @@ class Warming:
 
     def run(self) -> bool:
         """Runs one slice; True if it was the last."""
+        if self._over:
+            return True
         begin = time.thread_time_ns()
         try:
             if not self._fiber.poll():
                 self._spent_ns += time.thread_time_ns() - begin
                 return False
             self._spent_ns += time.thread_time_ns() - begin
-            more = _more(self._fiber.result) and self._instance.grown_bytes() < self._most_bytes // 2
+            more = _more(self._fiber.result) and self.instance.grown_bytes() < self._most_bytes // 2
             if more and self._spent_ns < self._budget_ns:
-                self._fiber = Fiber(self._instance, Export.WARM)
+                self._fiber = Fiber(self.instance, Export.WARM)
                 return False
             outcome: Warmed | AiciError = Warmed(self._take(), more)
         except Exception as error:
             outcome = _problem(error)
-        self._instance.close()
-        self._done(outcome)
+        self._end(outcome)
         return True
 
+    def fail(self, error: AiciError) -> None:
+        """Ends it with an error that is not its own."""
+        if not self._over:
+            self._end(error)
+
+    def _end(self, outcome: Warmed | AiciError) -> None:
+        self._over = True
+        self.instance.close()
+        self._done(outcome)
+
     def _take(self) -> Template:
-        grown = self._instance.grown_bytes()
+        grown = self.instance.grown_bytes()
         if grown > self._most_bytes:
             raise SpaceError(
                 f"aici_warm made the snapshot {grown} bytes larger, the limit is {self._most_bytes}",
                 limit=self._most_bytes,
             )
-        return dataclasses.replace(self._template, snapshot=self._instance.snapshot(), number=0)
+        return dataclasses.replace(self._template, snapshot=self.instance.snapshot(), number=0)
 
 
 def _more(result: int) -> bool:

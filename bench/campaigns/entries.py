@@ -8,8 +8,8 @@ from collections.abc import Callable
 from aicirt.errors import ModuleError
 from aicirt.wasm.abi import EXPORTS
 from aicirt.wasm.imports import known_imports
-from aicirt.wasm.reader import Reader
-from aicirt.wasm.rewrite import RESERVED, leb
+from aicirt.wasm.reader import Reader, leb
+from aicirt.wasm.rewrite import RESERVED
 from bench.campaigns.sections import (
     CODE,
     EXPORT,

@@ -34,9 +34,10 @@ LIMITS = {
     "max_idle_steps": 8,
     "max_late_steps": 3,
     "snapshot_bytes": 64 << 20,
+    "owner_memory_bytes": 300 << 20,
 }
-#: in which a stranger must have met its end, unless it is late: then it gets what is left of a processor
-#: beside steps that take no time, and how many it needs until its time is used depends on the machine
+#: steps in which one of the strangers must have ended, unless one is late: then it gets what is left of a
+#: processor beside steps that take no time, and the machine decides how many it needs until its time is used
 _STEPS, _MOST_SECONDS = 24, 20.0
 
 
@@ -93,7 +94,8 @@ class Arena:
         until = time.monotonic() + _MOST_SECONDS
         for number in itertools.count():
             self.engine.step([good, *strangers])
-            late = any(request.late for request in strangers)
+            ended = any(request.errors for request in strangers)
+            late = not ended and any(request.late for request in strangers)
             if number >= _STEPS and not (late and time.monotonic() < until):
                 break
         while not self.witness.done(good):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from wasmtime import wat2wasm
+
+from bench.attack_modules import doubling, straight_module, with_name
 from bench.campaigns.stranger import Stranger, of_module
 
 _MARKER = '(func (export "aici_abi_v1"))'
@@ -40,6 +43,20 @@ _STOP = '(import "aici" "stop" (func $stop))'
 
 ODD_MODULES: tuple[Stranger, ...] = (
     of_module("good", "behaves: the others of these differ from it", "goes on", "", controller()),
+    of_module(
+        "name_explodes",
+        "traps in a function whose C++ name doubles when it is demangled",
+        "trap",
+        "unreachable",
+        with_name(bytes(wat2wasm(controller(mid=mid("unreachable")))), 2, doubling(2000).encode()),
+    ),
+    of_module(
+        "straight_line",
+        "follows 400 000 links of its memory in pre_process without a loop or a call",
+        "time_limit",
+        "aici_pre_process used",
+        straight_module(),
+    ),
     # ---- start functions
     of_module(
         "start_function_loop",

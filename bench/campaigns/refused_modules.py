@@ -111,8 +111,8 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     of_module(
         "mid_import",
         "aici_mid_process is the import aici_vocabulary",
-        "goes on result",
-        "",
+        "module",
+        "is an import",
         controller(
             imports='(import "aici" "vocabulary" (func $v (result i32)))',
             mid='(export "aici_mid_process" (func $v))',
@@ -121,8 +121,8 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     of_module(
         "arg_import",
         "aici_arg is the import aici_vocabulary",
-        "goes on result",
-        "",
+        "module",
+        "is an import",
         controller(
             imports='(import "aici" "vocabulary" (func $v (result i32)))', arg='(export "aici_arg" (func $v))'
         ),
@@ -130,8 +130,8 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     of_module(
         "initialize_import",
         "_initialize is the import aici_stop",
-        "failed",
-        "aici_stop",
+        "module",
+        "is an import",
         controller('(export "_initialize" (func $stop))', imports=_STOP),
     ),
     of_module("command", "a command with _start", "module", "_start", controller('(func (export "_start"))')),

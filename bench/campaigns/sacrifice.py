@@ -24,7 +24,6 @@ from aicirt.errors import AiciError, ControllerError, ModuleError, SpaceError, e
 from aicirt.modules.compile import CompileLimits
 from aicirt.wasm import Program, check
 from aicirt.wasm.program import compile_module, serialize
-from aicirt.wasm.rewrite import rewrite
 from bench.campaigns.mutation import mutate
 from bench.campaigns.seeds import seed_modules
 from bench.host import LocalWorker, load_for_guests
@@ -66,14 +65,13 @@ class Sacrifice:
             checked = time.perf_counter() - begun
             if not report.accepted:
                 return {"end": "check", "check_s": checked}
-            rewritten = rewrite(wasm)
         except Exception as error:
             return {"end": "check", "flaw": f"the check failed: {error!r}"}
         found: dict[str, Any] = {"check_s": checked}
         self._at(COMPILING)
         begun = time.perf_counter()
         try:
-            module = compile_module(self._worker.engine, rewritten)
+            module = compile_module(self._worker.engine, wasm)
             serialize(module)
         except ModuleError as error:
             found["end"] = "compile"

@@ -132,7 +132,7 @@ def _no_landlock(wasm: bytes) -> None:
     with Runtime(workers=1) as runtime:
         runtime.register(VOCABULARY)
         goes_on(load_on(runtime, wasm))
-        assert [worker["landlock"] for worker in runtime.health()["workers"]] == [0]
+        assert [worker["walls"]["landlock"] for worker in runtime.health()["workers"]] == [0]
 
 
 def _no_pagemap_scan(wasm: bytes) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aicirt.errors import ModuleError
-from aicirt.wasm.reader import Reader
-from aicirt.wasm.rewrite import leb
+from aicirt.wasm.reader import Reader, leb
 
 TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT, TAG = range(
     1, 14

@@ -288,7 +288,39 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger(
         "snapshots", "eight arguments, 20 MB of snapshot each", GOES_ON, "", "init snapshot 20", times=8
     ),
+    *(
+        Stranger(
+            f"slow_{where}",
+            f"ten arguments, a part of the time of {name} each",
+            GOES_ON,
+            "",
+            f"{where} work 30000",
+            times=10,
+        )
+        for where, name in _CALLBACKS.items()
+        if where in ("start", "arg", "init", "prompt")
+    ),
     Stranger("many_arguments", "fifty arguments", GOES_ON, "", "mid ask_for_nothing", times=50),
+    # ---- memory of all together
+    Stranger(
+        "memory_together",
+        "ten requests fill 60 MB each",
+        f"owner_limit {TOO_LATE}",
+        "",
+        "mid touch_memory",
+        times=10,
+    ),
+    Stranger(
+        "snapshots_together", "twenty arguments, 40 MB each", "owner_limit", "", "init snapshot 40", times=20
+    ),
+    Stranger(
+        "forks_together",
+        "ten requests fork with 60 MB changed",
+        f"owner_limit {TOO_LATE}",
+        "",
+        "fork heavy 60",
+        times=10,
+    ),
     *ODD_MODULES,
     *REFUSED_MODULES,
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import platform
 import struct
 
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
+from aicirt.sandbox import kernel, seccomp
+
+_PR_SET_NO_NEW_PRIVS = 38
 #: in struct seccomp_data: number of the call, low half of its second argument
 _NUMBER, _SECOND = 0, 24
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
@@ -30,12 +30,8 @@ def deny(numbers: tuple[int, ...], errno: int, *, second: int | None = None) -> 
             code += [(_LOAD, 0, 0, _SECOND), (_EQUAL, 0, 1, second)]
         code.append((_RETURN, 0, 0, _ERRNO | errno))
     code.append((_RETURN, 0, 0, _ALLOW))
-    program = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in code))
-    header = struct.pack("@HxxxxxxQ", len(code), ctypes.addressof(program))
-    libc = ctypes.CDLL(None, use_errno=True)
-    words = [ctypes.c_ulong(word) for word in (1, 0, 0, 0)]
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, *words) or libc.prctl(_PR_SET_SECCOMP, _FILTER, header, 0, 0):
-        raise OSError(ctypes.get_errno(), "no system call can be denied: " + os.strerror(ctypes.get_errno()))
+    kernel.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.load(b"".join(struct.pack("=HBBI", *line) for line in code))
 
 
 def deny_ioctl(request: int, errno: int) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from aicirt.errors import WorkerDiedError
+from aicirt.errors import AiciError, WorkerDiedError
+from bench.attack_modules import slow_module, straight_module
 from bench.measure import percentile, summarise
-from bench.offender import KINDS, offender
+from bench.offender import INITS, KINDS, offender
 from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
@@ -25,6 +26,7 @@ from pyaici.runtime import Runtime
 from pyaici.step import MidResult, StepInput, Verb
 
 VICTIM_TARGET, RECOVERY_TARGET, TOGETHER_TARGET = 3.0, 100.0, 0.95
+FIRST_MASK_TARGET = 500.0
 #: sequences of a small controller with pre_process and post_process
 _VICTIMS, _STEPS = 8, 400
 _FORWARD_SECONDS = (0.008, 0.012)
@@ -32,6 +34,10 @@ _FORWARD_SECONDS = (0.008, 0.012)
 _BUSY_PROCESSES, _CALLS = 8, 10_000
 _KILLS = 20
 _TOGETHER_SECONDS = 6.0
+#: sequences of another owner with long code without a loop
+_STRAIGHT = 8
+#: new arguments, each of which is asked for until there is a mask
+_ARGUMENTS, _ATTEMPTS = 40, 5
 _SIZE = "32k"
 _TOKEN = b"a"
 
@@ -48,6 +54,8 @@ def run(report: Report) -> None:
         _false_kills(report, steady)
         _recovery(report, steady)
         _two_clients(report, steady)
+        regex = build_controller(ROOT / "controllers" / "regex", Path(folder) / "regex.wasm").path
+        _first_masks(report, regex)
 
 
 class Batch:
@@ -60,6 +68,8 @@ class Batch:
         self._token = [vocab.tokens.index(_TOKEN)]
         self.seqs = [runtime.instantiate(module, "", (1, 2, 3)) for _ in range(count)]
         self.answers: dict[int, MidResult] = {}
+        #: sequences that have ended with an error in the last step
+        self.ended: set[int] = set()
         self._random = random.Random(count)
 
     def step(self, others: Sequence[int] = (), *, forward: bool = True) -> float:
@@ -71,12 +81,15 @@ class Batch:
             inputs.append(StepInput(seq, self._token, sampled=True) if sampled else StepInput(seq))
         start = time.perf_counter()
         step = self.runtime.begin_step(inputs)
-        step.wait_pre()
+        pre = step.wait_pre()
         ready = time.perf_counter()
         if forward:
             time.sleep(self._random.uniform(*_FORWARD_SECONDS))
         asked = time.perf_counter()
         self.answers = step.wait().mid
+        verbs = [*((seq, found.verb) for seq, found in pre.items())]
+        verbs += [(seq, found.verb) for seq, found in self.answers.items()]
+        self.ended = {seq for seq, verb in verbs if verb == Verb.ERROR}
         return (ready - start + time.perf_counter() - asked) * 1e3
 
 
@@ -98,6 +111,8 @@ def _victims(report: Report, steady: Path, greedy: Path) -> None:
                 times["all" if len(kinds) > 1 else kinds[0]] = [batch.step() for _ in range(steps)]
         for kind, rounds in (("busy", f"{18 * per_ms:.0f}"), ("runaway", "-1")):
             times[f"batch_{kind}"] = _in_batch(batch, module, f"0 {rounds}", steps)
+        straight = runtime.upload(straight_module()).id
+        times["straight_line"] = _in_batch(batch, straight, "", steps, count=_STRAIGHT, owner="straight")
     worst = 0.0
     for name, values in times.items():
         report.samples(f"fairness.{name}_ms", values, "ms")
@@ -107,15 +122,18 @@ def _victims(report: Report, steady: Path, greedy: Path) -> None:
     report.figure("fairness.victim_p99_ms", worst, "ms", target=VICTIM_TARGET)
 
 
-def _in_batch(batch: Batch, module: str, arg: str, steps: int) -> list[float]:
-    """Beside a greedy sequence in the same steps; another one follows when it is ended."""
-    times = []
-    greedy = batch.runtime.instantiate(module, arg)
+def _in_batch(
+    batch: Batch, module: str, arg: str, steps: int, *, count: int = 1, owner: str | None = None
+) -> list[float]:
+    """Beside greedy sequences in the same steps; another one follows each that is ended."""
+    times, runtime = [], batch.runtime
+    greedy = [runtime.instantiate(module, arg, owner=owner) for _ in range(count)]
     for _ in range(steps):
-        times.append(batch.step([greedy]))
-        if batch.answers[greedy].verb == Verb.ERROR:
-            greedy = batch.runtime.instantiate(module, arg)
-    batch.runtime.free([greedy])
+        times.append(batch.step(greedy))
+        for place, seq in enumerate(greedy):
+            if seq in batch.ended:
+                greedy[place] = runtime.instantiate(module, arg, owner=owner)
+    runtime.free(greedy)
     return times
 
 
@@ -129,6 +147,45 @@ def _rounds_per_ms(runtime: Runtime, module: str) -> float:
         times.append((time.perf_counter() - start) * 1e3)
     runtime.free([seq])
     return rounds / summarise(times).median
+
+
+def _first_masks(report: Report, regex: Path) -> None:
+    """From `instantiate` of a new argument to its first mask, alone and beside endless calls of another owner
+    that never return before the first step."""
+    count = 5 if report.quick else _ARGUMENTS
+    with Daemon(workers=1) as daemon, Runtime(daemon.socket_path, owner="victim") as runtime:
+        runtime.register(vocabulary(_SIZE))
+        module, slow = runtime.upload(regex).id, runtime.upload(slow_module()).id
+        errors = _first_mask(runtime, module, "[a-z]")  # the first one loads the module
+        for name, numbers in (("alone", range(count)), ("beside_abuse", range(count, 2 * count))):
+            with ExitStack() as stack:
+                if name != "alone":
+                    stack.enter_context(offender(INITS, daemon.socket_path, slow, 1.0, _SIZE))
+                    time.sleep(1)  # each of its connections has a call under way
+                times = []
+                for number in numbers:
+                    start = time.perf_counter()
+                    errors += _first_mask(runtime, module, f"[a-z]{{1,{number + 2}}} [0-9]+")
+                    times.append((time.perf_counter() - start) * 1e3)
+            report.samples(f"fairness.first_mask_{name}_ms", times, "ms")
+            target = None if name == "alone" else FIRST_MASK_TARGET
+            report.figure(f"fairness.first_mask_{name}_ms", percentile(times, 99), "ms", target=target)
+        report.figure("fairness.first_mask_errors", errors, "errors", target=0)
+
+
+def _first_mask(runtime: Runtime, module: str, arg: str) -> int:
+    """Tries until there is a mask; returns how often there was an error."""
+    for errors in range(_ATTEMPTS):
+        try:
+            seq = runtime.instantiate(module, arg, (1, 2, 3))
+            while (answer := runtime.begin_step([StepInput(seq)]).wait().mid[seq]).verb == Verb.LATE:
+                pass
+        except AiciError:
+            continue
+        if answer.verb != Verb.ERROR:
+            runtime.free([seq])
+            return errors
+    return _ATTEMPTS
 
 
 def _false_kills(report: Report, steady: Path) -> None:

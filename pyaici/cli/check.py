@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import AiciError, ModuleError
+from aicirt.printable import show
 from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 
@@ -53,9 +54,9 @@ def print_check(path: Path, *, brief: bool = False) -> int:
     report = _report(path, limits)
     reasons = report.reasons or _compile(path)
     verdict = "refused" if reasons else f"accepted, ABI version {report.abi_version}"
-    print(f"{path}: {verdict}, {report.size / 1000:.1f} kB")
+    show(f"{path}: {verdict}, {report.size / 1000:.1f} kB")
     for reason in reasons:
-        print(f"  refused: {reason}")
+        show(f"  refused: {reason}")
     if not brief and (report.exports or report.imports):
         _print_facts(report)
         _print_limits(limits)
@@ -91,26 +92,26 @@ def _compile(path: Path) -> list[str]:
 
 
 def _print_facts(report: ModuleReport) -> None:
-    print(f"  memory   {report.initial_memory / 1024:.0f} KiB at the start")
+    show(f"  memory   {report.initial_memory / 1024:.0f} KiB at the start")
     functions = [export.name for export in report.exports if export.kind == "function"]
-    print(f"  exports  {', '.join(functions) or 'nothing'}")
+    show(f"  exports  {', '.join(functions) or 'nothing'}")
     by_module: dict[str, list[str]] = {}
     for item in report.imports:
         by_module.setdefault(item.module, []).append(item.name)
     for module, names in sorted(by_module.items()):
-        print(f"  imports  {module}: {', '.join(sorted(names))}")
+        show(f"  imports  {module}: {', '.join(sorted(names))}")
     if not report.imports:
-        print("  imports  nothing")
+        show("  imports  nothing")
     if report.has_pre or report.has_post:
         present = [name for name, has in (("pre", report.has_pre), ("post", report.has_post)) if has]
-        print(f"  steps    {' and '.join(present)} run between two forward passes, mid beside one")
+        show(f"  steps    {' and '.join(present)} run between two forward passes, mid beside one")
     else:
-        print("  steps    no pre or post: all its work runs beside the forward pass")
+        show("  steps    no pre or post: all its work runs beside the forward pass")
 
 
 def _print_limits(limits: Limits) -> None:
     times = (
         f"init {limits.init_ms:g} ms, pre {limits.pre_ms:g}, mid {limits.mid_ms:g}, post {limits.post_ms:g}"
     )
-    print(f"  limits   memory {limits.memory_bytes >> 20} MiB, file {limits.module_bytes >> 20} MiB")
-    print(f"           CPU time: {times}")
+    show(f"  limits   memory {limits.memory_bytes >> 20} MiB, file {limits.module_bytes >> 20} MiB")
+    show(f"           CPU time: {times}")

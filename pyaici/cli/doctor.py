@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aicirt.printable import printable, show
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ def _show(finding: Finding) -> None:
     state = finding.state.value
     if sys.stdout.isatty():
         state = f"\x1b[{_COLOURS[state]}m{state:<8}\x1b[0m"
-    print(f"{state:<8} {finding.name:<16} {finding.found}")
+    print(f"{state:<8} {printable(f'{finding.name:<16} {finding.found}')}")
     if finding.cost:
         cure = f"; to mend it: {finding.cure}" if finding.cure else ""
-        print(f"{'':<25} so {finding.cost}{cure}")
+        show(f"{'':<25} so {finding.cost}{cure}")
 
 
 def _package(name: str) -> Finding:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import AiciError, ControllerError
+from aicirt.printable import show
 from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 from pyaici.grammars import find_grammar
@@ -114,11 +115,11 @@ def check(arguments: argparse.Namespace) -> int:
     kind, source = _read(arguments)
     with _open(kind, source) as texts:
         size = find_controller(kind).stat().st_size
-        print(f"{arguments.file}: taken by {kind}")
+        show(f"{arguments.file}: taken by {kind}")
         _print_warnings(texts)
-        print(f"  size     {len(source)} bytes, read by {size / 1000:.0f} kB of controller")
-        print(f"  time     read in {1e3 * texts.prepared:.1f} ms, first mask in {1e3 * texts.first:.1f} ms")
-        print(f"  begins   with {_shown(texts.start)}")
+        show(f"  size     {len(source)} bytes, read by {size / 1000:.0f} kB of controller")
+        show(f"  time     read in {1e3 * texts.prepared:.1f} ms, first mask in {1e3 * texts.first:.1f} ms")
+        show(f"  begins   with {_shown(texts.start)}")
     return 0
 
 
@@ -136,11 +137,11 @@ def test(arguments: argparse.Namespace) -> int:
             verdict = texts.judge(text)
             wrong += verdict.accepted != wanted
             result = "ok   " if verdict.accepted == wanted else "WRONG"
-            print(f"{result}  {'accepted' if verdict.accepted else 'rejected'}  {_label(name)}")
+            show(f"{result}  {'accepted' if verdict.accepted else 'rejected'}  {_label(name)}")
             if not verdict.accepted:
-                print(f"       {_why(text, verdict)}")
+                show(f"       {_why(text, verdict)}")
     if wrong:
-        print(f"{wrong} of {len(pairs)} not as expected")
+        show(f"{wrong} of {len(pairs)} not as expected")
     return 1 if wrong else 0
 
 
@@ -152,7 +153,7 @@ def sample(arguments: argparse.Namespace) -> int:
     with _open(kind, source) as texts:
         found = sample_texts(texts, arguments.n, length=arguments.length, seed=arguments.seed)
     for text in found:
-        print(json.dumps(text.decode("utf-8", "replace"), ensure_ascii=False))
+        show(json.dumps(text.decode("utf-8", "replace"), ensure_ascii=False))
     if len(found) == arguments.n:
         return 0
     raise AiciError(
@@ -201,7 +202,7 @@ def _label(name: str) -> str:
 
 def _print_warnings(texts: Texts) -> None:
     for line in texts.log.splitlines():
-        print(f"  {line}")
+        show(f"  {line}")
 
 
 def _why(text: bytes, verdict: Verdict) -> str:

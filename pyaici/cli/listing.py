@@ -6,6 +6,7 @@ import argparse
 import shlex
 from typing import Any
 
+from aicirt.printable import show
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place, require_store
 from pyaici.grammars import bundled_grammars
@@ -37,28 +38,28 @@ def run(arguments: argparse.Namespace) -> int:
     require_store(arguments)
     with open_place(arguments) as place:
         modules, bundled = place.list(), place.bundled()
-    print("bundled:")
+    show("bundled:")
     for known in bundled:
-        print(_line(known.name, known.size, known.summary))
+        show(_line(known.name, known.size, known.summary))
         if known.example:
-            print(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
-    print("scripts, by the names of their files:")
+            show(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
+    show("scripts, by the names of their files:")
     names = {known.name for known in bundled}
     for language in LANGUAGES:
         runs = (
             f"run by {language.controller}" if language.controller in names else "not built: see aici doctor"
         )
         example = f"aici run my_script{language.suffixes[0]} --arg JSON_OR_TEXT --prompt ..."
-        print(f"  {' '.join('*' + suffix for suffix in language.suffixes):<33}{language.name}, {runs}")
-        print(f"{'':<33}  {example}")
-    print(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
+        show(f"  {' '.join('*' + suffix for suffix in language.suffixes):<33}{language.name}, {runs}")
+        show(f"{'':<33}  {example}")
+    show(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
     shown = [module for module in modules if arguments.all or module.tags]
-    print("uploaded:" if modules else "uploaded: nothing")
+    show("uploaded:" if modules else "uploaded: nothing")
     for module in sorted(shown, key=lambda m: (not m.tags, m.tags, m.id)):
         script = [f"({module.script}, a script in {module.language})"] if module.script else []
-        print(_line(module.id[:16], module.size, "  ".join([", ".join(module.tags), *script]).strip()))
+        show(_line(module.id[:16], module.size, "  ".join([", ".join(module.tags), *script]).strip()))
     if left := len(modules) - len(shown):
-        print(f"  {left} without a tag; --all lists them")
+        show(f"  {left} without a tag; --all lists them")
     return 0
 
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from aicirt.errors import AiciError, UnknownModuleError
+from aicirt.identity import SHORTEST_ID, resolve_name
 from aicirt.modules.info import ModuleInfo
 from aicirt.supervisor.owners import DEFAULT_OWNER
 from pyaici.bundled import BundledController, describe_bundled
 from pyaici.cli.remote import add_server, open_server, server_of
+from pyaici.listing import list_modules
 from pyaici.scripting.errors import ScriptFileError
 from pyaici.scripting.script import Script, interpreter_file
 
@@ -89,14 +91,17 @@ def require_store(arguments: argparse.Namespace) -> None:
 def find_module(place: Place, name: str) -> str:
     """The id that a user means. Raises UnknownModuleError."""
     modules = place.list()
-    found = [module.id for module in modules if name in module.tags or name == module.id]
-    if not found and name:
-        found = [module.id for module in modules if module.id.startswith(name)]
-    if not found:
+    ids = {module.id for module in modules}
+    tags = {tag: module.id for module in modules for tag in module.tags}
+    try:
+        found = resolve_name(name, lambda: ids, lambda: tags, SHORTEST_ID)
+    except UnknownModuleError as error:
+        if "modules" in error.detail:  # there are several
+            raise
+        found = ""
+    if found not in ids:
         raise UnknownModuleError(f"no uploaded module is called {name!r}; aici list --all shows all")
-    if len(found) > 1:
-        raise UnknownModuleError(f"{len(found)} ids begin with {name}: {', '.join(id[:16] for id in found)}")
-    return found[0]
+    return found
 
 
 def _interpreter(script: Script) -> bytes:
@@ -135,7 +140,7 @@ class _Daemon:
         return gone
 
     def list(self) -> list[ModuleInfo]:
-        return [ModuleInfo.from_wire(wire) for wire in self.control.call("list")]
+        return list(list_modules(self.control))
 
     def bundled(self) -> builtins.list[BundledController]:
         return describe_bundled()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from aicirt.printable import show
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place
 
@@ -25,7 +26,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "remove", run, "remove an uploaded controller", more=_MORE, examples=_EXAMPLES
     )
-    parser.add_argument("module", metavar="MODULE", help="id of a module, the beginning of one, or a tag")
+    parser.add_argument("module", metavar="MODULE", help="id of a module, 8 of its digits or more, or a tag")
     parser.add_argument(
         "--force", action="store_true", help="also what others have uploaded, and whatever tags it has"
     )
@@ -37,5 +38,5 @@ def run(arguments: argparse.Namespace) -> int:
     with open_place(arguments) as place:
         module = find_module(place, arguments.module)
         gone = place.remove(module, arguments.force)
-    print(f"{module}  {'removed' if gone else 'stays: others have uploaded or tagged it'}")
+    show(f"{module}  {'removed' if gone else 'stays: others have uploaded or tagged it'}")
     return 0

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from aicirt.printable import show
 from aicirt.stored_script import script_value
 from pyaici.cli.command import add_command
 
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
             if problem is not None:
                 problems.append(problem)
                 if not arguments.json:
-                    print(problem, flush=True)
+                    show(problem, flush=True)
     if arguments.json:
-        print(json.dumps([asdict(problem) for problem in problems], indent=2, ensure_ascii=False))
+        show(json.dumps([asdict(problem) for problem in problems], indent=2, ensure_ascii=False))
     return int(bool(problems))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from aicirt.printable import show
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place
 
@@ -23,7 +24,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "tag", run, "give an uploaded controller a name", more=_MORE, examples=_EXAMPLES
     )
-    parser.add_argument("module", metavar="MODULE", help="id of a module, the beginning of one, or a tag")
+    parser.add_argument("module", metavar="MODULE", help="id of a module, 8 of its digits or more, or a tag")
     parser.add_argument("name", metavar="NAME", help="the tag; if another module has it, it moves")
     add_place(parser)
 
@@ -34,5 +35,5 @@ def run(arguments: argparse.Namespace) -> int:
         module = find_module(place, arguments.module)
         place.tag(module, arguments.name)
         (tags,) = [found.tags for found in place.list() if found.id == module]
-    print(f"{module}  {', '.join(sorted(tags))}")
+    show(f"{module}  {', '.join(sorted(tags))}")
     return 0

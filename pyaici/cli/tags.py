@@ -7,6 +7,7 @@ import json
 import time
 from typing import Any
 
+from aicirt.printable import show
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place, require_store
 
@@ -41,13 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
             {"tag": tag, "module": module.id, "owners": module.owners, "created": module.created or None}
             for tag, module in tags
         ]
-        print(json.dumps(rows, indent=2))
+        show(json.dumps(rows, indent=2))
         return 0
     width = max((len(tag) for tag, _ in tags), default=0)
     owners = max((len(_owners(module.owners)) for _, module in tags), default=0)
     for tag, module in tags:
         since = age(time.time() - module.created) if module.created else "unknown"
-        print(f"{tag:<{width}}  {module.id[:16]}  {_owners(module.owners):<{owners}}  {since}")
+        show(f"{tag:<{width}}  {module.id[:16]}  {_owners(module.owners):<{owners}}  {since}")
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import AiciError
+from aicirt.printable import show
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:
@@ -97,21 +98,21 @@ def _replay(path: Path, arguments: argparse.Namespace) -> int:
     )
     if arguments.masks and not done.vocabulary.exact:
         raise AiciError("--masks needs the vocabulary of the model: give the model's folder, --model PATH")
-    print(f"{path}: vocabulary: {done.vocabulary.what}")
+    show(f"{path}: vocabulary: {done.vocabulary.what}")
     if done.passed:
-        print(f"{path}: ok")
+        show(f"{path}: ok")
         return 0
     if arguments.update and not done.problems:
         if not done.vocabulary.exact:
             raise AiciError(f"{path} can only be updated with the vocabulary of the model: --model PATH")
         write_recording(done.now, path)
-        print(f"{path}: updated")
+        show(f"{path}: updated")
     else:
-        print(f"{path}: failed")
+        show(f"{path}: failed")
     for line in [*done.problems, *done.differences]:
-        print(f"  {line}")
+        show(f"  {line}")
     if arguments.update and done.problems:
-        print(f"  what was sampled does not fit any more: record {path} anew with aici run --record")
+        show(f"  what was sampled does not fit any more: record {path} anew with aici run --record")
     return int(bool(done.problems) or not arguments.update)
 
 
@@ -123,12 +124,12 @@ def _run_cases(playground: Playground, path: Path, arguments: argparse.Namespace
     results = [run_case(playground, arguments.controller, case) for case in read_cases(path)]
     if arguments.update:
         updated = update_cases(path, results)
-        print(f"{path}: {'updated' if updated else 'nothing to update'}")
+        show(f"{path}: {'updated' if updated else 'nothing to update'}")
         return 0
     for result in results:
-        print(f"{path}: {result.case.name}: {'ok' if result.passed else 'failed'}")
+        show(f"{path}: {result.case.name}: {'ok' if result.passed else 'failed'}")
         for line in result.differences:
-            print(f"  {line}")
+            show(f"  {line}")
     failed = sum(not result.passed for result in results)
-    print(f"{path}: {len(results)} cases, {failed} failed")
+    show(f"{path}: {len(results)} cases, {failed} failed")
     return failed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aicirt.errors import AiciError
+from aicirt.printable import show
 from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
                 place.tag(module.id, tag)
             except AiciError as error:
                 raise AiciError(f"{arguments.file} has been uploaded as {module.id}, but: {error}") from error
-    print(f"{module.id}  {', '.join(sorted({*module.tags, *arguments.tag}))}".rstrip())
+    show(f"{module.id}  {', '.join(sorted({*module.tags, *arguments.tag}))}".rstrip())
     return 0
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from aicirt.printable import show
 from pyaici.cli.command import add_command
 
 _MORE = """
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 if sys.stdout.isatty() and not arguments.once:
                     print("\x1b[2J\x1b[H", end="")
-                print("\n".join(screen(health, before)))
+                show("\n".join(screen(health, before)))
             if arguments.once:
                 return 0
             sys.stdout.flush()
@@ -84,7 +85,8 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
         f"{health['restarts']} workers replaced",
         *_templates(health),
         "",
-        f"{'process':<12} {'pid':>8} {'cpu %':>6} {'busy %':>6} {'MB':>6} {'sequences':>9} {'steps/s':>8}",
+        f"{'process':<12} {'pid':>8} {'cpu %':>6} {'busy %':>6} {'MB':>6} {'guests':>6} "
+        f"{'sequences':>9} {'steps/s':>8}",
     ]
     for process in _processes(health):
         old = older.get(process["pid"], {})
@@ -93,13 +95,14 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
         sequences = process.get("sequences", process.get("error", ""))
         busy = f"{100 * process['busy']:.0f}" if "busy" in process else "-"
         memory = f"{process['rss_kib'] / 1000:.0f}" if "rss_kib" in process else "-"
+        guests = f"{process['memory']['bytes'] / 1e6:.0f}" if "memory" in process else "-"
         lines.append(
-            f"{process['name']:<12} {process['pid']:>8} {cpu:>6} {busy:>6} {memory:>6} "
+            f"{process['name']:<12} {process['pid']:>8} {cpu:>6} {busy:>6} {memory:>6} {guests:>6} "
             f"{sequences:>9} {steps:>8}"
         )
-    lines += ["", f"{'client':<12} {'pid':>8} {'':>20} {'sequences':>9}"]
+    lines += ["", f"{'client':<12} {'pid':>8} {'':>27} {'sequences':>9}"]
     for number, client in enumerate(health["clients"]):
-        lines.append(f"{number:<12} {client['pid']:>8} {'':>20} {client['sequences']:>9}")
+        lines.append(f"{number:<12} {client['pid']:>8} {'':>27} {client['sequences']:>9}")
     counters: Counter[str] = Counter(health.get("counters", {}))
     for process in _processes(health):
         counters.update(process.get("counters", {}))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aicirt.errors import AiciError, LateError, ResultError
 from pyaici.capabilities import MASK_ONLY
+from pyaici.engines.kept_log import MAX_LOG_BYTES
 from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Lines(Generic[Key]):
         self._posted: Step | None = None
         #: why rows ended: errors of their controllers
         self.errors: dict[Key, AiciError] = {}
-        #: what the controllers printed
+        #: what the controllers printed: the newest part
         self.logs: dict[Key, str] = {}
 
     def start(
@@ -198,7 +199,7 @@ class Lines(Generic[Key]):
             self._posted = None
         for control, text in result.logs.items():
             if (key := self._keys.get(control)) is not None:
-                self.logs[key] = self.logs.get(key, "") + text
+                self.logs[key] = (self.logs.get(key, "") + text)[-MAX_LOG_BYTES:]
         verdicts = {control: verdict.error for control, verdict in pre.items()}
         for control, error in verdicts.items():
             if (key := self._keys.get(control)) is not None:

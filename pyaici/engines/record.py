@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyaici.engines.kept_log import KeptLog
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Record:
     forced: int = 0
     backtracked: int = 0
     suspended: bool = False
-    log: list[str] = field(default_factory=list)
+    #: of its request: one for all forks
+    log: KeptLog = field(init=False)
     #: of its request: one dictionary for all forks, until it ends
     variables: dict[str, bytes] = field(default_factory=dict)
     reason: FinishReason | None = None
@@ -46,6 +48,9 @@ class Record:
     started: float = field(default_factory=time.perf_counter)
     first_token: float = NAN
     ended: float = NAN
+
+    def __post_init__(self) -> None:
+        self.log = KeptLog(self.request.max_log_bytes)
 
     @property
     def new_tokens(self) -> int:
@@ -87,11 +92,16 @@ class Record:
             self.prompt_tokens = min(self.prompt_tokens, len(self.tokens))
         return self.trail.backtrack(count)
 
+    def print(self, text: str) -> None:
+        """Keeps what its controller has printed, as far as there is room."""
+        self.log.append(self.id, text)
+
     def copy_to(self, child: Record) -> None:
         """Has a new sequence begin as a fork of this one."""
         child.parent = self.id
         child.trail = self.trail.copy()
         child.variables = self.variables
+        child.log = self.log
         child.tokens, child.origins, child.logprobs = self.tokens[:], self.origins[:], self.logprobs[:]
         for name in _INHERITED:
             setattr(child, name, getattr(self, name))
@@ -115,7 +125,7 @@ class Record:
             prompt_tokens=self.prompt_tokens,
             reason=self.reason,
             error=self.error,
-            log="".join(self.log),
+            log=self.log.text(self.id),
             variables=self.variables,
             score=self.final_score if self.request.beams > 1 else None,
             sampled=self.sampled,

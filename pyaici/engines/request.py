@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from pyaici.capabilities import ALL, Capabilities
+from pyaici.engines.kept_log import MAX_LOG_BYTES
 
 if TYPE_CHECKING:
     from aicirt.errors import AiciError
@@ -98,6 +99,8 @@ class Request:
     #: count the tokens that the controller's row allows, for every token that is sampled; it takes
     #: microseconds of each step, and engines that do not see the rows tell nothing
     count_allowed: bool = False
+    #: memory for what its controllers print, of all its forks together: the newest part is in the results
+    max_log_bytes: int = MAX_LOG_BYTES
     #: whose request it is, where one engine works for several users; None = the runtime's own owner
     owner: str | None = None
 

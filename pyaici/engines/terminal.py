@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from aicirt.command import describe_error
+from aicirt.printable import printable
 from pyaici.engines.request import FinishReason
 from pyaici.engines.transcript import Kind, Transcript, Transcripts
 
@@ -38,7 +39,7 @@ class Terminal:
     """Give it every event; use it as a context manager around the run.
 
     On a terminal the text is redrawn as it changes, in colours. Elsewhere nothing is printed before the
-    end, and marks take the place of colours: «forced», ~taken back~.
+    end, and marks take the place of colours: «forced», ~taken back~. Control characters are shown as escapes.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -117,7 +118,7 @@ class Terminal:
         for piece in transcript.pieces:
             if piece.kind is Kind.PROMPT and transcript.parent is not None:
                 continue  # it stands above
-            shown = piece.text
+            shown = printable(piece.text)
             if piece.kind is Kind.PROMPT:
                 lines = shown.splitlines(keepends=True)
                 shown = ("...\n" if len(lines) > _PROMPT_LINES else "") + "".join(lines[-_PROMPT_LINES:])
@@ -129,7 +130,8 @@ class Terminal:
         return text
 
     def _log(self, transcript: Transcript) -> Text:
-        lines = transcript.log.splitlines()
-        skipped = [f"... {len(lines) - _LOG_LINES} lines before"] if len(lines) > _LOG_LINES else []
+        lines = printable(transcript.log).splitlines()
+        before = transcript.log_lines_dropped + max(0, len(lines) - _LOG_LINES)
+        skipped = [f"... {before} lines before"] if before else []
         shown = "\n".join(f"  | {line}" for line in [*skipped, *lines[-_LOG_LINES:]])
         return Text(shown, style="yellow")

@@ -17,6 +17,9 @@ from pyaici.engines.events import (
 )
 from pyaici.engines.request import FinishReason, Origin
 
+#: characters of a log that are kept to be shown
+_LOG_CHARACTERS = 64 << 10
+
 
 class Kind(Enum):
     """How a piece of text came about."""
@@ -45,7 +48,9 @@ class Transcript:
     seq: int
     parent: int | None = None
     pieces: list[Piece] = field(default_factory=list)
+    #: the newest part
     log: str = ""
+    log_lines_dropped: int = 0
     suspended: bool = False
     reason: FinishReason | None = None
     error: str = ""
@@ -57,6 +62,13 @@ class Transcript:
             self.pieces[-1].text += text
         elif text:
             self.pieces.append(Piece(kind, text))
+
+    def print(self, text: str) -> None:
+        """Adds to the log, of which the last lines are shown."""
+        self.log += text
+        if len(self.log) > 2 * _LOG_CHARACTERS:
+            dropped, self.log = self.log[:-_LOG_CHARACTERS], self.log[-_LOG_CHARACTERS:]
+            self.log_lines_dropped += dropped.count("\n")
 
     def take_back(self, text: str) -> None:
         """Marks the last `text` that is still there as taken back, piece by piece."""
@@ -115,7 +127,7 @@ class Transcripts:
         elif isinstance(event, Suspended):
             transcript.suspended = True
         elif isinstance(event, Log):
-            transcript.log += event.text
+            transcript.print(event.text)
         elif isinstance(event, Finished):
             transcript.reason = event.reason
             transcript.error = "" if event.error is None else str(event.error)

@@ -1,4 +1,4 @@
-"""Who calls, whether they may, and whether they call too often."""
+"""Who calls, whether they may, and whether they call too often: checked before any byte of a body is read."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
+from starlette.requests import HTTPConnection
 
+from pyaici.server.addresses import network_of
 from pyaici.server.errors import ApiError, forbidden
+from pyaici.server.refusal import refuse
 from pyaici.server.users import Role, User, UserFile
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
     from pyaici.server.settings import ServerSettings
 
 #: callers whose pace is remembered: those that have been quiet longest are forgotten first
 _REMEMBERED = 10_000
 #: of those without a token: what they upload is theirs together
 ANONYMOUS = "anonymous"
+#: paths that need no token, and what the pages there consist of
+_PUBLIC = frozenset({"/", "/health", "/ready", "/metrics", "/openapi.json"})
+_PUBLIC_FOLDER = "/playground/"
+#: paths below which everything but reading needs the role `upload`
+_UPLOADS = ("/v1/controllers", "/v1/scripts", "/v1/tags")
+_READS = frozenset({"GET", "HEAD"})
 
 
 class Gate:
@@ -35,7 +46,7 @@ class Gate:
         #: by caller: how many requests they have left, and when that was
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def admit(self, request: Request, needed: Role) -> User:
+    def admit(self, request: HTTPConnection, needed: Role) -> User:
         """The user, if the role allows it and the pace too. Raises ApiError.
 
         Who is refused counts as well: with a wrong token as the address, which has no right one then.
@@ -43,19 +54,14 @@ class Gate:
         token = _token(request)
         # clients of OpenAI's API always send one; without a file of users it means nothing
         known = self._users.find(token) if self._users and token is not None else None
-        user = known or User(ANONYMOUS, self._role, request.client.host if request.client else "")
+        user = known or User(ANONYMOUS, self._role, network_of(request.client.host if request.client else ""))
         if self._rate:
             self._count(user.caller)
         if known is None and self._users and token is not None:
             raise _unauthorized("this token is not known here")
         if self._users and token is None and "authorization" in request.headers:
             raise _unauthorized("this Authorization has no token")
-        if user.role < needed:
-            if known is None:
-                raise _unauthorized(f"this needs a token of the role {needed.name.lower()}")
-            raise forbidden(
-                f"{user.name} has the role {user.role.name.lower()}; this needs {needed.name.lower()}"
-            )
+        _check_role(user, needed)
         return user
 
     def _count(self, caller: str) -> None:
@@ -77,7 +83,47 @@ class Gate:
             self._left.popitem(last=False)
 
 
-def _token(request: Request) -> str | None:
+class Authentication:
+    """Middleware that finds the user of every request, and refuses the request before its body is read.
+
+    Every path needs a token unless it is listed as public, so a new route is protected without further work.
+    """
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on with its user in the request's state, or answers with the error."""
+        if scope["type"] == "http" and not _is_public(scope):
+            try:
+                user = self._gate.admit(HTTPConnection(scope), _needed(scope))
+            except ApiError as error:
+                await refuse(scope, send, error)
+                return
+            scope.setdefault("state", {})["user"] = user
+        await self._app(scope, receive, send)
+
+
+def _is_public(scope: Scope) -> bool:
+    path = scope["path"]
+    return scope["method"] in _READS and (path in _PUBLIC or path.startswith(_PUBLIC_FOLDER))
+
+
+def _needed(scope: Scope) -> Role:
+    changes = scope["method"] not in _READS and scope["path"].startswith(_UPLOADS)
+    return Role.UPLOAD if changes else Role.RUN
+
+
+def _check_role(user: User, needed: Role) -> None:
+    if user.role >= needed:
+        return
+    if user.name == ANONYMOUS:
+        raise _unauthorized(f"this needs a token of the role {needed.name.lower()}")
+    raise forbidden(f"{user.name} has the role {user.role.name.lower()}; this needs {needed.name.lower()}")
+
+
+def _token(request: HTTPConnection) -> str | None:
     """From `Authorization: Bearer`, or `x-api-key`, which clients of Anthropic's API send."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -95,20 +141,21 @@ def _unauthorized(message: str) -> ApiError:
     )
 
 
-def _gate(request: Request) -> Gate:
-    gate: Gate = request.app.state.gate
-    return gate
+def _user(request: Request, needed: Role) -> User:
+    """The user that `Authentication` has found."""
+    user: User = request.state.user
+    _check_role(user, needed)
+    return user
 
 
 async def _runner(request: Request) -> User:
-    return _gate(request).admit(request, Role.RUN)
+    return _user(request, Role.RUN)
 
 
 async def _uploader(request: Request) -> User:
-    return _gate(request).admit(request, Role.UPLOAD)
+    return _user(request, Role.UPLOAD)
 
 
-# async, so that they run one after the other: FastAPI calls others in threads, where two could count as one
 #: parameters of routes: the user, who has this role at least
 Runner = Annotated[User, Depends(_runner)]
 Uploader = Annotated[User, Depends(_uploader)]

@@ -12,13 +12,14 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from pyaici.server import controllers, operations, run
-from pyaici.server.access import Gate
+from pyaici.server.access import Authentication, Gate
+from pyaici.server.bodies import BodyLimit
 from pyaici.server.cpc import routes as cpc
 from pyaici.server.cpc.covers import Covers
 from pyaici.server.handlers import add_handlers
 from pyaici.server.messages import routes as messages
 from pyaici.server.metrics import Metrics
-from pyaici.server.middleware import BodyLimit, RequestIds
+from pyaici.server.middleware import RequestIds
 from pyaici.server.openai import catalog, chat, completions
 from pyaici.server.origins import Origins
 from pyaici.server.playground import routes as playground
@@ -64,14 +65,18 @@ def create_app(
         description=_DESCRIPTION,
         version=importlib.metadata.version("aici"),
         lifespan=lifespan,
+        # these pages would load their scripts from other sites
+        docs_url=None,
+        redoc_url=None,
         responses={"4XX": {"description": "the request's fault"}, "5XX": {"description": "not now"}},
     )
-    app.state.gate = Gate(settings)
+    gate = Gate(settings)
     app.state.settings = settings
     add_handlers(app)
     for part in (operations, controllers, run, completions, chat, catalog, messages, cpc, playground):
         app.include_router(part.router)
     app.add_middleware(BodyLimit, settings=settings, uploads=frozenset({controllers.UPLOAD_PATH}))
+    app.add_middleware(Authentication, gate=gate)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

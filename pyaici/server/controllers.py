@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from aicirt.errors import AiciError
@@ -12,6 +12,7 @@ from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.server.access import Runner, Uploader
 from pyaici.server.errors import bad_request, from_aici
 from pyaici.server.fields import StrictBody
+from pyaici.server.json_bodies import JsonRoute
 from pyaici.server.scripts import ScriptText, read_script
 
 if TYPE_CHECKING:
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
     from pyaici.server.desk import ControllerDesk
 
 UPLOAD_PATH = "/v1/controllers"
-router = APIRouter(tags=["controllers"])
+#: controllers in one answer: 1000 of them are about half a megabyte
+MAX_CONTROLLERS = 1000
+router = APIRouter(tags=["controllers"], route_class=JsonRoute)
 
 Name = Annotated[str, Path(min_length=1, max_length=128, description="an id, or a tag")]
+Limit = Annotated[int, Query(ge=1, le=MAX_CONTROLLERS, description="controllers in one answer")]
+After = Annotated[str, Query(max_length=64, description="only those whose ids come after this one")]
 Tag = Annotated[str, Path(min_length=1, max_length=64, description="the tag")]
 
 
@@ -56,11 +61,12 @@ class Bundled(BaseModel):
 
 
 class ControllerList(BaseModel):
-    """All controllers that the user may find."""
+    """Controllers that the user may find."""
 
     object: str = "list"
     data: list[StoredScript | Controller]
     bundled: list[Bundled]
+    has_more: bool = Field(False, description="whether there are more behind the last id of data")
 
 
 class TagRequest(StrictBody):
@@ -108,10 +114,12 @@ async def upload_script(request: Request, body: ScriptText, user: Uploader) -> S
 
 
 @router.get("/v1/controllers")
-async def list_controllers(request: Request, user: Runner) -> ControllerList:
-    """What the user has uploaded, what has a tag, and what comes with the server."""
+async def list_controllers(
+    request: Request, user: Runner, limit: Limit = MAX_CONTROLLERS, after: After = ""
+) -> ControllerList:
+    """What the user has uploaded, what has a tag, and what comes with the server; the first two by id."""
     try:
-        modules = await _desk(request).list(user)
+        modules, more = await _desk(request).list(user, after, limit)
     except AiciError as error:
         raise from_aici(error) from None
     bundled = [
@@ -119,7 +127,7 @@ async def list_controllers(request: Request, user: Runner) -> ControllerList:
         for name in bundled_controllers()
         for text, example in [DESCRIPTIONS.get(name, ("", None))]
     ]
-    return ControllerList(data=[describe_module(info) for info in modules], bundled=bundled)
+    return ControllerList(data=[describe_module(info) for info in modules], bundled=bundled, has_more=more)
 
 
 @router.get("/v1/controllers/{name}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.errors import ControllerError, ModuleError, UnknownModuleError
+from aicirt.identity import is_module_id
 from pyaici.bundled import bundled_controllers, upload_bundled
 from pyaici.scripting.problem import is_syntax_error
+from pyaici.server.blocking import in_own_thread
 from pyaici.server.turns import Turns
 from pyaici.server.users import Role
 from pyaici.server.waiting_room import WaitingRoom
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
     from pyaici.server.users import User
 
 Result = TypeVar("Result")
-#: calls to aicirt that wait at the same time, for all users and for one: it compiles two at a time, and reads
-#: arguments one by one in the order in which they come, so that few of one user's may be before another's
-_CALLS, _CALLS_EACH = 16, 4
-_ID = re.compile("[0-9a-f]{64}")
+#: calls to aicirt that wait at the same time, for all users and for one. Each has a thread; in aicirt owners
+#: take turns at what takes long
+_CALLS, _CALLS_EACH = 64, 4
 
 
 class ControllerDesk:
@@ -37,8 +35,6 @@ class ControllerDesk:
         """`runtime`: of the server alone; the model's vocabulary must be registered there."""
         self._runtime = runtime
         self._turns = Turns(_CALLS, WaitingRoom.before_streams(settings), each=_CALLS_EACH)
-        # one more for operators: what they ask is no user's, and waits for none
-        self._threads = ThreadPoolExecutor(_CALLS + 1, thread_name_prefix="controllers")
         #: ids of bundled controllers that aicirt has
         self._bundled: dict[str, str] = {}
 
@@ -73,16 +69,24 @@ class ControllerDesk:
         upload = partial(self._runtime.upload_script, script.stored(interpreter), owner=user.name)
         return await self._ask(user, upload)
 
-    async def list(self, user: User) -> list[ModuleInfo]:
-        """What the user has uploaded or could find by a tag; everything for an administrator, but for bundled
-        controllers that nobody has named."""
-        found = await self._ask(user, self._runtime.list)
+    async def list(self, user: User, after: str, limit: int) -> tuple[list[ModuleInfo], bool]:
+        """At most `limit` controllers by id, from behind the id `after`, and whether there are more.
+
+        What the user has uploaded or could find by a tag; everything for an administrator, but for bundled
+        controllers that nobody has named.
+        """
+        found_by = None if user.role == Role.ADMIN else user.name
         bundled = set(self._bundled.values())
-        return [
-            info
-            for info in found
-            if info.tags or user.name in info.owners or (user.role == Role.ADMIN and info.id not in bundled)
-        ]
+        found: list[ModuleInfo] = []
+        while len(found) <= limit:
+            page = await self._ask(user, partial(self._runtime.list_page, after, found_by=found_by))
+            if not page:
+                return found, False
+            after = page[-1].id
+            found += [
+                info for info in page if info.tags or user.name in info.owners or info.id not in bundled
+            ]
+        return found[:limit], True
 
     async def describe(self, name: str, user: User) -> ModuleInfo:
         """A module by id or tag. Raises UnknownModuleError."""
@@ -93,7 +97,7 @@ class ControllerDesk:
         that no tag may have."""
         if tag in bundled_controllers():
             raise ModuleError(f"{tag!r} is the name of a bundled controller: choose another tag")
-        if not _ID.fullmatch(module):
+        if not is_module_id(module):
             module = await self.find(module, user)
         await self._ask_again(user, module, partial(self._runtime.tag, module, tag, owner=user.name))
 
@@ -110,7 +114,7 @@ class ControllerDesk:
 
     async def health(self) -> dict[str, Any]:
         """What aicirt tells of itself."""
-        return await self._in_thread(self._runtime.health)
+        return await in_own_thread(self._runtime.health)
 
     @property
     def connected(self) -> bool:
@@ -133,13 +137,9 @@ class ControllerDesk:
         return await self._ask(user, call)
 
     async def _ask(self, user: User, call: Callable[[], Result]) -> Result:
-        """Raises what `call` raises, and ApiError where too many wait already."""
+        """Raises what `call` raises, and ApiError where too many wait already.
+
+        The turn lasts until the call has ended, also when nobody waits for it any more.
+        """
         async with self._turns.turn(user.caller):
-            return await self._in_thread(call)
-
-    async def _in_thread(self, call: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-    def close(self) -> None:
-        """No more calls."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+            return await in_own_thread(call)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.errors import RuntimeFailure
 from pyaici.engines.events import Finished
+from pyaici.server.blocking import in_own_thread
 from pyaici.server.errors import ApiError, busy
 from pyaici.server.jobs import Call, Job, Piecewise
-from pyaici.server.streams import EngineStream
+from pyaici.server.streams import Backlog, Backlogs, EngineStream
 
 if TYPE_CHECKING:
     from pyaici.engines.engine import Engine
@@ -50,6 +51,7 @@ class EngineThread:
         #: work that is done in pieces, one between two steps, each of them in turn
         self._pieces: deque[Piecewise] = deque()
         self._streams: dict[int, EngineStream] = {}
+        self._backlogs = Backlogs()
         self._stopping = False
         #: guards `_todo` against what would come after its last reader
         self._entry = threading.Lock()
@@ -63,22 +65,25 @@ class EngineThread:
 
     # -- from the event loop ----------------------------------------------------------------------
 
-    async def add(self, request: Request) -> EngineStream:
-        """Starts a request. Raises what `Engine.add` raises, and ApiError if the engine has ended."""
+    async def add(self, request: Request, backlog: Backlog | None = None) -> EngineStream:
+        """Starts a request. Raises what `Engine.add` raises, and ApiError if the engine has ended.
+
+        `backlog`: what other answers of the same request count in; None = it is the only one.
+        """
         gone, left = None, PLACINGS
         while True:
             # here, not in the engine's thread: others shall not wait for a controller that reads its argument
-            placed = await asyncio.to_thread(self.engine.place, request, gone)
+            placed = await in_own_thread(partial(self.engine.place, request, gone))
             try:
-                return await self._add(request, placed)
+                return await self._add(request, placed, backlog or Backlog())
             except RuntimeFailure as error:
                 left -= 1
                 if "gone" not in error.detail or left == 0:
                     raise
                 gone = placed
 
-    async def _add(self, request: Request, placed: Any) -> EngineStream:
-        stream = EngineStream(self.cancel)
+    async def _add(self, request: Request, placed: Any, backlog: Backlog) -> EngineStream:
+        stream = EngineStream(self.cancel, self._backlogs, backlog)
 
         def start() -> None:
             stream.number = self.engine.add(request, placed)
@@ -86,7 +91,7 @@ class EngineThread:
 
         try:
             await self.call(start)
-        except asyncio.CancelledError:
+        except BaseException:
             stream.close()  # it may have been added meanwhile
             raise
         return stream
@@ -267,6 +272,18 @@ class EngineThread:
         if told:
             with contextlib.suppress(RuntimeError):  # the loop has been closed
                 self._loop.call_soon_threadsafe(_do_each, told)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """What comes of `work`. A cancellation waits for its end: until then it takes what its caller may use."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # nobody wants to know any more
+        raise
 
 
 def _do_each(told: list[Callable[[], None]]) -> None:

@@ -21,6 +21,8 @@ MAX_FIELDS = 256
 MAX_MESSAGES, MAX_PARTS = 4096, 512
 #: characters of a name that may be a mistyped one of ours
 _MAX_NAME = 32
+#: unknown names that are compared with ours: each takes up to a millisecond, in which nobody is served
+_MAX_COMPARED = 8
 #: constraints as other servers have them, and the fields that do the same here
 _ELSEWHERE = {
     "guided_json": ("json_schema", "bnf_schema"),
@@ -72,13 +74,15 @@ def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str]
     """The first field that looks like a mistyped one of those that are known, or is what another server calls
     a constraint: (its name, what to say). Other unknown fields may be there: they matter to others alone.
     """
+    compared = 0
     for name, value in body.items():
         if name in known or value is None or len(name) > _MAX_NAME:
             continue
         if name in _ELSEWHERE:
             meant = [ours for ours in _ELSEWHERE[name] if ours in known]
             return name, f"there is no such field here; say it with {' or '.join(meant)}"
-        if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        compared += 1
+        if compared <= _MAX_COMPARED and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             return name, f"there is no such field; did you mean {close[0]}?"
     return None
 

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
+from pyaici.server.bodies import BodyRefused
 from pyaici.server.errors import ApiError
 
 if TYPE_CHECKING:
@@ -82,8 +83,10 @@ def not_said_to_be_json(request: Request) -> ApiError:
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    """There is no such route, or not with this method."""
+    """There is no such route, or not with this method; or its body was refused while it arrived."""
     assert isinstance(error, HTTPException)
+    if isinstance(error, BodyRefused):
+        return _answer(request, error.error)
     kind = "not_found_error" if error.status_code == 404 else "invalid_request_error"
     headers = dict(error.headers or {})
     if error.status_code == 405:

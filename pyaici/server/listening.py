@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from aicirt.errors import AiciError
+from pyaici.server.connections import Connections, protocol_of
+from pyaici.server.origins import is_loopback
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -57,11 +59,17 @@ class HttpServer(uvicorn.Server):
                 port=settings.port_to_listen_on,
                 log_config=None,
                 access_log=False,
+                http=protocol_of(Connections(settings)),
+                ws="none",
+                # uvicorn itself would believe this machine's proxies, and the environment
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=settings.trusted_proxies,
                 timeout_graceful_shutdown=round(settings.drain_s + settings.last_words_s),
                 server_header=False,
             )
         )
         self._app = app
+        self._settings = settings
         self._drain_s = settings.drain_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -70,6 +78,8 @@ class HttpServer(uvicorn.Server):
         for bound in sockets or ():
             host, port = bound.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
+            if warning := exposure(self._settings):
+                _log.warning("%s", warning)
             _log.info("running on http://%s:%d (Ctrl-C ends it)", shown, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -79,3 +89,15 @@ class HttpServer(uvicorn.Server):
             await super().shutdown(sockets)
         finally:
             late.cancel()
+
+
+def exposure(settings: ServerSettings) -> str | None:
+    """Returns a warning for a server that others can reach and that asks nobody for a token."""
+    role = settings.role_without_token
+    if is_loopback(settings.host) or role == "none":
+        return None
+    return (
+        f"this server listens on {settings.host}, and whoever reaches it may {role} without a token; "
+        "`aici users add NAME --file users.json` and --users users.json ask for one, --host 127.0.0.1 "
+        "keeps others out"
+    )

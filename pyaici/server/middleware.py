@@ -1,28 +1,26 @@
-"""Around every request: its id, the log's line of it, its share of the metrics, and the size of its body.
+"""Around every request: its id, the log's line of it, and its share of the metrics.
 
 Mistakes of ours end here, so that their answers have ids and their lines the status, as all others have.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
 import uuid
 from typing import TYPE_CHECKING
 
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from aicirt.logs import fields
-from pyaici.server.errors import ApiError, internal
+from pyaici.server.errors import internal
+from pyaici.server.refusal import refuse
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pyaici.server.metrics import Metrics
-    from pyaici.server.settings import ServerSettings
 
 _log = logging.getLogger("aicirt.server.access")
 _defects = logging.getLogger("aicirt.server")
@@ -83,8 +81,11 @@ class RequestIds:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             self._metrics.request_seconds.labels(route).observe(seconds)
+            user = scope["state"].get("user")
+            name = "-" if user is None else user.name
             known = fields(
                 request=request_id,
+                user=name,
                 method=method,
                 route=route,
                 status=status,
@@ -92,59 +93,12 @@ class RequestIds:
             )
             # the route, not the path: what users write into paths is not for the log
             _log.info(
-                "%s %s %s %d in %.0f ms",
+                "%s %s %s %d in %.0f ms for %s",
                 request_id,
                 method,
                 route or "-",
                 status,
                 1000 * seconds,
+                name,
                 extra=known,
             )
-
-
-class BodyLimit:
-    """Refuses bodies that are too large, before they are in memory."""
-
-    def __init__(self, app: ASGIApp, settings: ServerSettings, uploads: frozenset[str]) -> None:
-        """`uploads`: paths where controllers are sent."""
-        self._app = app
-        self._settings = settings
-        self._uploads = uploads
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        limit = self._settings.max_body_bytes
-        if scope["path"] in self._uploads:
-            limit = self._settings.max_upload_bytes
-        announced = dict(scope["headers"]).get(b"content-length", b"")
-        if announced.isdigit() and int(announced) > limit:
-            await refuse(scope, send, ApiError(413, _too_large(limit), code="too_large"))
-            return
-        received = 0
-
-        async def receive_counted() -> Message:
-            nonlocal received
-            message = await receive()
-            if message["type"] == "http.request":
-                received += len(message.get("body", b""))
-                if received > limit:
-                    raise HTTPException(413, _too_large(limit))  # the one error that every reader lets pass
-            return message
-
-        await self._app(scope, receive_counted, send)
-
-
-def _too_large(limit: int) -> str:
-    return f"the body is larger than {limit} bytes, which this server allows"
-
-
-async def refuse(scope: Scope, send: Send, error: ApiError) -> None:
-    """Answers with an error, though perhaps not all has been read; the connection cannot go on then."""
-    data = json.dumps(error.body_at(scope["path"])).encode()
-    length = (b"content-length", str(len(data)).encode())
-    head = [(b"content-type", b"application/json"), length, (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": error.status, "headers": head})
-    await send({"type": "http.response.body", "body": data})

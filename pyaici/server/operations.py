@@ -116,6 +116,11 @@ class Watcher(Collector):
             "memory of snapshots",
             sum(worker.get("snapshot_bytes", 0) for worker in workers),
         )
+        yield GaugeMetricFamily(
+            "aici_controller_bytes",
+            "memory of the controllers that run",
+            sum(worker.get("memory", {}).get("bytes", 0) for worker in workers),
+        )
         yield CounterMetricFamily("aici_worker_restarts", "workers that were replaced", health["restarts"])
         busy = GaugeMetricFamily(
             "aici_worker_busy", "share of its time that a worker works", labels=("worker",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import sys
 import threading
@@ -28,7 +29,7 @@ from pyaici.server.settings import PREFIX, ServerSettings, read_settings
 _log = logging.getLogger("aicirt.server")
 _DESCRIPTION = """\
 Serves a model over HTTP: runs of controllers with everything that they do, and the APIs of OpenAI, of ai00,
-and of character-prefix completion. GET /docs describes all routes.
+and of character-prefix completion. GET /openapi.json describes all routes.
 """
 _EPILOG = f"""\
 Every option may also be in a TOML file (--config), e.g. port = 9000, or in the environment: --max-streams is
@@ -134,6 +135,9 @@ def serve(settings: ServerSettings) -> None:
 
         app = create_app(settings, model, ControllerDesk(for_desk, settings), end)
         server = HttpServer(app, settings)
+        app.openapi()  # is kept; made by the first request for it, it would delay others
+        gc.collect()
+        gc.freeze()  # a full collection would look at everything imported and loaded, while all threads wait
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
         if failed.is_set():

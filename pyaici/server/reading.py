@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +27,9 @@ class Reading:
     def __init__(self, settings: ServerSettings) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reading")
         self._turns = Turns(_THREADS, WaitingRoom.before_streams(settings), each=1)
+        # parsing holds the interpreter's lock: two threads would only make the event loop wait for both
+        self._parser = ThreadPoolExecutor(1, thread_name_prefix="parsing")
+        self._parser_turns = Turns(1, WaitingRoom.before_streams(settings), each=1)
 
     async def read(self, user: User, work: Callable[[], Result]) -> Result:
         """What comes of `work`, which must not touch what belongs to the event loop.
@@ -33,12 +37,28 @@ class Reading:
         Raises what it raises, and ApiError where too many wait already, or where the body goes so deep that
         whatever follows it comes to an end.
         """
-        async with self._turns.turn(user.caller):
-            try:
-                return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-            except RecursionError:
-                raise bad_request("the body has too many values within each other") from None
+        try:
+            return await self._turns.run(user.caller, self._threads, work)
+        except RecursionError:
+            raise bad_request("the body has too many values within each other") from None
+
+    async def parse(self, user: User, work: Callable[[], Result]) -> Result:
+        """Does `work`, which parses a large body, in a thread; one body is parsed at a time.
+
+        Raises what it raises, and ApiError if too many bodies wait already.
+        """
+        return await self._parser_turns.run(user.caller, self._parser, lambda: self._parse(work))
+
+    def _parse(self, work: Callable[[], Result]) -> Result:
+        """Does `work`; then the thread rests for as long, which leaves half of the time to others."""
+        start = time.perf_counter()
+        try:
+            return work()
+        finally:
+            with contextlib.suppress(RuntimeError):  # the server ends
+                self._parser.submit(time.sleep, time.perf_counter() - start)
 
     def close(self) -> None:
         """Nothing more is read."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._parser):
+            threads.shutdown(wait=False, cancel_futures=True)

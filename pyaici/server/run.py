@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
+from pyaici.engines.kept_log import MAX_LOG_BYTES
 from pyaici.server.access import Runner
 from pyaici.server.errors import ApiError, bad_request
 from pyaici.server.fields import (
@@ -30,11 +31,13 @@ from pyaici.server.fields import (
     check_choices,
     sampling,
 )
+from pyaici.server.json_bodies import JsonRoute
 from pyaici.server.openai.choices import copies, side_by_side
 from pyaici.server.run_story import RunStory
 from pyaici.server.scripts import ARG_WITHOUT_CONTROLLER, ScriptBody, script_call
 from pyaici.server.service import ControllerCall, Job, Service
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.streams import MAX_BACKLOG_BYTES, size
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     #: what happened to a sequence, and what became of it and its forks when they have ended
     _Step = tuple[list[Event], list[GenerationResult]]
 
-router = APIRouter(tags=["run"])
+router = APIRouter(tags=["run"], route_class=JsonRoute)
 
 
 class ChatMessage(StrictBody):
@@ -111,6 +114,7 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
         logprobs=body.logprobs or body.top_logprobs > 0,
         top_logprobs=body.top_logprobs,
         count_allowed=body.details,
+        max_log_bytes=MAX_LOG_BYTES,
     )
 
 
@@ -164,18 +168,28 @@ async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:
-    """What happens to all sequences; the first step is empty: all have been accepted. Raises ApiError."""
+    """What happens to all sequences; the first step is empty: all have been accepted. Raises ApiError.
+
+    Where some wait for their turn for long, the first step comes when others have said as much as may wait.
+    """
     early: list[_Step] = []
-    missing = len(jobs)
+    waiting = 0
+    missing, begun = len(jobs), False
     sequences = side_by_side([_sequence(service, job) for job in jobs])
     async with contextlib.aclosing(sequences) as steps:  # type: ignore[type-var]
         async for _, step in steps:
             accepted = not any(step)
             missing -= accepted
-            if missing and not accepted:
+            if begun:
+                if not accepted:
+                    yield step
+                continue
+            if not accepted:
                 early.append(step)
-            elif not missing:
-                yield step
+                waiting += sum(map(size, step[0]))
+            if not missing or waiting > MAX_BACKLOG_BYTES:
+                begun = True
+                yield [], []
                 for happened in early:
                     yield happened
                 early.clear()

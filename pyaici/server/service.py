@@ -13,6 +13,7 @@ from pyaici.engines.request import Request, Sampling
 from pyaici.server.engine_thread import EngineThread
 from pyaici.server.errors import bad_request, from_aici
 from pyaici.server.reading import Reading
+from pyaici.server.streams import Backlog
 from pyaici.server.turns import Turns
 from pyaici.server.waiting_room import WaitingRoom
 
@@ -49,6 +50,10 @@ class Job:
     top_logprobs: int = 0
     #: tell how many tokens each mask allows
     count_allowed: bool = False
+    #: memory for what controllers print, where the results of the engine are shown
+    max_log_bytes: int = 0
+    #: of the events that wait to be read: copies of a job share it
+    backlog: Backlog = field(default_factory=Backlog)
 
 
 class Service:
@@ -81,7 +86,7 @@ class Service:
         request = await self._prepare(job)
         async with contextlib.nullcontext() if in_turn else self.turn(job.user):
             try:
-                stream = await self.engine.add(request)
+                stream = await self.engine.add(request, job.backlog)
             except AiciError as error:
                 raise from_aici(error, job.controller.param if job.controller else None) from None
             except ValueError as error:
@@ -118,6 +123,7 @@ class Service:
             logprobs=job.logprobs,
             top_logprobs=job.top_logprobs,
             count_allowed=job.count_allowed,
+            max_log_bytes=job.max_log_bytes,
             owner=job.user.name,
         )
 
@@ -148,4 +154,3 @@ class Service:
         """Ends the engine's thread and all that is left."""
         self.reading.close()
         self.engine.close()
-        self.desk.close()

@@ -49,7 +49,11 @@ class ServerSettings(BaseSettings):
 
     allowed_hosts: list[str] = Field(
         [],
-        description="names that clients may call it by besides localhost, if it listens on loopback",
+        description="names that clients may call it by, besides localhost; on another address than loopback, "
+        "besides IP addresses and the machine's own name; * = any",
+    )
+    trusted_proxies: list[str] = Field(
+        [], description="addresses or networks of proxies whose X-Forwarded-For is believed (default: none)"
     )
 
     # -- the model
@@ -126,6 +130,32 @@ class ServerSettings(BaseSettings):
     max_tokens: int = Field(4096, ge=1, description="most tokens that a request may ask for")
     send_timeout_s: float = Field(
         30, gt=0, description="a stream whose reader takes nothing for so long ends"
+    )
+    max_connections: int = Field(
+        512, ge=8, description="connections at the same time: each is a file descriptor, and up to 0.3 MiB"
+    )
+    max_connections_each: int = Field(
+        256,
+        ge=4,
+        description="of these, of each address (trusted proxies excepted): so that two addresses are needed "
+        "to use up all, and requests that generate or wait have room",
+    )
+    header_timeout_s: float = Field(
+        10, gt=0, description="a connection that has not sent the head of a request for so long is closed"
+    )
+    body_timeout_s: float = Field(
+        30,
+        gt=0,
+        description="time for a body to arrive, and a second more for each 16 KiB that have: a slow line "
+        "may send an upload, a trickle may not hold a connection",
+    )
+    max_bodies_bytes: int = Field(
+        64 << 20,
+        ge=1024,
+        description="of all bodies of requests under way; each caller may have a quarter, or one body",
+    )
+    cpc_max_evals: int = Field(
+        512, ge=1, le=4096, description="most evaluations of the model that a completion may ask for"
     )
     drain_s: float = Field(30, ge=0, description="after SIGTERM requests under way have so long to end")
 

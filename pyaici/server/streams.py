@@ -14,19 +14,56 @@ if TYPE_CHECKING:
     from pyaici.engines.events import Event
     from pyaici.engines.request import GenerationResult
 
-#: What a reader may be behind by. A token is some 300 bytes here, with twenty alternatives 3000: thousands of
-#: them, minutes of a model's time. But controllers may print 64 KiB in a step, and write a MiB of variables.
+#: What a reader may be behind by, with all answers of a request together. A token is some 300 bytes here,
+#: with twenty alternatives 3000: thousands of them, minutes of a model's time. But controllers may print
+#: 64 KiB in a step, and write a MiB of variables.
 MAX_BACKLOG_BYTES = 16 << 20
+#: of all requests: where many run, each may be behind by less
+MAX_BACKLOGS_BYTES = 256 << 20
 #: an event by itself, a token, one of the most likely tokens in a place; measured, and rounded up
 _EVENT_BYTES, _TOKEN_BYTES, _CANDIDATE_BYTES = 200, 80, 120
+
+
+class Backlog:
+    """Counts the bytes of events that wait to be read, of all answers of one request."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        #: streams that count here
+        self.streams = 0
+
+
+class Backlogs:
+    """Says how much a request may be behind by."""
+
+    def __init__(self) -> None:
+        self._open: set[Backlog] = set()
+
+    def join(self, backlog: Backlog) -> None:
+        """A stream counts there from now on."""
+        backlog.streams += 1
+        self._open.add(backlog)
+
+    def leave(self, backlog: Backlog, nbytes: int) -> None:
+        """A stream is closed; so many bytes of it have not been read."""
+        backlog.nbytes -= nbytes
+        backlog.streams -= 1
+        if not backlog.streams:
+            self._open.discard(backlog)
+
+    def is_full(self, backlog: Backlog) -> bool:
+        """Whether its request is too far behind."""
+        return backlog.nbytes > min(MAX_BACKLOG_BYTES, MAX_BACKLOGS_BYTES // max(1, len(self._open)))
 
 
 class EngineStream:
     """What happens to one request, for one task. Closing it before its end cancels the request."""
 
-    def __init__(self, cancel: Callable[[EngineStream], None]) -> None:
-        """`cancel`: ends the request at the engine."""
+    def __init__(self, cancel: Callable[[EngineStream], None], backlogs: Backlogs, backlog: Backlog) -> None:
+        """`cancel`: ends the request at the engine. `backlog`: of the request that it is an answer of."""
         self._cancel = cancel
+        self._backlogs, self._backlog = backlogs, backlog
+        backlogs.join(backlog)
         self._steps: deque[tuple[list[Event], int]] = deque()
         #: about so many bytes wait to be read
         self._bytes = 0
@@ -54,13 +91,20 @@ class EngineStream:
             self._arrived.clear()
             await self._arrived.wait()
         events, nbytes = self._steps.popleft()
-        self._bytes -= nbytes
+        self._count(-nbytes)
         return events
+
+    def _count(self, nbytes: int) -> None:
+        self._bytes += nbytes
+        self._backlog.nbytes += nbytes
 
     def close(self) -> None:
         """Nobody wants to know more."""
         if not self._closed:
             self._closed = True
+            self._backlogs.leave(self._backlog, self._bytes)
+            self._steps.clear()
+            self._bytes = 0
             if self.results is None and self._error is None:
                 self._cancel(self)
             self._arrived.set()
@@ -72,12 +116,13 @@ class EngineStream:
         if events:
             nbytes = sum(map(size, events))
             self._steps.append((events, nbytes))
-            self._bytes += nbytes
+            self._count(nbytes)
         if results is not None:
             self.results = results
-        elif self._bytes > MAX_BACKLOG_BYTES:
+        elif self._backlogs.is_full(self._backlog):
             self._cancel(self)
             self._steps.clear()
+            self._count(-self._bytes)
             self.fail(ApiError(408, "the answer was read too slowly", code="slow_reader"))
         self._arrived.set()
 

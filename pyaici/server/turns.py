@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pyaici.server.errors import ApiError
     from pyaici.server.waiting_room import WaitingRoom
 
 
+Result = TypeVar("Result")
+#: One of so many places is kept for callers that hold none. What has begun is not ended for others, so a
+#: later caller finds a place at once only if nobody could take all. Fewer than `_FEW` are not divided.
+_RESERVE, _FEW = 8, 4
+
+
 class Turns:
-    """So many places, given out caller by caller: one who asks for much waits for himself only.
+    """So many places, given out caller by caller: one who asks for much delays only their own requests.
 
     First comes who has least under way, then who has waited longest; what one caller asks for is done in
-    order.
+    order. The last places are for callers that hold none.
     """
 
     def __init__(self, places: int, room: WaitingRoom, each: int | None = None) -> None:
         """`each`: places that one caller may have at the same time; None = all."""
         self._free = places
+        self._reserved = max(1, places // _RESERVE) if places >= _FEW else 0
         self._each = places if each is None else each
         self._room = room
         self._why_closed: Callable[[], ApiError] | None = None
@@ -34,18 +43,46 @@ class Turns:
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
         """Around what takes a place. Raises ApiError if there is none, and too many wait for one already."""
-        if self._why_closed is not None:
-            raise self._why_closed()
-        # if a place is free, those who wait have as many as one may have
-        if self._free and self._held[caller] < self._each:
-            self._take(caller)
-        else:
-            with self._room.waiting(caller):
-                await self._wait(caller)
+        await self._enter(caller)
         try:
             yield
         finally:
             self._give_back(caller)
+
+    async def run(self, caller: str, threads: Executor, work: Callable[[], Result]) -> Result:
+        """Takes a place and does `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.
+
+        The place is free again when the work has ended, even if nobody waits for it any more: a client that
+        leaves early cannot begin more work than one that stays.
+        """
+        await self._enter(caller)
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[Result]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(self._give_back, caller)
+
+        try:
+            future = threads.submit(work)
+        except BaseException:
+            self._give_back(caller)
+            raise
+        future.add_done_callback(ended)
+        return await asyncio.wrap_future(future)
+
+    async def _enter(self, caller: str) -> None:
+        if self._why_closed is not None:
+            raise self._why_closed()
+        # if a place is free, those who wait may not have it
+        if self._may_take(caller):
+            self._take(caller)
+        else:
+            with self._room.waiting(caller):
+                await self._wait(caller)
+
+    def _may_take(self, caller: str) -> bool:
+        held = self._held[caller]
+        return held < self._each and self._free > (self._reserved if held else 0)
 
     def close(self, why: Callable[[], ApiError]) -> None:
         """There are no more turns, for those who wait and for whoever comes."""
@@ -89,7 +126,7 @@ class Turns:
     def _next(self) -> None:
         """Lets those start for whom there is room."""
         while self._free:
-            able = [caller for caller in self._waiting if self._held[caller] < self._each]
+            able = [caller for caller in self._waiting if self._may_take(caller)]
             if not able:
                 return
             caller = min(able, key=self._held.__getitem__)

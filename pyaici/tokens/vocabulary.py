@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from aicirt.errors import VocabularyError
+from aicirt.vocab.fingerprint import fingerprint_of
 
 #: ids that a file may use; the runtime takes no more, and one wrong number must not fill the memory
 MAX_TOKENS = 1 << 22
@@ -107,17 +106,7 @@ class Vocabulary:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) of everything but the name: equal for equal vocabularies on any machine."""
-        digest = hashlib.sha256(b"aici vocabulary 1\0")
-
-        def add(*parts: bytes) -> None:
-            digest.update(struct.pack(f"<I{len(parts)}I", len(parts), *map(len, parts)))
-            digest.update(b"".join(parts))
-
-        add(*self.tokens)
-        add(*(f"{token} {label}".encode() for token, label in sorted(self.special_names.items())))
-        add(repr((self.vocab_size, self.eos, self.bos, self.pad, self.unk)).encode())
-        add(self.tokenizer.kind.encode(), self.tokenizer.data)
-        return digest.hexdigest()
+        return fingerprint_of(self.registration())
 
     def decode(self, tokens: Iterable[int]) -> bytes:
         """The concatenated bytes. Raises IndexError for ids beyond the vocabulary size."""
@@ -168,7 +157,7 @@ class Vocabulary:
         """What the runtime is told, msgpack-able."""
         return {
             "tokens": self.tokens,
-            "special": sorted(self.special_names),
+            "special": self.special_names,
             "eos": list(self.eos),
             "bos": self.bos,
             "pad": self.pad,

@@ -215,6 +215,11 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
         }
     if (is("log_flood"))
         for (int i = 0; i < 6000; i++) printf("%08d flood\n", i);
+    if (is("log_bulk")) {
+        static char text[60000];
+        memset(text, 'x', sizeof text);
+        fwrite(text, 1, sizeof text, stdout);
+    }
     if (is("print")) printf("step %u\n", arg.step), fprintf(stderr, "to stderr\n");
     if (is("wild_read")) aici_read(AICI_ARG, 0, (void *)0xfffffffe, 40);
     if (is("wild_source")) aici_read(99, 0, tokens, 4);

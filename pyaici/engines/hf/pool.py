@@ -237,7 +237,7 @@ class SequencePool:
 
     def log(self, seq: Sequence, text: str) -> None:
         """The controller has printed something."""
-        seq.log.append(text)
+        seq.print(text)
         self._events.append(Log(seq.request_id, seq.id, text))
 
     def write(self, seq: Sequence, values: Mapping[bytes, bytes]) -> None:

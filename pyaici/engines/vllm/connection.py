@@ -6,12 +6,14 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aicirt.errors import AiciError, RuntimeFailure, SupervisorDiedError, UnknownModuleError
 from pyaici.bundled import upload_bundled
+from pyaici.engines.owner_threads import OwnerThreads
 from pyaici.engines.prompts import begin_token
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
@@ -61,7 +63,7 @@ class Connection:
     Preparing runs in threads; what is prepared is used from the engine's thread alone.
     """
 
-    #: enough for one controller that compiles for long beside others
+    #: of one owner: enough for one controller that compiles for long beside others
     _THREADS = 4
     _MOST_READY = 1000
 
@@ -78,7 +80,7 @@ class Connection:
         self._socket = socket
         self._num_rows = num_rows
         self._make_runtime = make_runtime
-        self._threads = ThreadPoolExecutor(self._THREADS, thread_name_prefix="aici")
+        self._threads = OwnerThreads(self._THREADS)
         self._making = threading.Lock()
         self._session: Session | None = None
         #: that have failed, and may still be in use by the engine's thread
@@ -92,7 +94,7 @@ class Connection:
             done: Future[Prepared] = Future()
             done.set_result(known)
             return done
-        return self._threads.submit(self._prepare, call, capabilities)
+        return self._threads.submit(call.owner or "", partial(self._prepare, call, capabilities))
 
     def lose(self, session: Session) -> None:
         """The runtime has failed: the next request gets another one. To be called in the engine's thread."""
@@ -106,7 +108,7 @@ class Connection:
 
     def close(self) -> None:
         """Ends what is left, and the runtime if it is a private one."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         with self._making:
             sessions, self._session = [*self._failed, self._session], None
         for session in sessions:

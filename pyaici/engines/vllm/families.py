@@ -161,7 +161,7 @@ class Families:
         elif word == "suspended":
             self._events.append(Suspended(number, seq))
         elif word == "log":
-            record.log.append(what[0])
+            record.print(what[0])
             self._events.append(Log(number, seq, what[0]))
         elif word == "variables":
             values = variables_of(what[0])

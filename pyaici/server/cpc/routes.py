@@ -18,11 +18,12 @@ from pyaici.server.cpc.ollama import OllamaCompletion
 from pyaici.server.cpc.requests import Backend, CpcRequest, CpcResponse
 from pyaici.server.errors import ApiError, bad_request
 from pyaici.server.fields import check_text
+from pyaici.server.json_bodies import JsonRoute
 from pyaici.server.service import Service
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
 from pyaici.server.users import User
 
-router = APIRouter(tags=["character-prefix completion"])
+router = APIRouter(tags=["character-prefix completion"], route_class=JsonRoute)
 #: how the answer to a prefix that nothing begins with ends
 _DEAD = "A(i)=∅"
 Chosen = Annotated[Backend | None, Query(description="goes before the body's mode and the server's setting")]
@@ -48,6 +49,12 @@ def _suggestion(request: Request, body: CpcRequest, user: User, backend: Backend
     check_text(body.prefix, "prefix")
     check_text(body.context, "context")
     settings = service.settings
+    if body.max_evals > settings.cpc_max_evals:
+        if "max_evals" in body.model_fields_set:
+            raise bad_request(
+                f"max_evals is {body.max_evals}; this server allows {settings.cpc_max_evals}", "max_evals"
+            )
+        body = body.model_copy(update={"max_evals": settings.cpc_max_evals})
     if (backend or body.mode or settings.cpc_backend) == "ollama":
         if settings.ollama is None:
             raise bad_request(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from pyaici.engines.request import FinishReason, Sampling
 from pyaici.server.access import Runner
 from pyaici.server.errors import ApiError, bad_request
 from pyaici.server.handlers import not_said_to_be_json, says_json
+from pyaici.server.json_bodies import parse_body, read_json
 from pyaici.server.messages.errors import MessagesError
 from pyaici.server.messages.plan import Plan, PromptFormat, plan
 from pyaici.server.messages.requests import MessagesRequest, parse_request
@@ -48,21 +48,28 @@ async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
     service: Service = request.app.state.service
     if not says_json(request):
         raise not_said_to_be_json(request)
-    read = service.reading.read(user, partial(_read, service, await request.body(), user))
-    turn = await while_connected(request, read)
+    asked = await parse_body(request, await request.body(), _parse)
+    service.model.check_name(asked.model)
+    turn = await while_connected(request, service.reading.read(user, partial(_read, service, asked, user)))
     if turn.streams:
         return await stream_events(request, turn.events(), service.settings)
     return await while_connected(request, turn.whole())
 
 
-def _read(service: Service, data: bytes, user: User) -> _Turn:
+def _parse(data: bytes) -> MessagesRequest:
     try:
-        body = json.loads(data)
+        body = read_json(data)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from None
+    try:
+        with _as_api_errors():
+            return parse_request(body)
+    except RecursionError:
+        raise bad_request("the body has too many values within each other") from None
+
+
+def _read(service: Service, asked: MessagesRequest, user: User) -> _Turn:
     with _as_api_errors():
-        asked = parse_request(body)
-        service.model.check_name(asked.model)
         planned = plan(asked, prompt_format=_prompt_format(service))
     return _Turn(service, planned, user)
 

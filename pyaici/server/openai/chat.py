@@ -13,6 +13,7 @@ from sse_starlette import ServerSentEvent
 
 from pyaici.server.access import Runner
 from pyaici.server.fields import check_choices
+from pyaici.server.json_bodies import JsonRoute
 from pyaici.server.openai.answer import ChatAnswer, News
 from pyaici.server.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.openai.choices import copies, side_by_side
@@ -25,7 +26,7 @@ from pyaici.server.service import Service
 from pyaici.server.speech import Said, SaidToken, speak
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
 
-router = APIRouter(tags=["openai"])
+router = APIRouter(tags=["openai"], route_class=JsonRoute)
 
 
 @router.post("/v1/chat/completions", response_model=None, responses=STREAM_OR_JSON)

@@ -15,20 +15,24 @@ Item = TypeVar("Item")
 
 
 def copies(job: Job, count: int) -> list[Job]:
-    """The job once for each answer; with a seed, each has the next one."""
+    """The job once for each answer; with a seed, each has the next one. They share what one may use."""
     seed = job.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(count)]
-    return [replace(job, sampling=replace(job.sampling, seed=seed)) for seed in seeds]
+    share = job.max_log_bytes // count
+    return [replace(job, sampling=replace(job.sampling, seed=seed), max_log_bytes=share) for seed in seeds]
 
 
 async def side_by_side(answers: Sequence[AsyncIterator[Item]]) -> AsyncIterator[tuple[int, Item]]:
-    """(which answer, its next item), as they come. What one fails with ends all."""
+    """(which answer, its next item), as they come. What one fails with ends all.
+
+    An answer is read only as fast as the items are: what waits is counted by the streams of the engine.
+    """
     if len(answers) == 1:
         async with contextlib.aclosing(answers[0]) as only:  # type: ignore[type-var]
             async for item in only:
                 yield 0, item
         return
-    arrived: asyncio.Queue[tuple[int, Item | None, BaseException | None]] = asyncio.Queue()
+    arrived: asyncio.Queue[tuple[int, Item | None, BaseException | None]] = asyncio.Queue(1)
 
     async def pull(index: int, answer: AsyncIterator[Item]) -> None:
         error: BaseException | None = None

@@ -15,6 +15,7 @@ from sse_starlette import ServerSentEvent
 from pyaici.server.access import Runner
 from pyaici.server.errors import bad_request
 from pyaici.server.fields import sampling
+from pyaici.server.json_bodies import JsonRoute
 from pyaici.server.models import ServedModel
 from pyaici.server.openai.choices import copies, side_by_side
 from pyaici.server.openai.constraints import constraint
@@ -27,7 +28,7 @@ from pyaici.server.speech import Said, SaidToken, speak
 from pyaici.server.sse import STREAM_OR_JSON, event, stream_events, while_connected
 from pyaici.server.users import User
 
-router = APIRouter(tags=["openai"])
+router = APIRouter(tags=["openai"], route_class=JsonRoute)
 #: of who asks for no number, as in OpenAI's API
 _MAX_TOKENS = 16
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from aicirt.doctor import State, examine, guests, machine
-from aicirt.worker import landlock
 
 
 def put(root: Path, name: str, text: str) -> Path:
@@ -71,18 +70,15 @@ def test_address_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.overcommit(root).cost == "room for about 15 sequences in a worker"
 
 
+@pytest.mark.parametrize(("free", "state"), [(100 << 20, State.NOTE), (8 << 30, State.OK)])
+def test_memory(free: int, state: State) -> None:
+    found = machine.memory(free)
+    assert found.state == state and f"{free >> 20} MiB free" in found.found
+
+
 def test_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "usable_cpus", lambda: 1.5)
     assert machine.processors().state == State.NOTE
-
-
-@pytest.mark.parametrize(
-    ("version", "words"), [(0, "can read"), (3, "reach TCP"), (5, "signal"), (6, ""), (9, "")]
-)
-def test_confinement(monkeypatch: pytest.MonkeyPatch, version: int, words: str) -> None:
-    monkeypatch.setattr(landlock, "version", lambda: version)
-    found = machine.confinement()
-    assert (found.state == State.OK) == (not words) and words in found.cost
 
 
 def test_worker_user() -> None:

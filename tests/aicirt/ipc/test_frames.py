@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from aicirt.errors import ProtocolError
 from aicirt.ipc.frames import FrameSocket, frame
-from aicirt.ipc.messages import Reply
+from aicirt.ipc.messages import Call, Reply
 
 
 @pytest.fixture
@@ -45,3 +46,21 @@ def test_the_end_is_no_timeout(pair: tuple[FrameSocket, socket.socket]) -> None:
     frames, other = pair
     other.close()
     assert frames.receive(time.monotonic()) is None
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error_to_its_caller_only(
+    pair: tuple[FrameSocket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames, other = pair
+    monkeypatch.setattr("aicirt.ipc.frames.MAX_FRAME", 1000)
+    for value in (b"x" * 2000, {"n": 1 << 70}, object()):
+        other.sendall(frame(Reply(7, None, value)))
+        number, error, found, _ = frames.receive(time.monotonic() + 5) or []
+        assert (number, found) == (7, None) and error[0] == "protocol"
+        assert error[1].startswith("the answer cannot be sent: ")
+    other.sendall(frame(Reply(8, ["module", "m" * 2000, {}], None)))
+    assert (frames.receive(time.monotonic() + 5) or [])[1][0] == "protocol"
+    other.sendall(frame(Reply(9, None, "fits")))
+    assert frames.receive(time.monotonic() + 5) == [9, None, "fits", 0]
+    with pytest.raises(ProtocolError, match=r"a message of .* is over the limit of 1000"):
+        frame(Call(1, "upload", {"wasm": bytes(2000)}))

@@ -54,6 +54,13 @@ def test_nonsense_positions_are_refused(written: int, read: int) -> None:
             pass
 
 
+def test_a_position_that_would_overflow_is_refused() -> None:
+    writer, _, memory = both_ends(64)
+    memory[0:8] = memory[64:72] = b"\xff" * 8
+    with pytest.raises(ProtocolError):
+        writer.try_write(b"x")
+
+
 def test_a_frame_longer_than_what_is_there_is_refused() -> None:
     _, reader, memory = both_ends(64)
     memory[HEADER_BYTES : HEADER_BYTES + 4] = (1000).to_bytes(4, "little")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -145,6 +146,49 @@ def test_a_compiler_that_breaks_is_a_runtime_failure(tmp_path: Path, monkeypatch
     monkeypatch.undo()
     with pytest.raises(AiciError, match="cannot be compiled"):
         compile_in_child(tmp_path / "missing.wasm", artifact)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["5", "[]", "{}", '{"info": 3}', '{"info": {"compiled_size": "x"}}', '{"error": 1}', "[" * 100_000],
+)
+def test_an_answer_that_is_none_is_a_runtime_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    wasm, artifact = _write(tmp_path, GOOD.format(""))
+    _pretend(tmp_path, monkeypatch, answer)
+    with pytest.raises(RuntimeFailure, match="the compiler process failed"):
+        compile_in_child(wasm, artifact)
+    assert not artifact.exists()
+
+
+def test_a_compiler_cannot_say_that_it_compiled_another_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine code would be run for whoever uses that one."""
+    wasm, artifact = _write(tmp_path, GOOD.format(""))
+    info = compile_in_child(wasm, artifact).to_wire()
+    artifact.unlink()
+    lie = {**info, "id": "0" * 64, "size": 1, "tags": ["a"], "owners": ["b"], "interpreter": "c"}
+    _pretend(tmp_path, monkeypatch, json.dumps({"info": lie}))
+    assert compile_in_child(wasm, artifact).to_wire() == info
+
+
+def _pretend(folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    """Has something else compile, which only answers."""
+    (folder / "answer").write_text(answer)
+    program = folder / "program"
+    program.write_text(f"#!/bin/sh\ncat {folder}/answer\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_too_much_machine_code_is_an_error(tmp_path: Path) -> None:
+    wasm, artifact = _write(tmp_path, GOOD.format("(func nop)" * 10_000))
+    with pytest.raises(CompileLimitError, match="bytes of machine code") as caught:
+        compile_in_child(wasm, artifact, cost=CompileLimits(artifact_bytes=64 << 10))
+    assert caught.value.detail["limit"] == "artifact_bytes"
+    assert not artifact.exists()
 
 
 def _children(pid: int | None = None) -> list[int]:

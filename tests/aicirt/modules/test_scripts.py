@@ -127,15 +127,15 @@ def test_nothing_goes_while_nobody_knows_what_needs_it(
 ) -> None:
     store.add_script(script, "bob")
     again = ModuleStore(tmp_path / "cache")  # which has not read the script
-    opened = Path.open
+    opened = os.open
 
-    def short(path: Path, *arguments: Any, **options: Any) -> Any:
-        if path.suffix == ".script":
+    def short(path: Path, *arguments: Any, **options: Any) -> int:
+        if str(path).endswith(".script"):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return opened(path, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", short)
+        patch.setattr(os, "open", short)
         with pytest.raises(RuntimeFailure, match="may open no more files"):
             again.remove(script.interpreter, "ann")
         assert [info.id for info in again.list()] == [script.interpreter]

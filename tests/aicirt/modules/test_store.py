@@ -199,8 +199,18 @@ def test_modules_are_found_by_the_beginning_of_their_id(store: ModuleStore, tmp_
     (tmp_path / "cache" / "modules" / f"{info.id[:12]}{'0' * 52}.wasm").touch()
     with pytest.raises(UnknownModuleError, match="2 modules begin with"):
         store.resolve(info.id[:12])
-    store.tags.set(info.id[:12], info.id)
-    assert store.resolve(info.id[:12]) == info.id
+    with pytest.raises(ModuleError, match="could be taken for the id"):
+        store.tag(info.id[:12], info.id)
+
+
+def test_ids_win_over_tags_of_an_older_store(store: ModuleStore) -> None:
+    """A tag that looks like the beginning of an id, set before such tags were refused."""
+    mine, theirs = store.add(_module(1), "ann"), store.add(_module(2), "mallory")
+    row = {"name": mine.id[:12], "module": theirs.id, "owner": "mallory"}
+    other = {**row, "name": "0123456789ab"}
+    (store.code.parent / "tags.json").write_text(json.dumps({row["name"]: row, other["name"]: other}))
+    assert store.resolve(mine.id[:12]) == store.resolve(mine.id) == mine.id
+    assert store.resolve("0123456789ab") == theirs.id, "it still names what it named"
 
 
 def test_modules_are_found_by_tag_and_removed(store: ModuleStore) -> None:
@@ -373,9 +383,9 @@ def test_a_module_that_cannot_be_opened_now_is_not_unknown(
 ) -> None:
     info = store.add(_module())
 
-    def too_many(path: Path, *_: object) -> None:
+    def too_many(path: Path, *_: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
-    monkeypatch.setattr(Path, "open", too_many)
+    monkeypatch.setattr(os, "open", too_many)
     with pytest.raises(RuntimeFailure, match=r"cannot be read: .*ulimit -n"):
         store.wasm(info.id)

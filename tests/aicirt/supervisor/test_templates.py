@@ -15,13 +15,14 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.config import WorkerConfig
-from aicirt.errors import TimeLimitError, UnknownModuleError, VocabularyError
+from aicirt.errors import OwnerLimitError, TimeLimitError, UnknownModuleError, VocabularyError
 from aicirt.modules import ModuleStore
 from aicirt.settings import DaemonSettings
-from aicirt.supervisor.compilations import Compilations
+from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
+from aicirt.vocab.fingerprint import fingerprint_of
 
 #: refuses an argument of three bytes after as long as it may take
 WASM = wat2wasm("""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
@@ -43,14 +44,26 @@ VOCABULARY: dict[str, Any] = {
 class Setup:
     """A worker, a builder, and one module."""
 
-    def __init__(self, pool: WorkerPool, templates: Templates, vocabulary: RegisteredVocabulary, module: str):
+    def __init__(
+        self,
+        pool: WorkerPool,
+        queue: FairQueue,
+        templates: Templates,
+        vocabulary: RegisteredVocabulary,
+        module: str,
+    ):
         self.pool = pool
+        self.queue = queue
         self.templates = templates
         self._vocabulary = vocabulary
         self.module = module
 
-    async def build(self, arg: bytes) -> Built:
-        return await self.templates.build(self.module, arg, self._vocabulary, [], "somebody")
+    async def build(self, arg: bytes, owner: str = "somebody") -> Built:
+        return await self.templates.build(self.module, arg, self._vocabulary, [], owner)
+
+    async def built(self) -> int:
+        """How many builds have reached the builder."""
+        return int((await self.pool.builder.call("ping", {}))["built"])
 
     async def adopt(self, arg: bytes) -> int:
         return await self.templates.adopt(self.pool.place(), await self.build(arg))
@@ -62,7 +75,7 @@ class Setup:
 
 def vocabularies() -> Vocabularies:
     settings = DaemonSettings()
-    return Vocabularies(settings, Compilations(settings, time.monotonic).turn, lambda _: None)
+    return Vocabularies(settings, compilations(settings, time.monotonic).turn, lambda _: None)
 
 
 def run(folder: Path, test: Callable[[Setup], Awaitable[None]]) -> None:
@@ -75,8 +88,10 @@ def run(folder: Path, test: Callable[[Setup], Awaitable[None]]) -> None:
         pool = WorkerPool(1, config)
         try:
             await pool.ready()
-            vocabulary = await vocabularies().register("v", VOCABULARY, "o", 1)
-            await test(Setup(pool, Templates(store, config.worker, pool.builder_for), vocabulary, info.id))
+            vocabulary = await vocabularies().register(fingerprint_of(VOCABULARY), VOCABULARY, "o", 1)
+            queue = builds(DaemonSettings(owner_build_queue=4), time.monotonic)
+            templates = Templates(store, config.worker, pool.builder_for, queue.turn)
+            await test(Setup(pool, queue, templates, vocabulary, info.id))
         finally:
             await pool.stop()
 
@@ -90,25 +105,74 @@ def test_only_so_many_are_kept(tmp_path: Path) -> None:
             await setup.adopt(b"00000")  # used again and again
             assert max(setup.kept) <= 3
         assert setup.kept == (3, 3)
-        assert (await setup.pool.builder.call("ping", {}))["built"] == 10
+        assert await setup.built() == 10
 
     run(tmp_path, test)
 
 
-def test_what_fails_is_not_kept_though_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_what_fails_is_not_kept(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
-        waiting = asyncio.create_task(setup.build(b"bad"))
-        await asyncio.sleep(0.05)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert setup.kept == (1, 0)
-        async with asyncio.timeout(30):
-            while setup.kept != (0, 0):
-                await asyncio.sleep(0.01)
+        for _ in range(2):
+            with pytest.raises(TimeLimitError):
+                await setup.build(b"bad")
+            assert setup.kept == (0, 0)
+
+    run(tmp_path, test)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def cancel(*tasks: asyncio.Task[Built]) -> None:
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(result, asyncio.CancelledError)
+
+
+def test_build_that_nobody_waits_for_ends_and_holds_its_turn_until_then(tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        two = [asyncio.create_task(setup.build(b"bad")) for _ in range(2)]
+        await until(lambda: setup.pool.builder.asked > 0)
+        await cancel(two[0])
+        assert setup.kept == (1, 0) and setup.queue.stats()["running"] == 1, "somebody still waits for it"
+        os.kill(setup.pool.builder.pid, signal.SIGSTOP)
+        try:
+            await cancel(two[1])
+            assert setup.kept == (0, 0)
+            await asyncio.sleep(0.05)
+            assert setup.queue.stats()["running"] == 1, "the builder has not ended it yet"
+        finally:
+            os.kill(setup.pool.builder.pid, signal.SIGCONT)
+        await until(lambda: not setup.queue.stats()["running"])
+        assert (await setup.pool.builder.call("ping", {}))["counters"] == {"runtime": 1}
         with pytest.raises(TimeLimitError):
             await setup.build(b"bad")
-        assert setup.kept == (0, 0)
+
+    run(tmp_path, test)
+
+
+def test_builds_of_an_owner_wait_for_each_other_and_not_in_unlimited_numbers(tmp_path: Path) -> None:
+    async def test(setup: Setup) -> None:
+        os.kill(setup.pool.builder.pid, signal.SIGSTOP)
+        try:
+            tasks = [asyncio.create_task(setup.build(b"%05d" % number)) for number in range(6)]
+            await until(lambda: setup.queue.stats() == {"running": 2, "waiting": 4})
+            with pytest.raises(OwnerLimitError, match=r"5 builds would wait for owner.*build_queue"):
+                await setup.build(b"too many")
+            others = asyncio.create_task(setup.build(b"00000", "another"))
+            await until(lambda: setup.queue.stats() == {"running": 3, "waiting": 4})
+            await cancel(*tasks[2:])
+            assert setup.queue.stats() == {"running": 3, "waiting": 0}, "they are dropped from the queue"
+        finally:
+            os.kill(setup.pool.builder.pid, signal.SIGCONT)
+        await asyncio.gather(*tasks[:2], others)
+        assert await setup.built() == 3
+        assert setup.queue.stats() == {"running": 0, "waiting": 0}
+        assert set(setup.queue._used) == {"somebody", "another"}, "the builder tells what they have used"
 
     run(tmp_path, test)
 
@@ -153,14 +217,16 @@ def test_nothing_is_kept_of_a_module_that_is_removed(tmp_path: Path) -> None:
 def test_a_vocabulary_that_fails_is_not_kept_though_nobody_waits_for_it() -> None:
     async def main() -> None:
         known = vocabularies()
-        waiting = asyncio.create_task(known.register("bad", {**VOCABULARY, "eos": [9999]}, "o", 1))
-        await asyncio.sleep(0)
+        bad = {**VOCABULARY, "eos": [9999]}
+        waiting = asyncio.create_task(known.register(fingerprint_of(bad), bad, "o", 1))
+        while not known._by_fingerprint:
+            await asyncio.sleep(0)
         waiting.cancel()
         async with asyncio.timeout(30):
             while known._by_fingerprint:
                 await asyncio.sleep(0.01)
         with pytest.raises(VocabularyError):
-            await known.register("bad", {**VOCABULARY, "eos": [9999]}, "o", 1)
+            await known.register(fingerprint_of(bad), bad, "o", 1)
         assert not known._by_fingerprint and not known.all()
 
     asyncio.run(main())

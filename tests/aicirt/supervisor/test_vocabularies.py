@@ -10,11 +10,12 @@ import pytest
 
 from aicirt.errors import OwnerLimitError, SpaceError, VocabularyError
 from aicirt.settings import DaemonSettings
-from aicirt.supervisor.compilations import Compilations
+from aicirt.supervisor.fair_queue import compilations
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
+from aicirt.vocab.fingerprint import fingerprint_of
 
 
-def spec(extra: int = 0) -> dict[str, Any]:
+def spec(name: str, extra: int = 0) -> dict[str, Any]:
     tokens = [bytes([i]) for i in range(256)]
     return {
         "tokens": tokens,
@@ -22,7 +23,7 @@ def spec(extra: int = 0) -> dict[str, Any]:
         "eos": [0],
         "vocab_size": 256,
         "tokenizer_kind": "longest",
-        "tokenizer_data": b"x" * extra,
+        "tokenizer_data": name.encode() + b"x" * extra,
     }
 
 
@@ -30,15 +31,26 @@ class Registry:
     def __init__(self, **limits: Any) -> None:
         settings = DaemonSettings(**limits)
         self.gone: list[RegisteredVocabulary] = []
-        self.compilations = Compilations(settings, time.monotonic)
+        #: fingerprints of what was registered under a name
+        self.told: dict[str, str] = {}
+        self.compilations = compilations(settings, time.monotonic)
         self.vocabularies = Vocabularies(settings, self.compilations.turn, self.gone.append)
 
     async def register(self, name: str, owner: str, client: int, extra: int = 0) -> RegisteredVocabulary:
-        return await self.vocabularies.register(name, spec(extra), owner, client)
+        told = spec(name, extra)
+        self.told[name] = fingerprint_of(told)
+        return await self.vocabularies.register(self.told[name], told, owner, client)
+
+    def name(self, entry: RegisteredVocabulary) -> str:
+        (name,) = (name for name, fingerprint in self.told.items() if fingerprint == entry.fingerprint)
+        return name
+
+    def find(self, name: str, client: int) -> RegisteredVocabulary | None:
+        return self.vocabularies.find(self.told[name], client)
 
     @property
     def names(self) -> list[str]:
-        return [entry.fingerprint for entry in self.vocabularies.all()]
+        return [self.name(entry) for entry in self.vocabularies.all()]
 
 
 def test_the_least_recently_used_without_users_goes() -> None:
@@ -49,19 +61,19 @@ def test_the_least_recently_used_without_users_goes() -> None:
         await registry.register("c", "o", 3)
         registry.vocabularies.leave(2)
         registry.vocabularies.leave(1)
-        assert registry.vocabularies.find("a", 1) is first, "used again"
+        assert registry.find("a", 1) is first, "used again"
         last = await registry.register("d", "p", 4)
         assert registry.names == ["c", "a", "d"]
-        assert [entry.fingerprint for entry in registry.gone] == ["b"]
+        assert [registry.name(entry) for entry in registry.gone] == ["b"]
         with pytest.raises(VocabularyError, match=r"registered as 2 \(any more\): register it again"):
             registry.vocabularies.get(2)
-        assert registry.vocabularies.find("b", 5) is None
+        assert registry.find("b", 5) is None
         assert last.id == 4, "numbers are not used again"
         with pytest.raises(SpaceError, match=r"would have 4 vocabularies in use; .* 3 \(max_vocabularies\)"):
             await registry.register("e", "q", 5)
         assert registry.names == ["c", "a", "d"]
         registry.vocabularies.leave(3)
-        assert (await registry.register("e", "q", 5)).fingerprint == "e"
+        assert registry.name(await registry.register("e", "q", 5)) == "e"
 
     asyncio.run(main())
 
@@ -117,13 +129,46 @@ def test_one_that_clients_wait_for_is_not_given_up() -> None:
 
 def test_building_counts_as_compiling() -> None:
     async def main() -> None:
-        registry = Registry(owner_compile_s=1e-6)
-        await registry.register("a", "o", 1)
-        with pytest.raises(VocabularyError):
-            await registry.vocabularies.register("bad", {**spec(), "eos": [9999]}, "p", 2)
-        for owner in ("o", "p"):
+        registry = Registry(owner_compile_s=0.02, owner_vocabularies=2000, max_vocabularies=4000)
+
+        async def register(owner: str, number: int) -> None:
+            await registry.register(f"{owner}{number}", owner, number)
+
+        async def fail(owner: str, number: int) -> None:
+            bad = {**spec(f"{owner}{number}"), "eos": [9999]}
+            with pytest.raises(VocabularyError):
+                await registry.vocabularies.register(fingerprint_of(bad), bad, owner, number)
+
+        for owner, work in (("o", register), ("p", fail)):
             with pytest.raises(OwnerLimitError, match=r"\(owner_compile_s\)"):
-                await registry.register("b", owner, 1)
+                for number in range(1000):
+                    await work(owner, number)
         await registry.register("b", "q", 3)
+
+    asyncio.run(main())
+
+
+def test_fingerprints_are_not_believed() -> None:
+    """Who claims that of another's vocabulary fails alone, and nobody gets theirs."""
+
+    async def main() -> None:
+        registry = Registry()
+        honest = fingerprint_of(spec("victim"))
+        claims = [("mallory", spec("planted")), ("victim", spec("victim")), ("mallory", spec("planted"))]
+        planted, victims, again = await asyncio.gather(
+            *(
+                registry.vocabularies.register(honest, told, owner, client)
+                for client, (owner, told) in enumerate(claims)
+            ),
+            return_exceptions=True,
+        )
+        for refused in (planted, again):
+            assert isinstance(refused, VocabularyError) and "another fingerprint" in refused.message
+        assert isinstance(victims, RegisteredVocabulary) and victims.fingerprint == honest
+        assert victims.tokenizer_bytes == len("victim") and registry.vocabularies.all() == [victims]
+        for broken in ({}, {"tokens": 7}, {"eos": None}, {"special": [1]}, {"tokenizer_kind": 1}):
+            with pytest.raises(VocabularyError, match="cannot be used"):
+                told = {**spec("x"), **broken} if broken else {}
+                await registry.vocabularies.register(honest, told, "mallory", 9)
 
     asyncio.run(main())

@@ -15,11 +15,13 @@ from aicirt.supervisor.warming import Warming
 from aicirt.supervisor.workers import WorkerProcess
 
 
-def template(name: bytes, exports: tuple[str, ...] = ("aici_warm",), nbytes: int = 1000) -> Built:
+def template(
+    name: bytes, exports: tuple[str, ...] = ("aici_warm",), nbytes: int = 1000, owner: str = "somebody"
+) -> Built:
     info = cast(Any, SimpleNamespace(id="m" * 64, exports=list(exports)))
     call = {"arg_bytes": 0, "built": {"name": name}}
     files = cast(Any, [SimpleNamespace(fd=0), SimpleNamespace(fd=1)])
-    return Built(name, info, cast(Any, None), call, files, nbytes, "somebody")
+    return Built(name, info, cast(Any, None), call, files, nbytes, owner)
 
 
 class Fake:
@@ -84,6 +86,13 @@ def test_stages_of_all_go_side_by_side() -> None:
     assert fake.order == [(b"a", 0), (b"b", 0), (b"a", 1), (b"b", 1), (b"a", 2), (b"b", 2)]
     assert [built.warmth for built in fake.kept.values()] == [3, 3, 0]
     assert fake.most == [10_000] * 2 + [9_000] * 2 + [8_999] * 2, "growth counts from the first snapshot"
+
+
+def test_owner_with_many_templates_delays_others_by_one_stage_at_most() -> None:
+    fake = Fake(lambda *_: {"nbytes": 2000, "more": True})
+    many = [template(b"many %d" % number, owner="many") for number in range(50)]
+    run(fake, *many, template(b"one", owner="one"))
+    assert [fake.order.index((b"one", stage)) for stage in range(3)] == [1, 3, 5]
 
 
 def test_who_is_done_is_left_alone() -> None:

@@ -224,3 +224,15 @@ def test_bad_images() -> None:
             VocabularyImage(bad)
     with pytest.raises(VocabularyError, match="token 1 "):
         VocabularyImage(good).token(1)
+
+
+@pytest.mark.parametrize("name", [*layout.HEADER[3:13], *layout.HEADER[16:]])
+def test_sections_beyond_the_end_are_refused(name: str) -> None:
+    image = build_image([b"a", b"b", b"a"], special=(), eos=[2])
+    at = 4 * layout.HEADER.index(name)
+    bad = image[:at] + b"\xf0\xff\xff\x7f" + image[at + 4 :]
+    if name in ("max_token_len", "num_classes"):
+        assert VocabularyImage(bad).header[name] > 1 << 30  # nothing is read by these
+    else:
+        with pytest.raises(VocabularyError, match="vocabulary image"):
+            VocabularyImage(bad)

@@ -71,6 +71,13 @@ def test_malformed_modules_name_the_byte(wasm: bytes, message: str, offset: int)
     assert caught.value.detail["offset"] == offset
 
 
+@pytest.mark.parametrize("section", [b"\0\0", b"\0\1\5", b"\0\2\1\xff"])
+def test_a_custom_section_without_a_name_is_refused(section: bytes) -> None:
+    """wasmtime refuses it, and the rewriter would drop it."""
+    with pytest.raises(ModuleError, match="custom section"):
+        inspect(controller() + section)
+
+
 def test_every_truncation_is_refused() -> None:
     # what is left of the file up to the code section, or to a section after it, is a whole module
     whole = {section.end for section in inspect(RICH).sections if section.id in (10, 11)}

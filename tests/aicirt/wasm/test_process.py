@@ -20,6 +20,7 @@ from aicirt.wasm import snapshot as snapshot_module
 from aicirt.wasm import ticker as ticker_module
 from aicirt.wasm.engine import stack_size
 from aicirt.wasm.program import compile_module
+from aicirt.wasm.rewrite import rewrite
 
 from .conftest import controller
 
@@ -289,6 +290,24 @@ def test_running_out_of_address_space_is_an_error_of_one_guest() -> None:
 def test_the_engine_itself_refuses_what_it_shall_not_run(engine: Engine, module: str) -> None:
     with pytest.raises(ModuleError):
         compile_module(engine, bytes(wasmtime.wat2wasm(module)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "(elem (i32.const 0) func 1)",
+        "(func (drop (ref.func 2))) (elem declare func 2)",
+        "(func (drop (call 2 (i32.const 1))))",
+        "(func (global.set 1 (i32.const 1)))",
+    ],
+)
+def test_what_rewriting_adds_cannot_be_named(engine: Engine, code: str) -> None:
+    """The added function for memory.grow, and the global that it writes to."""
+    grow = "(func (drop (memory.grow (i32.const 1)))) (global (mut i32) (i32.const 0))"
+    wasm = bytes(wasmtime.wat2wasm(f"(module (memory 1) (table 1 funcref) {grow} {code})"))
+    wasmtime.Module.validate(engine.wasmtime, rewrite(wasm))  # so that it must be validated before
+    with pytest.raises(ModuleError, match="unknown"):
+        compile_module(engine, wasm)
 
 
 def test_setjmp_and_vectors_are_in_the_engine(engine: Engine) -> None:

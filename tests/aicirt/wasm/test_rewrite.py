@@ -11,7 +11,8 @@ import wasmtime
 from aicirt.errors import MemoryLimitError, ModuleError, TimeLimitError, TrapError
 from aicirt.wasm import Export, Instance
 from aicirt.wasm.inspect import inspect
-from aicirt.wasm.rewrite import RESERVED, leb, rewrite
+from aicirt.wasm.reader import leb
+from aicirt.wasm.rewrite import RESERVED, rewrite
 
 from .conftest import REQUIRED, controller
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -55,6 +56,72 @@ def test_a_fork_has_the_state_and_goes_its_own_way(counter: Instance) -> None:
     counter.write(40000, b"later")
     assert counter.read(100, 6) == b"parent" and child.read(40000, 5) == bytes(5)
     child.close()
+
+
+def test_changed_bytes_are_those_of_pages_that_differ(counter: Instance) -> None:
+    scans = isinstance(counter.engine.changes, PageScanner)
+    before = counter.changed_bytes()
+    for page in range(0, 12, 2):
+        counter.write(page * PAGE, b"x")
+    assert counter.changed_bytes() == before, "it has not run"
+    counter.call(Export.MID)
+    assert counter.changed_bytes() - before in range(5 * PAGE, 8 * PAGE)
+    child = counter.fork()
+    assert not scans or child.changed_bytes() == counter.changed_bytes()
+    child.close()
+    assert child.changed_bytes() == 0
+    snapshot = counter.snapshot()
+    again = Instance.from_snapshot(snapshot)
+    assert not scans or again.changed_bytes() == 0
+    assert snapshot.nbytes >= 6 * PAGE
+    again.close()
+
+
+def test_exceptions_that_are_kept_count(make: Make) -> None:
+    """Each frame of a recursion keeps an exception of 800 bytes; 2000 do, which wasmtime keeps memory for."""
+    kinds, values = "i64 " * 100, "(i64.const 1) " * 100
+    module = f"""(tag $t (param {kinds}))
+      (func $make (result exnref) (local exnref)
+        (block $h (result {kinds} exnref)
+          (try_table (catch_ref $t $h) {values} (throw $t))
+          unreachable)
+        (local.set 0) {"drop " * 100} (local.get 0))
+      (func $deep (param i32) (result i32) (local exnref)
+        (local.set 1 (call $make))
+        (if (result i32) (local.get 0)
+          (then (i32.add (call $deep (i32.sub (local.get 0) (i32.const 1))) (ref.is_null (local.get 1))))
+          (else (i32.const 0))))"""
+    guest = make(module, mid='(func (export "aici_mid_process") (result i32) (call $deep (i32.const 2000)))')
+    before = guest.changed_bytes()
+    guest.call(Export.MID)
+    assert guest.changed_bytes() - before in range(2000 * 800, 2000 * 2000)
+    child = guest.fork()
+    assert child.changed_bytes() <= before + 4 * PAGE
+    child.close()
+
+
+def test_large_tables_count(make: Make) -> None:
+    small = make(COUNTER, mid=COUNT)
+    large = make("(table 20000 funcref) (table 20000 funcref)" + COUNTER, mid=COUNT)
+    for guest in (small, large):
+        ctypes.CDLL(None).malloc_trim(0)  # what earlier tests have freed would be taken without page faults
+        for child in guest.fork_many(5):
+            child.close()
+    assert large.program.instance_bytes - small.program.instance_bytes > 200_000
+
+
+def test_forks_take_what_is_told_before(make: Make) -> None:
+    guest = make(COUNTER, mid=COUNT)
+    guest.call(Export.INIT, 16)
+    guest.write(0, b"x" * (200 << 10))
+    assert guest.fork_bytes(8) in range(8 * (200 << 10), 8 * (220 << 10)), "copies"
+    guest.write(0, b"x" * (800 << 10))
+    nbytes = guest.fork_bytes(8)
+    assert nbytes in range(800 << 10, 820 << 10), "a snapshot that all share"
+    children = guest.fork_many(8)
+    assert guest.base_image is not None and guest.base_image.stored <= nbytes
+    for child in children:
+        child.close()
 
 
 def test_forks_of_forks_of_snapshots(counter: Instance) -> None:

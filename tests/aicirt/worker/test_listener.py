@@ -155,3 +155,19 @@ def test_its_thread_is_gone_before_the_bell_is(sent: bool) -> None:
     listener.stop()
     assert threading.active_count() == before
     bell.close()
+
+
+def test_it_stops_while_its_thread_is_on_the_way_to_the_bell() -> None:
+    def stop_at_once() -> None:
+        for _ in range(50):
+            bell = Doorbell.create()
+            listener = Listener(bell, lambda: None)
+            listener.start()
+            listener.listen()
+            listener.stop()
+            bell.close()
+
+    stopping = threading.Thread(target=stop_at_once, daemon=True)
+    stopping.start()
+    stopping.join(60)
+    assert not stopping.is_alive()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Ticker, rewrite
+from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Ticker
 from aicirt.wasm.program import compile_module, serialize
 from aicirt.worker.programs import Programs
 
@@ -40,7 +40,7 @@ def test_only_so_many_stay_loaded(linker: Linker, tmp_path: Path) -> None:
     paths = []
     for number in range(4):
         paths.append(tmp_path / f"{number}.compiled")
-        module = compile_module(linker.engine, rewrite(bytes(wat2wasm(WAT.format(16 * number)))))
+        module = compile_module(linker.engine, bytes(wat2wasm(WAT.format(16 * number))))
         paths[-1].write_bytes(serialize(module))
         module.close()
     programs = Programs(linker, 2)

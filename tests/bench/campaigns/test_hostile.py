@@ -70,6 +70,16 @@ def test_a_witness_that_answers_otherwise_is_a_problem(place: Arena) -> None:
     good.free()
 
 
+def test_witness_runs_for_as_many_steps_as_strangers_need(place: Arena) -> None:
+    """It writes 16 of its 16384 cells in each step."""
+    good = place.witness.start()
+    for _ in range(1100):
+        place.engine.step([good])
+    assert place.witness.difference(good) is None
+    assert len(good.live) == 2
+    good.free()
+
+
 def test_the_campaign_keeps_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Stranger("wrong", "does nothing", "trap")
     monkeypatch.setattr(

@@ -191,23 +191,21 @@ def test_what_is_no_controller(tmp_path: Path, place: list[str], capsys: pytest.
     assert hashlib.sha256(b"text").hexdigest()[:16] not in capsys.readouterr().out
 
 
-def test_the_beginning_of_two_ids(guest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ids_win_over_tags_and_need_eight_digits(
+    guest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     where = ["--store", str(tmp_path / "store")]
-    wasm, same = guest.read_bytes(), identity(guest)[0]
-    for number in range(1000):
-        guest.write_bytes(wasm + b"\0\x03\x01n%c" % (number % 256) + b"\0\x02\x01m" * (number // 256))
-        if identity(guest)[0] == same:
-            break
-    first, second = sorted([hashlib.sha256(wasm).hexdigest(), identity(guest)])
     assert main(["upload", str(guest), *where]) == 0
-    guest.write_bytes(wasm)
-    assert main(["upload", str(guest), *where]) == 0
-    assert main(["tag", same, "x", *where]) == 1
-    assert f"2 ids begin with {same}: {first[:16]}, {second[:16]}" in capsys.readouterr().err
-    assert main(["tag", first[:16], same, *where]) == 0
-    capsys.readouterr()
-    assert main(["tag", same, "x", *where]) == 0, "a tag comes first"
-    assert capsys.readouterr().out == f"{first}  {same}, x\n"
+    assert main(["upload", "regex", *where]) == 0
+    victim, planted = identity(guest), identity(find_controller("regex"))
+    assert main(["tag", planted, victim[:8], *where]) == 1
+    assert "could be taken for the id of a module" in capsys.readouterr().err
+    row = {"name": victim[:8], "module": planted, "owner": "mallory"}  # from an older store
+    (tmp_path / "store" / "tags.json").write_text(json.dumps({victim[:8]: row}))
+    assert main(["tag", victim[:8], "mine", *where]) == 0
+    assert capsys.readouterr().out == f"{victim}  mine\n"
+    assert main(["tag", victim[:7], "mine", *where]) == 1
+    assert "no uploaded module is called" in capsys.readouterr().err
 
 
 def test_nobody_listens(tmp_path: Path, guest: Path, capsys: pytest.CaptureFixture[str]) -> None:

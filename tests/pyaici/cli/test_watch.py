@@ -41,7 +41,7 @@ def test_one_screen(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--once", "--socket", str(daemon.socket_path)]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"aicirt {daemon.pid}: ") and "2 clients, 0 workers replaced" in text
-    assert re.search(r"^worker 0 +\d+ +- +\d+ +\d+ +2 +-$", text, re.MULTILINE)
+    assert re.search(r"^worker 0 +\d+ +- +\d+ +\d+ +\d+ +2 +-$", text, re.MULTILINE)
     assert re.search(rf"^0 +{os.getpid()} +2$", text, re.MULTILINE)
     assert "so far: starts 4, time_limit 1, trap 1" in text
     assert re.search(r"^templates: 3 of \d+\.\d MB, 0 warm$", text, re.MULTILINE)
@@ -66,6 +66,7 @@ def test_rates_are_of_the_time_between() -> None:
         "busy": 0.42,
         "steps": 100,
         "sequences": 5,
+        "memory": {"bytes": 7_000_000},
     }
     dead = {"pid": 4, "index": 1, "error": "gone"}
     old = {
@@ -81,7 +82,7 @@ def test_rates_are_of_the_time_between() -> None:
     new = {**old, "workers": [{**worker, "cpu_s": 3.0, "steps": 200}, dead], "time": 12.0}
     lines = screen(new, {**old, "workers": [worker]})
     assert [line.split() for line in lines if line.startswith("worker 0")] == [
-        ["worker", "0", "3", "50", "42", "90", "5", "50"]
+        ["worker", "0", "3", "50", "42", "90", "7", "5", "50"]
     ]
     assert any("gone" in line for line in lines) and lines[-1] == "so far: argument 1"
     assert "templates: 7 of 2.3 MB, 3 warm, aici_warm failed: space 1, trap 2" in lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import deque
 
+import pytest
 from rich.console import Console
 
 from aicirt.errors import TrapError
@@ -134,3 +135,33 @@ def test_the_summary_says_where_the_time_went() -> None:
     )
     assert medians.split() == ["median", "0.750", "1.500", "2.250", "3.000", "3.750", "4.500", "9.000"]
     assert means.split() == ["mean", "0.500", "1.000", "1.500", "2.000", "2.500", "3.000", "6.000"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_control_characters_are_shown_and_never_sent(terminal: bool) -> None:
+    hostile = "\x1b]0;title\x07\x9b2J\rX"
+    events: list[Event] = [
+        Started(0, 0, [1], f"prompt {hostile}"),
+        TokensAppended(0, 0, [1], f"sampled {hostile}", Origin.SAMPLED),
+        Log(0, 0, f"log {hostile}\n"),
+        Finished(0, 0, FinishReason.ERROR, TrapError(f"error {hostile}")),
+    ]
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=200, highlight=False)
+    with Terminal(console) as shown:
+        for event in events:
+            shown.show(event)
+    said = out.getvalue()
+    for name in ("prompt", "sampled", "log", "error"):
+        assert rf"{name} \x1b]0;title\x07\x9b2J\x0dX" in said
+    assert "\x1b]" not in said and "\x07" not in said and "\x9b" not in said
+
+
+def test_long_logs_are_kept_in_part() -> None:
+    transcripts = Transcripts()
+    transcripts.take(EVENTS[0])
+    for number in range(100_000):
+        transcripts.take(Log(0, 0, f"{number:9}\n"))
+    kept = transcripts.by_seq[0]
+    assert kept.log.endswith(" 99999\n") and len(kept.log) < 1 << 18
+    assert abs(kept.log_lines_dropped + kept.log.count("\n") - 100_000) <= 1

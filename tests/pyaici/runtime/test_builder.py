@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError, WorkerDiedError
+from aicirt.errors import ArgumentError, TimeLimitError, WorkerDiedError
+from bench.attack_modules import LOOPS, slow_module
+from pyaici.capabilities import ALL
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 
@@ -99,8 +101,74 @@ def test_sequences_go_on_while_it_works(guest_wasm: Path) -> None:
         assert steps > 200, "a worker that ran aici_init would take a millisecond in two"
 
 
-def _refused(runtime: Runtime, module: str, refused: list[BaseException]) -> None:
+def _refused(
+    runtime: Runtime,
+    module: str,
+    refused: list[BaseException],
+    arg: str = "init_loop",
+    owner: str | None = None,
+) -> None:
     try:
-        runtime.prepare(module, "init_loop")
+        runtime.prepare(module, arg, owner=owner)
     except BaseException as error:
         refused.append(error)
+
+
+#: functions that the builder calls, by the argument with which they never return
+_LOOPS = {where: name for where, name in LOOPS.items() if name != "aici_init_prompt"}
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_builder_answers_and_serves_others_whatever_guest_code_loops(count: int) -> None:
+    """Before all of it ran in slices the builder was killed as silent, and others waited for every loop."""
+    with Runtime(workers=1, limits={"init_ms": 4000 / count, "silence_seconds": 1}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+        builder = runtime.health()["builder"]
+        refused: list[BaseException] = []
+        threads = [
+            threading.Thread(target=_refused, args=(runtime, module, refused, f"{where} {number}", "greedy"))
+            for number in range(count // 4)
+            for where in _LOOPS
+        ]
+        for thread in threads:
+            thread.start()
+        runtime.prepare(module, "ok", owner="victim")
+        assert len(refused) < count // 2, "a victim's slices come between those of the greedy owner's builds"
+        for thread in threads:
+            thread.join()
+        assert sorted(error.detail["callback"] for error in refused if isinstance(error, TimeLimitError)) == (
+            sorted(list(_LOOPS.values()) * (count // 4))
+        )
+        health = runtime.health()
+        assert health["builder"]["pid"] == builder["pid"] and not health["restarts"]
+
+
+def test_builds_of_clients_that_leave_end() -> None:
+    with Runtime(workers=1, limits={"init_ms": 100_000}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+        builder = runtime.health()["builder"]
+        for _ in range(3):
+            with Runtime(runtime._control._path) as other:
+                other.register(VOCABULARY)
+                capabilities, (vocabulary, _) = ALL.to_wire(), other._require_vocabulary()
+                for number in range(5):
+                    other._control.post(
+                        "prepare",
+                        module=module,
+                        arg=f"n {number}".encode(),
+                        vocabulary=vocabulary,
+                        capabilities=capabilities,
+                    )
+                wait_for_builds(runtime, running=2, waiting=3)
+            wait_for_builds(runtime, running=0, waiting=0)
+        runtime.prepare(module, "ok")
+        assert runtime.health()["builder"]["pid"] == builder["pid"]
+
+
+def wait_for_builds(runtime: Runtime, **numbers: int) -> None:
+    deadline = time.monotonic() + 60
+    while runtime.health()["builds"] != numbers:
+        assert time.monotonic() < deadline, runtime.health()["builds"]
+        time.sleep(0.01)

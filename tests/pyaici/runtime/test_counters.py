@@ -104,6 +104,13 @@ class Case:
         runtime.free(reports)
 
 
+def step_beside_another_owner(case: Case) -> None:
+    case.observer.register(VOCABULARY)
+    other = case.observer.instantiate(case.upload(), "ok")
+    case.play("ok", "ok", "ok")
+    case.observer.free([other])
+
+
 Action = Callable[[Case], None]
 #: limits that daemons have, by a name; the cases of one share it
 GROUPS: dict[str, dict[str, float]] = {
@@ -111,6 +118,9 @@ GROUPS: dict[str, dict[str, float]] = {
         "memory_bytes": 8 << 20,
         "shared_bytes": 1000,
         "mutable_globals": 3,
+        "exports": 30,
+        "export_bytes": 400,
+        "functions": 300,
         "items": 300,
         "tables": 2,
         "module_bytes": 500_000,
@@ -193,6 +203,24 @@ def compile_two(case: Case) -> None:
     first.join()
 
 
+def build_two(case: Case) -> None:
+    """At a time."""
+    other, module = case.join(), case.upload()
+    other.register(VOCABULARY)
+
+    def build() -> None:
+        with pytest.raises(AiciError):
+            other.prepare(module, "init_loop")
+
+    first = threading.Thread(target=build)
+    first.start()
+    while first.is_alive() and not case.observer.health()["builds"]["running"]:
+        time.sleep(0.005)
+    with suppress(AiciError):
+        case.runtime.prepare(module, "ok")
+    first.join()
+
+
 def compile_for_long(case: Case) -> None:
     with pytest.raises(AiciError):
         for number in range(200):
@@ -223,6 +251,13 @@ def fall_silent(case: Case) -> None:
     os.kill(worker["pid"], signal.SIGSTOP)
 
 
+def tag_twice(case: Case) -> None:
+    module = case.runtime.upload(case.guest).id
+    for tag in ("one", "one", "two"):
+        with suppress(AiciError):
+            case.runtime.tag(module, tag)
+
+
 def warm_for_ever(case: Case) -> None:
     case.runtime.instantiate(case.runtime.upload(case.warm).id, "l1")
 
@@ -232,12 +267,17 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "memory_bytes": ("guests", play("memory_bomb")),
     "shared_bytes": ("guests", play("vocabulary")),
     "mutable_globals": ("guests", refuse("(global (mut i32) (i32.const 0))" * 4)),
+    "exports": ("guests", refuse("".join(f'(export "f{n}" (func 0))' for n in range(31)))),
+    "export_bytes": ("guests", refuse(f'(export "{"x" * 400}" (func 0))')),
+    "functions": ("guests", refuse("(func)" * 301)),
     "items": ("guests", refuse("(global i32 (i32.const 0))" * 301)),
     "tables": ("guests", refuse("(table 1 funcref)" * 3)),
     "module_bytes": ("guests", refuse(f'(data "{"x" * 600_000}")')),
     "init_ms": ("guests", play("init_loop")),
     "pre_ms": ("guests", play("pre_loop")),
     "post_ms": ("guests", play("post_loop")),
+    "critical_saved_ms": ("guests", play("pre_loop")),
+    "owner_critical_ms": ({"owner_critical_ms": 0.001}, step_beside_another_owner),
     "mid_ms": ("guests", play("mid_slow 100")),
     "max_late_steps": ("guests", play("mid_loop")),
     "max_forks": ("guests", play("fork 4")),
@@ -256,12 +296,15 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "max_templates": ("owners", prepare("ok 1", "ok 2", "ok 3")),
     "max_programs": ("owners", two_programs),
     "owner_upload_bytes": ("owners", upload_much),
+    "owner_tags": ({"owner_tags": 1}, tag_twice),
     "snapshot_bytes": ({"snapshot_bytes": 5000}, prepare("ok 1", "ok 2", "ok 3")),
     "owner_snapshot_bytes": ({"owner_snapshot_bytes": 5000}, prepare("ok 1", "ok 2", "ok 3")),
     "mid_host_ms": ({"mid_host_ms": 1.0}, play("mid_tokenize 1000")),
     "step_deadline_ms": ({"step_deadline_ms": 20, "mid_ms": 5000}, play("mid_slow 300")),
     "step_grace_ms": ({"step_deadline_ms": 60_000, "mid_ms": 60_000}, play("ok", "mid_slow 300", steps=3)),
     "max_sequences": ({"max_sequences": 2}, play("ok", "ok", "ok")),
+    "owner_memory_bytes": ({"owner_memory_bytes": 1000}, play("ok")),
+    "worker_memory_bytes": ({"worker_memory_bytes": 1000, "owner_memory_bytes": 1 << 30}, play("ok")),
     "max_outbox": ({"max_outbox": 1, "mid_ms": 1000, "step_deadline_ms": 60_000}, do_not_read),
     "silence_seconds": ({"silence_seconds": 1}, fall_silent),
     "warm_ms": ({"warm_ms": 20}, warm_for_ever),
@@ -269,6 +312,10 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "owner_queue": ({"owner_queue": 0, "max_compilations": 1}, compile_two),
     "max_compilations": ({"max_compilations": 1}, compile_two),
     "owner_compilations": ({"owner_compilations": 1}, compile_two),
+    "owner_build_queue": ({"owner_build_queue": 0, "owner_builds": 1}, build_two),
+    "owner_queue_bytes": ({"owner_queue_bytes": 1, "owner_builds": 1}, build_two),
+    "max_builds": ({"max_builds": 1}, build_two),
+    "owner_builds": ({"owner_builds": 1}, build_two),
     "max_vocabularies": ({"max_vocabularies": 1}, another_vocabulary),
     "vocabulary_bytes": ({"vocabulary_bytes": 11_000}, another_vocabulary),
     "owner_vocabularies": ({"owner_vocabularies": 1}, another_vocabulary),

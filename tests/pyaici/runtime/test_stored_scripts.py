@@ -25,7 +25,7 @@ SOURCES = {
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    limits = {"owner_upload_bytes": 100_000}
+    limits = {"owner_upload_bytes": 150_000}
     with Daemon(workers=1, limits=limits, store=tmp_path_factory.mktemp("scripts") / "store") as daemon:
         yield daemon
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import threading
 from collections.abc import Callable
@@ -57,6 +58,25 @@ def test_few_errors_of_many_mistakes(model: type[BaseModel], body: dict[str, Any
 def test_bodies_of_the_usual_kind_have_room() -> None:
     body = {"model": "m", "messages": HELLO, **{f"new_field_{number}": 1 for number in range(MAX_FIELDS - 2)}}
     assert ChatRequest.model_validate(body).messages[0].text == "Hi"
+
+
+def test_few_misspelled_fields_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison takes up to a millisecond of the event loop."""
+    compared: list[str] = []
+    find = difflib.get_close_matches
+
+    def counted(word: str, *arguments: Any, **options: Any) -> list[str]:
+        compared.append(word)
+        return find(word, *arguments, **options)
+
+    monkeypatch.setattr("pyaici.server.fields.difflib.get_close_matches", counted)
+    odd = {f"frequency_penxxxxxxx_{number}": 1 for number in range(MAX_FIELDS - 2)}
+    for model, body in ((ChatRequest, {"messages": HELLO}), (CompletionRequest, {"prompt": "a"})):
+        compared.clear()
+        model.model_validate({**body, **odd})
+        assert 0 < len(compared) < 20
+        with pytest.raises(ValidationError, match="did you mean max_tokens"):
+            model.model_validate({"max_tokenz": 1, **body, **odd})
 
 
 def _nested(depth: int) -> Any:

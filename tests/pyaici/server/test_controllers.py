@@ -153,3 +153,31 @@ def test_names_of_bundled_controllers_are_taken(server: Serving, tokens: dict[st
         assert answer.status_code == 400 and "bundled" in answer.json()["error"]["message"]
         assert root.put("/v1/tags/Bad Name", json={"controller": "guest"}).status_code == 400
         assert root.put("/v1/tags/good", json={"controller": "nobody"}).status_code == 404
+
+
+def test_a_list_comes_in_pages(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
+    with server.client(tokens["ada"]) as ada:
+        source = "async def main():\n    pass  # {}"
+        scripts = [{"language": "python", "name": "s.py", "source": source.format(n)} for n in range(3)]
+        own = sorted(ada.post("/v1/scripts", json=script).json()["id"] for script in scripts)
+        try:
+            whole = ada.get("/v1/controllers").json()
+            ids = [found["id"] for found in whole["data"]]
+            assert ids == sorted(ids) and set(own) <= set(ids) and whole["has_more"] is False
+            found, after = [], ""
+            while True:
+                page = ada.get("/v1/controllers", params={"limit": 2, "after": after}).json()
+                found += [module["id"] for module in page["data"]]
+                assert page["bundled"] == whole["bundled"]
+                if not page["has_more"]:
+                    break
+                assert len(page["data"]) == 2
+                after = found[-1]
+            assert found == ids
+            with server.client(tokens["root"]) as root:
+                assert set(own) <= {module["id"] for module in root.get("/v1/controllers").json()["data"]}
+            for limit in (0, 1001, "x"):
+                assert ada.get("/v1/controllers", params={"limit": limit}).status_code == 400
+        finally:
+            for module in own:
+                ada.delete(f"/v1/controllers/{module}").raise_for_status()

@@ -16,8 +16,9 @@ from pyaici.engines.hf import HfEngine, Request
 from pyaici.engines.request import FinishReason
 from pyaici.server.engine_thread import EngineThread
 from pyaici.server.errors import ApiError
-from pyaici.server.streams import MAX_BACKLOG_BYTES, EngineStream, size
-from tests.pyaici.server.small import small_engine
+from pyaici.server.service import Service
+from pyaici.server.streams import MAX_BACKLOG_BYTES, MAX_BACKLOGS_BYTES, Backlog, Backlogs, EngineStream, size
+from tests.pyaici.server.small import job, small_engine, small_service
 
 REQUEST = Request([1, 2, 3], max_tokens=3000)
 SHORT = Request([4, 5], max_tokens=3)
@@ -261,12 +262,43 @@ def test_a_controller_that_takes_long_to_place_holds_up_nobody() -> None:
     asyncio.run(main())
 
 
+def test_turn_of_a_client_that_leaves_is_held_until_its_controller_is_placed() -> None:
+    class Slow(HfEngine):
+        def place(self, request: Request, gone: Any = None) -> Any:
+            begun.set()
+            assert go.wait(60)
+            return super().place(request, gone)
+
+    go, begun = threading.Event(), threading.Event()
+
+    async def begin(service: Service) -> None:
+        async with service.run(job(3)):
+            pass
+
+    async def main() -> None:
+        engine = small_engine()
+        engine.__class__ = Slow
+        async with small_service(engine, max_streams=1) as service:
+            left = asyncio.create_task(begin(service))
+            assert await asyncio.to_thread(begun.wait, 60)
+            left.cancel()
+            next_one = asyncio.create_task(begin(service))
+            while not len(service.waiting_room):
+                await asyncio.sleep(0.01)
+            assert not left.done()
+            go.set()
+            await next_one
+            assert left.cancelled()
+
+    asyncio.run(main())
+
+
 def test_a_reader_that_is_far_behind_is_cut_off() -> None:
     """Bytes count, not steps: few large events, or many small ones."""
 
     async def main() -> None:
         cancelled: list[EngineStream] = []
-        stream = EngineStream(cancelled.append)
+        stream = EngineStream(cancelled.append, Backlogs(), Backlog())
         written = VariablesChanged(1, 1, {"x": bytes(1 << 20)})
         for _ in range(15):
             stream.take([written], None)
@@ -280,7 +312,43 @@ def test_a_reader_that_is_far_behind_is_cut_off() -> None:
         assert error.value.code == "slow_reader"
         stream.take([written], None)
         stream.close()
-        assert cancelled == [stream] and stream._bytes <= MAX_BACKLOG_BYTES + (2 << 20)
+        assert cancelled == [stream] and stream._bytes == 0
+
+    asyncio.run(main())
+
+
+def test_answers_of_one_request_are_behind_together() -> None:
+    async def main() -> None:
+        cancelled: list[EngineStream] = []
+        backlogs, backlog = Backlogs(), Backlog()
+        streams = [EngineStream(cancelled.append, backlogs, backlog) for _ in range(4)]
+        written = VariablesChanged(1, 1, {"x": bytes(1 << 20)})
+        for _ in range(3):
+            for stream in streams:
+                stream.take([written], None)
+        other = EngineStream(cancelled.append, backlogs, Backlog())
+        for _ in range(4):
+            other.take([written], None)
+        for stream in streams:
+            stream.take([written], None)
+        assert cancelled == streams[3:], "the last one reaches the bound"
+        for stream in (*streams, other):
+            stream.close()
+        assert backlog.nbytes == 0 and not backlogs._open
+
+    asyncio.run(main())
+
+
+def test_each_request_may_be_behind_by_less_where_there_are_many() -> None:
+    async def main() -> None:
+        cancelled: list[EngineStream] = []
+        backlogs, held = Backlogs(), 0
+        streams = [EngineStream(cancelled.append, backlogs, Backlog()) for _ in range(64)]
+        for _ in range(32):
+            for stream in streams:
+                stream.take([VariablesChanged(1, 1, {"x": bytes(1 << 20)})], None)
+            held = max(held, sum(stream._bytes for stream in streams))
+        assert cancelled == streams and held <= MAX_BACKLOGS_BYTES + 64 * (1 << 20)
 
     asyncio.run(main())
 

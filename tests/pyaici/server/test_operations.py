@@ -42,6 +42,7 @@ def test_metrics_count_what_happens(server: Serving) -> None:
     assert grown("aici_prepare_seconds_count") == 3
     assert grown("aici_first_token_seconds_count") >= 3
     assert after['aici_live_requests{controlled="true"}'] == 0
+    assert "aici_controller_bytes" in after
     assert after["aici_live_sequences"] == 0 and after["aici_modules"] > 0 and after["aici_templates"] > 0
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
+from pyaici.server.listening import exposure
 from pyaici.server.origins import Origins
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.server.serving import Serving
@@ -55,8 +57,42 @@ def test_who_may_send(host: str, origin: str, status: int) -> None:
         assert _status(settings, "GET", **headers) == 200
 
 
-def test_other_names_are_fine_where_others_may_call() -> None:
-    assert _status(ServerSettings(host="0.0.0.0"), host="any.example") == 200
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("10.0.0.5:8000", 200),
+        ("[fd00::1]:8000", 200),
+        ("localhost:8000", 200),
+        ("mine.example", 200),
+        ("Mine.Example:443", 200),
+        (f"{socket.gethostname()}:8000", 200),
+        ("evil.example:8000", 403),
+        ("10.0.0.5.evil.example", 403),
+        ("[", 403),
+    ],
+)
+def test_rebound_names_are_refused_on_other_addresses(host: str, status: int) -> None:
+    settings = ServerSettings(host="0.0.0.0", allowed_hosts=["mine.example"])
+    assert _status(settings, host=host) == status
+    assert _status(settings, "GET", host=host) == status
+    assert _status(ServerSettings(host="0.0.0.0", allowed_hosts=["*"]), host=host) == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({}, False),
+        ({"host": "::1"}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"host": "0.0.0.0", "anonymous": "none"}, False),
+        ({"host": "0.0.0.0", "users": "users.json"}, False),
+        ({"host": "0.0.0.0", "users": "users.json", "anonymous": "run"}, True),
+    ],
+)
+def test_warning_where_strangers_need_no_token(settings: dict[str, Any], warned: bool) -> None:
+    warning = exposure(ServerSettings(**settings))
+    assert (warning is not None) == warned
+    assert warning is None or "--users users.json" in warning
 
 
 def test_over_http(server: Serving) -> None:

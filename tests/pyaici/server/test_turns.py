@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
@@ -104,6 +106,57 @@ def test_one_may_have_all_places_if_nobody_else_wants_them() -> None:
         assert requests.begun == ["a0", "a1", "a2"]
 
     _with(Turns(3, ROOM), work)
+
+
+def test_last_places_are_for_callers_that_hold_none() -> None:
+    """What has begun is not ended for others, so nobody may hold all places while another may come."""
+
+    async def work(requests: _Requests) -> None:
+        await requests.send(*(f"a{number}" for number in range(20)))
+        assert len(requests.begun) == 14
+        await requests.send("b0", "b1")
+        assert requests.begun[14:] == ["b0"]
+        await requests.send("c0", "d0")
+        assert requests.begun[15:] == ["c0"], "then all places are taken"
+        await requests.end("a0")
+        assert requests.begun[16:] == ["d0"]
+        await requests.end("b0", "c0")
+        assert requests.begun[17:] == ["b1"], "a waits until more than the reserve is free"
+        await requests.end("d0", "b1")
+        assert requests.begun[18:] == ["a14"]
+
+    _with(Turns(16, ROOM), work)
+
+
+def test_place_is_held_until_the_work_has_ended() -> None:
+    """Clients that leave, and send again, would have more work done than one may."""
+    go, begun = threading.Event(), threading.Event()
+
+    def block() -> None:
+        begun.set()
+        go.wait()
+
+    async def main() -> None:
+        turns = Turns(2, ROOM, each=1)
+        with ThreadPoolExecutor(2) as threads:
+            for _ in range(3):
+                left = asyncio.create_task(turns.run("a", threads, block))
+                while not begun.is_set():
+                    await asyncio.sleep(0)
+                await _settle()
+                left.cancel()
+                await asyncio.wait({left})
+                assert left.cancelled() and turns._held["a"] == 1
+            assert await turns.run("b", threads, lambda: 1) == 1, "others are not concerned"
+            again = asyncio.create_task(turns.run("a", threads, lambda: 2))
+            await _settle()
+            assert not again.done()
+            go.set()
+            assert await again == 2
+            while turns._held:
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
 
 
 def test_places_of_each_have_a_bound() -> None:

@@ -71,6 +71,14 @@ using Bias = aici_bias;
 
 inline constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
+namespace detail {
+/// Destroys what a MidResult holds.
+struct Drop {
+  void (*drop)(void*) = nullptr;
+  void operator()(void* held) const { drop(held); }
+};
+}  // namespace detail
+
 /// What is to come: a token sampled under a row, tokens given (a splice), or the end.
 ///
 /// The host reads sets, biases and tokens after `mid_process` has returned and before it calls any callback of
@@ -135,14 +143,9 @@ class MidResult {
     held_ = {new T(std::move(thing)), {[](void* held) { delete static_cast<T*>(held); }}};
   }
 
-  struct Drop {
-    void (*drop)(void*) = nullptr;
-    void operator()(void* held) const { drop(held); }
-  };
-
   aici_mid_result raw_ = {.size = sizeof(aici_mid_result)};
   /// The set or vector, moved in, to whose contents `raw_` points.
-  std::unique_ptr<void, Drop> held_;
+  std::unique_ptr<void, detail::Drop> held_;
 };
 
 /// Base of all controllers. The callbacks are found by name, there is nothing virtual about them.

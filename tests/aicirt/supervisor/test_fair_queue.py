@@ -1,4 +1,4 @@
-"""Owners take turns at compiling, and each has so much time."""
+"""Owners take turns at compiling and building, and each has so much time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aicirt.errors import OwnerLimitError
 from aicirt.settings import DaemonSettings
-from aicirt.supervisor.compilations import Compilations
+from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
 
 SETTINGS = DaemonSettings(owner_compile_s=100, max_compilations=3, owner_compilations=2, owner_queue=4)
 
@@ -27,15 +27,15 @@ class Clock:
 class Work:
     """Compilations that last until they are told to end."""
 
-    def __init__(self, compilations: Compilations) -> None:
-        self.compilations = compilations
+    def __init__(self, queue: FairQueue) -> None:
+        self.queue = queue
         self.begun: list[str] = []
         self.running: Counter[str] = Counter()
         self.ends: dict[str, list[asyncio.Event]] = {}
 
     async def run(self, owner: str, seconds: float = 0.0) -> None:
         end = asyncio.Event()
-        async with self.compilations.turn(owner) as spent:
+        async with self.queue.turn(owner) as spent:
             self.begun.append(owner)
             self.running[owner] += 1
             assert self.running.total() <= 3 and self.running[owner] <= 2
@@ -61,7 +61,7 @@ async def settle() -> None:
 
 def test_who_uploads_much_waits_for_himself() -> None:
     async def main() -> None:
-        work = Work(Compilations(SETTINGS, Clock()))
+        work = Work(compilations(SETTINGS, Clock()))
         tasks = work.start(*"aaaaaa")
         await settle()
         assert work.begun == ["a", "a"], "two of one owner at a time"
@@ -73,21 +73,21 @@ def test_who_uploads_much_waits_for_himself() -> None:
         await work.end("a")
         await work.end("b")
         assert sorted(work.begun[4:]) == ["a", "b"]
-        assert work.compilations.stats() == {"running": 3, "waiting": 3}
+        assert work.queue.stats() == {"running": 3, "waiting": 3}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert work.compilations.stats() == {"running": 0, "waiting": 0}
+        assert work.queue.stats() == {"running": 0, "waiting": 0}
 
     asyncio.run(main())
 
 
 def test_only_so_many_wait() -> None:
     async def main() -> None:
-        work = Work(Compilations(SETTINGS, Clock()))
+        work = Work(compilations(SETTINGS, Clock()))
         tasks = work.start(*"aaaaaa")
         await settle()
-        with pytest.raises(OwnerLimitError, match=r"4 compilations wait for owner 'a' already.*owner_queue"):
+        with pytest.raises(OwnerLimitError, match=r"5 compilations would wait for owner 'a'.*owner_queue"):
             await work.run("a")
         tasks += work.start("b")
         await settle()
@@ -101,10 +101,10 @@ def test_only_so_many_wait() -> None:
 
 def test_time_is_used_up_and_comes_back() -> None:
     clock = Clock()
-    compilations = Compilations(SETTINGS, clock)
+    queue = compilations(SETTINGS, clock)
 
     async def use(owner: str, seconds: float) -> None:
-        async with compilations.turn(owner) as spent:
+        async with queue.turn(owner) as spent:
             spent(seconds)
 
     asyncio.run(use("a", 60))
@@ -122,28 +122,90 @@ def test_time_is_used_up_and_comes_back() -> None:
     asyncio.run(use("a", 1))
     clock.now = 7200 * 2
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(failing(compilations))
+        asyncio.run(failing(queue))
     asyncio.run(use("a", 1))
-    assert compilations.stats() == {"running": 0, "waiting": 0}
+    assert queue.stats() == {"running": 0, "waiting": 0}
 
 
 def test_owners_are_forgotten_and_a_limit_of_none_is_one() -> None:
     clock = Clock()
-    compilations = Compilations(DaemonSettings(max_compilations=0, owner_compilations=0), clock)
+    queue = compilations(DaemonSettings(max_compilations=0, owner_compilations=0), clock)
 
     async def use(owner: str) -> None:
-        async with compilations.turn(owner) as spent:
+        async with queue.turn(owner) as spent:
             spent(1.0)
 
     for number in range(10):
         asyncio.run(use(f"owner {number}"))
     clock.now = 4000
     asyncio.run(use("last"))
-    assert set(compilations._spent) == {"last"} and not compilations._running
+    assert set(queue._used) == {"last"} and not queue._running
 
 
-async def failing(compilations: Compilations) -> None:
-    async with compilations.turn("a"):
+def test_owner_who_has_used_much_time_yields_to_others() -> None:
+    clock = Clock()
+    queue = builds(DaemonSettings(max_builds=2, owner_builds=2), clock)
+    order: list[str] = []
+
+    async def use(owner: str, seconds: float) -> None:
+        async with queue.turn(owner) as spent:
+            order.append(owner)
+            await asyncio.sleep(0)
+            spent(seconds)
+
+    async def main() -> None:
+        await use("greedy", 30.0)
+        await use("busy", 3.0)
+        order.clear()
+        waiting = [use(owner, 0.1) for owner in ("first", "first", "greedy", "busy", "new")]
+        await asyncio.gather(*waiting)
+
+    asyncio.run(main())
+    assert order == ["first", "first", "new", "busy", "greedy"]
+    order.clear()
+    clock.now = 3601
+    asyncio.run(use("greedy", 0.0))
+    assert set(queue._used) == {"greedy"}, "what was used an hour ago is forgotten"
+
+
+def test_what_is_kept_of_an_owner_is_bounded() -> None:
+    clock = Clock()
+    queue = builds(DaemonSettings(), clock)
+
+    async def main() -> None:
+        for _ in range(10_000):
+            async with queue.turn("a") as spent:
+                spent(0.5)
+            clock.now += 1
+
+    asyncio.run(main())
+    usage = queue._used["a"]
+    assert len(usage.spent) <= 61
+    usage.forget(clock.now)
+    assert 1750 <= usage.total <= 1800
+
+
+def test_only_so_many_bytes_wait() -> None:
+    async def main() -> None:
+        queue = builds(DaemonSettings(owner_builds=1, owner_queue_bytes=100), Clock())
+        end = asyncio.Event()
+
+        async def hold(nbytes: int) -> None:
+            async with queue.turn("a", nbytes):
+                await end.wait()
+
+        tasks = [asyncio.create_task(hold(nbytes)) for nbytes in (1000, 60, 40)]
+        await settle()
+        with pytest.raises(OwnerLimitError, match=r"101 bytes of builds would wait.*owner_queue_bytes"):
+            await hold(1)
+        end.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+async def failing(queue: FairQueue) -> None:
+    async with queue.turn("a"):
         raise ZeroDivisionError
 
 
@@ -157,7 +219,7 @@ def test_whatever_is_begun_ended_and_cancelled(events: list[tuple[str, str, int]
     """Nobody waits while there is room for them, and in the end nothing is left."""
 
     async def main() -> None:
-        work, tasks = Work(Compilations(SETTINGS, Clock())), []
+        work, tasks = Work(compilations(SETTINGS, Clock())), []
         for kind, owner, number in events:
             if kind == "start":
                 tasks += work.start(owner)
@@ -168,13 +230,13 @@ def test_whatever_is_begun_ended_and_cancelled(events: list[tuple[str, str, int]
             if number % 2:
                 await settle()
         await settle()
-        waiting = {o for o in "abc" if work.compilations._waiting.get(o)}
+        waiting = {o for o in "abc" if work.queue._waiting.get(o)}
         running = work.running
-        assert work.compilations.stats()["running"] == running.total()
+        assert work.queue.stats()["running"] == running.total()
         assert running.total() == 3 or all(running[owner] == 2 for owner in waiting)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert work.compilations.stats() == {"running": 0, "waiting": 0}
+        assert work.queue.stats() == {"running": 0, "waiting": 0}
 
     asyncio.run(main())

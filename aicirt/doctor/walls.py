@@ -1,0 +1,69 @@
+"""The walls around strangers' code that this machine allows, tried in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import lru_cache
+from typing import Any
+
+from aicirt.child import child_environment
+from aicirt.doctor.finding import Finding, State
+
+_SECONDS = 60
+_COMMAND = [sys.executable, "-P", "-m", "aicirt.sandbox"]
+_WHO = "a guest that breaks out of WebAssembly"
+
+
+@lru_cache(1)
+def _walls() -> dict[str, Any]:
+    """Returns what `python -m aicirt.sandbox` prints: the walls of a worker."""
+    child = subprocess.run(
+        _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=True
+    )
+    walls: dict[str, Any] = json.loads(child.stdout)
+    return walls
+
+
+def landlock() -> Finding:
+    """Landlock, under which workers can open none of the user's files."""
+    version = _walls()["landlock"]
+    if version == 0:
+        cure = "a kernel with Landlock (5.13), booted with lsm=landlock,..."
+        return Finding("Landlock", State.NOTE, "not there", f"{_WHO} can read what the user can read", cure)
+    if version < 6 and not _walls()["seccomp"]:
+        weak = "reach TCP and signal other processes" if version < 4 else "signal other processes"
+        cure = "Linux 6.12 has version 6"
+        return Finding("Landlock", State.NOTE, f"version {version}", f"{_WHO} can {weak}", cure)
+    return Finding("Landlock", State.OK, f"version {version}")
+
+
+def seccomp() -> Finding:
+    """A filter of system calls, which leaves those that workers need."""
+    if not _walls()["seccomp"]:
+        cost = f"{_WHO} can make every system call, for instance those with a defect in the kernel"
+        cure = "a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit ARM"
+        return Finding("seccomp", State.NOTE, "not there", cost, cure)
+    return Finding("seccomp", State.OK, "system calls are filtered")
+
+
+def namespaces() -> Finding:
+    """Namespaces, in which there is no network."""
+    found = _walls()["namespaces"]
+    if "network" not in found:
+        cost = f"one wall less around {_WHO}"
+        if not _walls()["seccomp"]:
+            cost = f"{_WHO} can reach the network"
+        cure = "allow user namespaces: sysctl user.max_user_namespaces; a container's seccomp profile"
+        return Finding("namespaces", State.NOTE, "not allowed", cost, cure)
+    return Finding("namespaces", State.OK, ", ".join(found))
+
+
+def out_of_memory() -> Finding:
+    """Whom the kernel ends first when memory runs out."""
+    score = _walls()["oom_score_adj"]
+    if score == 0:
+        cost = "where memory runs out the kernel may end the engine instead of a worker"
+        return Finding("memory shortage", State.NOTE, "oom_score_adj cannot be set", cost, "mount /proc")
+    return Finding("memory shortage", State.OK, f"ends workers before the engine (oom_score_adj {score})")

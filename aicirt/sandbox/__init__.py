@@ -1,0 +1,11 @@
+"""The walls around processes that handle hostile bytes: Landlock, seccomp, namespaces, limits.
+
+Each wall is optional: a container or an older kernel may forbid it. `enter` tells which ones stand.
+"""
+
+from __future__ import annotations
+
+from aicirt.sandbox.enter import Walls, die_with, enter
+from aicirt.sandbox.profile import BUILDER, COMPILER, WORKER, Profile
+
+__all__ = ["BUILDER", "COMPILER", "WORKER", "Profile", "Walls", "die_with", "enter"]

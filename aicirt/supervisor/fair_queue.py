@@ -1,0 +1,230 @@
+"""Who may start when: owners take turns at what is scarce, such as compiling and the builder."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from aicirt.errors import OwnerLimitError
+from aicirt.settings import DaemonSettings
+
+_HOUR, _MINUTE = 3600.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """What a queue allows, and the words of its errors."""
+
+    #: for counters and errors
+    name: str
+    #: at a time, in all and of one owner
+    running: int
+    owner_running: int
+    #: of one owner that wait, and the bytes that they hold meanwhile; with the names of these limits
+    owner_waiting: tuple[int, str]
+    owner_waiting_bytes: tuple[int, str]
+    #: what helps an owner with too many
+    cure: str
+    #: seconds of CPU time that one owner may use in an hour, with the name of the limit
+    owner_cpu_s: tuple[float, str] = (math.inf, "")
+
+
+class _Usage:
+    """CPU seconds of one owner within the last hour."""
+
+    __slots__ = ("spent", "total")
+
+    def __init__(self) -> None:
+        #: by minute: when it began, and seconds used in it
+        self.spent: deque[tuple[float, float]] = deque()
+        self.total = 0.0
+
+    def add(self, now: float, seconds: float) -> None:
+        """Counts what was used now."""
+        if self.spent and now - self.spent[-1][0] < _MINUTE:
+            when, before = self.spent.pop()
+            self.spent.append((when, before + seconds))
+        else:
+            self.spent.append((now, seconds))
+        self.total += seconds
+
+    def forget(self, now: float) -> None:
+        """Drops what was used more than an hour ago."""
+        while self.spent and self.spent[0][0] <= now - _HOUR:
+            self.spent.popleft()
+        self.total = sum(seconds for _, seconds in self.spent)
+
+    def seconds_until(self, limit: float, now: float) -> float:
+        """How long it takes until less than `limit` was used within an hour."""
+        left = self.total
+        soon = 0.0
+        for when, seconds in self.spent:
+            if left < limit:
+                break
+            left -= seconds
+            soon = when + _HOUR - now
+        return soon
+
+
+class FairQueue:
+    """So many turns at a time, given out owner by owner: a heavy user delays only their own work.
+
+    The next turn is that of the owner with the fewest turns under way; among these, of the owner who has used
+    the least CPU time within an hour; among these, of the one who has waited longest.
+    """
+
+    def __init__(self, limits: QueueLimits, clock: Callable[[], float]) -> None:
+        """`clock`: seconds."""
+        self._limits = limits
+        self._clock = clock
+        self._running: Counter[str] = Counter()
+        #: turns that were not given at once
+        self.counters: Counter[str] = Counter()
+        #: the next owner first; each with the bytes that it holds while it waits
+        self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], int]]] = OrderedDict()
+        self._used: dict[str, _Usage] = {}
+
+    @asynccontextmanager
+    async def turn(self, owner: str, nbytes: int = 0) -> AsyncIterator[Callable[[float], None]]:
+        """Around some work, which tells what it gets the seconds of CPU time that it took.
+
+        `nbytes`: what is held in memory until the turn comes. Raises OwnerLimitError if the owner has used up
+        their time, or has too much waiting.
+        """
+        self._check(owner)
+        await self._wait(owner, nbytes)
+        try:
+            self._check(owner)  # those before it have used some
+            yield partial(self._spend, owner)
+        finally:
+            self._end(owner)
+
+    def stats(self) -> dict[str, int]:
+        """How many turns are under way, and how many are waited for."""
+        return {
+            "running": self._running.total(),
+            "waiting": sum(len(waiters) for waiters in self._waiting.values()),
+        }
+
+    def _check(self, owner: str) -> None:
+        usage, now, (limit, name) = self._used.get(owner), self._clock(), self._limits.owner_cpu_s
+        if usage is None:
+            return
+        usage.forget(now)
+        if usage.total < limit:
+            return
+        minutes = math.ceil(usage.seconds_until(limit, now) / _MINUTE)
+        raise OwnerLimitError(
+            f"{self._limits.name} for owner {owner!r} have taken {usage.total:.1f} s of CPU time within an "
+            f"hour; the limit is {limit} ({name}): there is time again in {minutes} minutes. What is known "
+            "already costs nothing",
+            limit=limit,
+        )
+
+    def _spend(self, owner: str, seconds: float) -> None:
+        now = self._clock()
+        self._used.setdefault(owner, _Usage()).add(now, seconds)
+        self._used = {who: used for who, used in self._used.items() if used.spent[-1][0] > now - _HOUR}
+
+    async def _wait(self, owner: str, nbytes: int) -> None:
+        self._check_room(owner, nbytes)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append((turn, nbytes))
+        self._next()
+        if not turn.done():
+            self.counters[f"{self._limits.name}_waited"] += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._forget(owner, turn)
+            else:  # it was given its turn a moment ago
+                self._end(owner)
+            raise
+
+    def _check_room(self, owner: str, nbytes: int) -> None:
+        """Raises OwnerLimitError if too much of the owner waits already."""
+        if self._may_start(owner):
+            return
+        limits, waiters = self._limits, self._waiting.get(owner, ())
+        held = nbytes + sum(nbytes for _, nbytes in waiters)
+        for number, what, (limit, name) in (
+            (len(waiters) + 1, limits.name, limits.owner_waiting),
+            (held, f"bytes of {limits.name}", limits.owner_waiting_bytes),
+        ):
+            if number > limit:
+                raise OwnerLimitError(
+                    f"{number} {what} would wait for owner {owner!r}; the limit is {limit} ({name}): "
+                    f"{limits.cure}",
+                    limit=limit,
+                )
+
+    def _forget(self, owner: str, turn: asyncio.Future[None]) -> None:
+        waiters = self._waiting.get(owner, deque())
+        for waiter in waiters:
+            if waiter[0] is turn:
+                waiters.remove(waiter)
+                if not waiters:
+                    del self._waiting[owner]
+                return
+
+    def _may_start(self, owner: str) -> bool:
+        limits = self._limits
+        # with none nobody would ever have a turn
+        return self._running.total() < max(1, limits.running) and self._running[owner] < max(
+            1, limits.owner_running
+        )
+
+    def _end(self, owner: str) -> None:
+        self._running[owner] -= 1
+        self._running += Counter()  # forgets those who have none
+        self._next()
+
+    def _rank(self, owner: str) -> tuple[int, float]:
+        used = self._used.get(owner)
+        return self._running[owner], 0.0 if used is None else used.total
+
+    def _next(self) -> None:
+        """Gives turns to those for whom there is room."""
+        while able := [owner for owner in self._waiting if self._may_start(owner)]:
+            owner = min(able, key=self._rank)
+            waiters = self._waiting[owner]
+            turn, _ = waiters.popleft()
+            self._waiting.move_to_end(owner)
+            if not waiters:
+                del self._waiting[owner]
+            if not turn.done():
+                self._running[owner] += 1
+                turn.set_result(None)
+
+
+def compilations(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
+    """The queue for everything that is compiled for clients, images of vocabularies too."""
+    limits = QueueLimits(
+        "compilations",
+        settings.max_compilations,
+        settings.owner_compilations,
+        (settings.owner_queue, "owner_queue"),
+        (settings.owner_queue_bytes, "owner_queue_bytes"),
+        "upload one after the other",
+        (settings.owner_compile_s, "owner_compile_s"),
+    )
+    return FairQueue(limits, clock)
+
+
+def builds(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
+    """The queue for the builder: the start functions, `aici_arg` and `aici_init` of new arguments."""
+    limits = QueueLimits(
+        "builds",
+        settings.max_builds,
+        settings.owner_builds,
+        (settings.owner_build_queue, "owner_build_queue"),
+        (settings.owner_queue_bytes, "owner_queue_bytes"),
+        "start fewer requests with new arguments at a time",
+    )
+    return FairQueue(limits, clock)

@@ -1,0 +1,281 @@
+"""Memory of all guests in a worker: who has how much, and who is ended before there is too much.
+
+Counting the pages of a guest takes 2 to 300 us. A guest's memory cannot grow without page faults of the
+thread that runs it, and reading their number takes half a microsecond. So pages are counted only when there
+were enough faults for a limit to be reached, and only those of guests that have run since.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from aicirt.errors import AiciError, OwnerLimitError, SpaceError
+from aicirt.settings import WorkerSettings
+from aicirt.wasm.instance import Instance
+from aicirt.wasm.limits import WASM_STACK
+from aicirt.wasm.pages import PAGE, page_faults
+from aicirt.worker.context import ARG, PROMPT, GuestContext
+
+if TYPE_CHECKING:
+    from aicirt.wasm.program import Program
+    from aicirt.wasm.snapshot import Snapshot
+    from aicirt.worker.client import Client
+    from aicirt.worker.sequence import Sequence
+
+#: what a sequence takes besides its memory and its instance: page tables, Python's objects
+SEQUENCE_BYTES = 64 << 10
+#: between two looks at the number of page faults. The kernel clears at most some 4 MiB in this time
+LOOK_SECONDS = 0.001
+#: growth in which nothing is counted, however near a limit is: this much, or a part of the owner's limit if
+#: that is more. Counting all pages takes 3 % of the time in which they were made at most, so that a 16th of
+#: them may be counted again and again
+LEAST_GROWTH, GROWTH_PART = 16 << 20, 16
+#: for `stats`: growth that is not reported, and the part of the time that counting may take
+_UNREPORTED_GROWTH, _COUNTING_PART = 1 << 20, 1 / 100
+#: between two counts because of a start or fork that does not fit, in times that the last one took
+_ASKING_PAUSE = 5
+_CURE = "fewer requests at a time, fewer forks, or controllers that change less memory need less"
+
+
+class Holder(NamedTuple):
+    """A guest that has memory, and whose it is."""
+
+    instance: Instance
+    context: GuestContext
+    owner: str
+    #: the request, which forks share
+    family: object
+    #: ends it, with an error for its user
+    end: Callable[[AiciError], None]
+
+
+class GuestMemory:
+    """Counts the memory of guests by owner, and ends the largest beyond a limit."""
+
+    def __init__(self, settings: WorkerSettings, clients: dict[int, Client]) -> None:
+        # the daemon replaces 0 by a share of the free memory; a worker without a daemon has no limit
+        self._owner_limit = settings.owner_memory_bytes or sys.maxsize
+        self._worker_limit = settings.worker_memory_bytes or sys.maxsize
+        self._clients = clients
+        #: guests that belong to no sequence
+        self._others: list[Holder] = []
+        #: by owner, when the pages were last counted
+        self._bytes: Counter[str] = Counter()
+        self._total = 0
+        self._faults = page_faults()
+        #: bytes that have come since without page faults: snapshots and prompts
+        self._added = 0
+        #: what was counted once though several may have it, by `id`
+        self._seen: set[int] = set()
+        self._headroom = self._least_growth()
+        self._look_at = 0.0
+        self._counted_at, self._counting_s, self._counted_guests = 0.0, 0.0, 0
+        #: guests that were ended
+        self.ended = 0
+
+    def watch(self, instance: Instance, owner: str, end: Callable[[AiciError], None]) -> None:
+        """Counts a guest that belongs to no sequence until it is closed. Its `owner` is its context."""
+        self._others.append(Holder(instance, instance.owner, owner, instance, end))
+
+    def look(self) -> None:
+        """Ends guests beyond a limit. To be called between guests' calls, once in `LOOK_SECONDS` at least."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            if self._growth() >= self._headroom:
+                self.enforce()
+
+    def enforce(self) -> None:
+        """Counts, and ends guests until every limit holds."""
+        self._count()
+        for owner, nbytes in list(self._bytes.items()):
+            if nbytes > self._owner_limit:
+                self._end(owner, nbytes - self._owner_limit, self._owner_error(owner, nbytes))
+        while self._bytes and self._total > self._worker_limit:
+            owner, nbytes = self._bytes.most_common(1)[0]
+            excess, error = self._total - self._worker_limit, self._worker_error(owner, self._total)
+            if not self._end(owner, excess, error):
+                break
+        self._set_headroom()
+
+    def check(self, owner: str, more: int) -> None:
+        """Raises OwnerLimitError or SpaceError if so many bytes more would be too many."""
+        if self._fits(owner, more):
+            return
+        # who is at the limit may ask again and again
+        if time.monotonic() - self._counted_at > _ASKING_PAUSE * self._counting_s:
+            self.enforce()
+            if self._fits(owner, more):
+                return
+        nbytes = self._bytes[owner] + self._growth() + more
+        if nbytes > self._owner_limit:
+            raise self._owner_error(owner, nbytes)
+        raise self._worker_error(owner, self._total + self._growth() + more)
+
+    def start(self, owner: str, snapshot: Snapshot, prompt: bytes) -> Instance:
+        """Makes the guest of a new sequence. Raises as `check`."""
+        image, more = snapshot.image, _besides(snapshot.program) + len(prompt)
+        new = 0 if image is None or id(image) in self._seen else image.stored
+        self.check(owner, more + new)
+        instance = Instance.from_snapshot(snapshot)
+        self._added += new + len(prompt)
+        return instance
+
+    def fork(self, seq: Sequence, count: int) -> list[Instance]:
+        """Forks the guest of a sequence. Raises as `check`, and what the sequence has ended with."""
+        owner, instance = _owner(seq), seq.instance
+        besides = _besides(instance.program)
+        if instance.store:
+            instance.refresh()
+            if not self._fits(owner, count * (instance.size + besides)):
+                self.check(owner, instance.fork_bytes(count) + count * besides)
+        if seq.outcome is not None and seq.outcome[1] is not None:
+            raise seq.outcome[1]
+        before = instance.base_image
+        children = instance.fork_many(count)
+        after = instance.base_image
+        if after is not None and after is not before:
+            self._added += after.stored
+        return children
+
+    def stats(self) -> dict[str, int]:
+        """For `health`: bytes of all guests and of the owner with the most, as they were lately."""
+        changed = self._growth() > _UNREPORTED_GROWTH or self._num_guests() != self._counted_guests
+        if changed and time.monotonic() - self._counted_at > self._counting_s / _COUNTING_PART:
+            self.enforce()
+        largest = self._bytes.most_common(1)
+        return {
+            "bytes": self._total,
+            "limit": self._worker_limit,
+            "owner_bytes": largest[0][1] if largest else 0,
+            "owner_limit": self._owner_limit,
+            "ended": self.ended,
+        }
+
+    # -- counting -------------------------------------------------------------------------------
+
+    def _growth(self) -> int:
+        """Bytes by which all guests can have grown since they were counted."""
+        return (page_faults() - self._faults) * PAGE + self._added
+
+    def _num_guests(self) -> int:
+        return len(self._others) + sum(len(client.sequences) for client in self._clients.values())
+
+    def _fits(self, owner: str, more: int) -> bool:
+        growth = self._growth() + more
+        own = self._bytes.get(owner, 0)
+        return own + growth <= self._owner_limit and self._total + growth <= self._worker_limit
+
+    def _least_growth(self) -> int:
+        return max(LEAST_GROWTH, self._owner_limit // GROWTH_PART)
+
+    def _set_headroom(self) -> None:
+        largest = max(self._bytes.values(), default=0)
+        left = min(self._owner_limit - largest, self._worker_limit - self._total)
+        self._headroom = max(left, self._least_growth())
+
+    def _holders(self) -> Iterator[Holder]:
+        """All guests that have not been closed."""
+        for client in self._clients.values():
+            for seq in client.sequences.values():
+                if seq.instance.store:
+                    yield Holder(seq.instance, seq.context, _owner(seq), seq.request, seq.end)
+        self._others = [holder for holder in self._others if holder.instance.store]
+        yield from self._others
+
+    def _count(self) -> None:
+        begin = time.monotonic()
+        self._faults, self._added = page_faults(), 0
+        found: Counter[str] = Counter()
+        seen: set[int] = set()
+        for holder in self._holders():
+            nbytes = _own_bytes(holder)
+            for number, size in _shared(holder):
+                if number not in seen:
+                    seen.add(number)
+                    nbytes += size
+            found[holder.owner] += nbytes
+        self._bytes, self._total, self._seen = found, found.total(), seen
+        self._counted_guests = self._num_guests()
+        self._counted_at = time.monotonic()
+        self._counting_s = self._counted_at - begin
+
+    def _end(self, owner: str, excess: int, error: AiciError) -> bool:
+        """Ends guests of an owner, the largest of the largest request first, until so many bytes are free."""
+        mine = [holder for holder in self._holders() if holder.owner == owner]
+        families: Counter[object] = Counter()
+        users: Counter[int] = Counter()
+        seen: set[tuple[int, int]] = set()
+        for holder in mine:
+            families[holder.family] += _own_bytes(holder)
+            for number, size in _shared(holder):
+                users[number] += 1
+                if (id(holder.family), number) not in seen:
+                    seen.add((id(holder.family), number))
+                    families[holder.family] += size
+        mine.sort(key=lambda holder: (families[holder.family], _own_bytes(holder)), reverse=True)
+        ended = 0
+        for holder in mine:
+            if excess <= 0:
+                break
+            freed = _own_bytes(holder)
+            for number, size in _shared(holder):
+                users[number] -= 1
+                if not users[number]:
+                    freed += size
+            holder.end(type(error)(error.message, **error.detail))
+            excess -= freed
+            self._bytes[owner] -= freed
+            self._total -= freed
+            ended += 1
+        self.ended += ended
+        return ended > 0
+
+    # -- words ----------------------------------------------------------------------------------
+
+    def _owner_error(self, owner: str, nbytes: int) -> OwnerLimitError:
+        return OwnerLimitError(
+            f"the controllers of owner {owner!r} in this worker use, or would use, {nbytes} bytes of memory; "
+            f"the limit is {self._owner_limit} (owner_memory_bytes), and this one is of the request with the "
+            f"most: {_CURE}",
+            limit=self._owner_limit,
+            bytes=nbytes,
+        )
+
+    def _worker_error(self, owner: str, total: int) -> SpaceError:
+        return SpaceError(
+            f"all controllers in this worker use, or would use, {total} bytes of memory; the limit is "
+            f"{self._worker_limit} (worker_memory_bytes), and owner {owner!r} has the most: {_CURE}",
+            limit=self._worker_limit,
+            bytes=total,
+        )
+
+
+def _owner(seq: Sequence) -> str:
+    owner = seq.request.owner
+    return "" if owner is None else owner.name
+
+
+def _own_bytes(holder: Holder) -> int:
+    """Memory that a guest shares with none, its stack included if it is in the middle of a call."""
+    instance = holder.instance
+    stack = WASM_STACK if instance.fiber is not None else 0
+    return instance.changed_bytes() + _besides(instance.program) + stack
+
+
+def _besides(program: Program) -> int:
+    """What a guest takes besides its memory."""
+    return SEQUENCE_BYTES + program.instance_bytes
+
+
+def _shared(holder: Holder) -> list[tuple[int, int]]:
+    """(number, bytes) of what a guest may share with others."""
+    image, sources = holder.instance.base_image, holder.context.sources
+    found = [(id(source), len(source)) for source in (sources[ARG], sources[PROMPT])]
+    if image is not None:
+        found.append((id(image), image.stored))
+    return found

@@ -1,0 +1,205 @@
+"""All attacks of one user at once against two well-behaved users of a real server, over HTTP.
+
+The model is a tiny one of random weights with the tokenizer of the default model: a token takes some
+milliseconds, so that whatever delays one is seen. ``--only N`` is attack N of the table alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aicirt.settings import DaemonSettings
+from bench.campaigns.campaign import Campaign
+from bench.campaigns.tenancy.client import Client
+from bench.campaigns.tenancy.memory import MemoryWatch
+from bench.campaigns.tenancy.victims import Victim, regex_request, script_request
+from bench.measure import percentile
+from bench.report import ROOT
+from bench.server_process import server_process
+from pyaici.bundled import bundled_controllers
+from pyaici.control import Control
+from pyaici.server.settings import ServerSettings
+from pyaici.server.streams import MAX_BACKLOGS_BYTES
+from pyaici.server.users import Role, UserFile
+from tests.processes import left_behind
+from tests.pyaici.server.tiny_model import make_tiny_model
+
+RATIO_TARGET = 3.0
+#: part of the time in which the victims are alone, half of it before the attacks and half after them
+_ALONE = 0.3
+#: requests that generate at the same time: a quarter of the default, for two cores
+_STREAMS = 16
+_SECONDS = 60.0
+#: errors of each victim that are told; all are counted
+_TOLD = 10
+#: bytes of a compiler for the largest module, and MiB for caches, buffers and what allocators keep
+_COMPILER_BYTES, _BESIDES_MIB = 1 << 30, 512
+#: how long the attacker's own process has to end
+_END_SECONDS = 60
+
+
+def run(campaign: Campaign) -> None:
+    """A case is a request of a victim; it fails if the answer is wrong."""
+    seconds = campaign.seconds or _SECONDS
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / "tmp"
+        temporary.mkdir()
+        users = UserFile(Path(folder) / "users.json")
+        tokens = {name: users.add(name, Role.RUN) for name in ("ann", "bob")}
+        tokens["mallory"] = users.add("mallory", Role.UPLOAD)
+        model = make_tiny_model(Path(folder) / "model")
+        options = [f"--model={model}", f"--users={users.path}", f"--store={Path(folder) / 'store'}"]
+        options.append(f"--max-streams={_STREAMS}")
+        with server_process(*options, temporary=temporary) as server:
+            port = int(server.address.rpartition(":")[2])
+            place = Place(campaign, port, tokens, MemoryWatch(server.pid))
+            try:
+                place.play(seconds, Path(folder), temporary)
+            finally:
+                log = server.log.read_text(errors="replace")
+                campaign.folder.mkdir(parents=True, exist_ok=True)
+                (campaign.folder / "tenants-server.log").write_text(log)
+        left = left_behind(place.memory.members) + sorted(path.name for path in temporary.iterdir())
+        for name in left:
+            campaign.failed(-1, f"left behind: {name}")
+        campaign.figure("left_behind", len(left), "things", target=0)
+
+
+@dataclass
+class Place:
+    """A server with users."""
+
+    campaign: Campaign
+    port: int
+    tokens: dict[str, str]
+    memory: MemoryWatch
+
+    def play(self, seconds: float, folder: Path, temporary: Path) -> None:
+        """The victims alone, beside the attacks, and alone again; adds the figures."""
+        victims = [
+            Victim("ann", Client(self.port, self.tokens["ann"], "127.0.0.2"), script_request),
+            Victim("bob", Client(self.port, self.tokens["bob"], "127.0.0.2"), regex_request),
+        ]
+        for victim in victims:  # loads what they run
+            victim.ask()
+            if victim.errors:
+                raise RuntimeError(f"before any attack, {victim.errors[0]}")
+        with self.memory:
+            before = self.memory.look()
+            workers = self.memory.workers()
+            found: dict[str, dict[str, list[float]]] = {"alone": {}, "beside": {}}
+            self._phase(victims, seconds * _ALONE / 2, found["alone"])
+            with self._attacks(folder) as results:
+                self._phase(victims, seconds * (1 - _ALONE), found["beside"])
+            after = self.memory.look()
+            self._phase(victims, seconds * _ALONE / 2, found["alone"])
+            bound = before["all"] + self._growth(temporary)
+            restarts = self._restarts() + len(workers - self.memory.workers())
+        self._tell_times(victims, found)
+        self._tell_memory(before, after, bound)
+        self._tell_attacks(results)
+        self.campaign.figure("restarts", restarts, "processes", target=0)
+        if restarts:
+            self.campaign.failed(-1, f"{restarts} processes were replaced")
+
+    def _phase(self, victims: list[Victim], seconds: float, found: dict[str, list[float]]) -> None:
+        """Both victims at work for so long."""
+        stop = threading.Event()
+        threads = [threading.Thread(target=victim.work, args=[stop]) for victim in victims]
+        for victim in victims:
+            victim.forget()
+        for thread in threads:
+            thread.start()
+        stop.wait(seconds)
+        stop.set()
+        for thread, victim in zip(threads, victims, strict=True):
+            thread.join()
+            found.setdefault(f"{victim.name}.gap", []).extend(victim.gaps)
+            found.setdefault(f"{victim.name}.first", []).extend(victim.firsts)
+
+    @contextmanager
+    def _attacks(self, folder: Path) -> Iterator[dict[str, Counter[str]]]:
+        """All attacks, until the end of the block; what became of them is there then."""
+        popular = hashlib.sha256(bundled_controllers()["regex"].read_bytes()).hexdigest()
+        words = [str(self.port), self.tokens["mallory"], str(folder), popular]
+        if self.campaign.only is not None:
+            words.append(str(self.campaign.only))
+        results: dict[str, Counter[str]] = {}
+        with subprocess.Popen(
+            [sys.executable, "-m", "bench.campaigns.tenancy.attacker", *words],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            yield results
+            try:
+                said, _ = process.communicate(timeout=_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        results.update({name: Counter(counts) for name, counts in json.loads(said).items()})
+
+    def _restarts(self) -> int:
+        _, body = Client(self.port, "", "127.0.0.2").ask("GET", "/metrics")
+        lines = [line for line in body.decode().splitlines() if line.startswith("aici_worker_restarts_total")]
+        return int(float(lines[0].split()[1]))
+
+    def _tell_times(self, victims: list[Victim], found: dict[str, dict[str, list[float]]]) -> None:
+        campaign, ratios = self.campaign, []
+        campaign.figure("load", os.getloadavg()[0], "processes")
+        for victim in victims:
+            campaign.ended("requests", victim.requests)
+            for number, problem in enumerate(victim.errors):
+                if number < _TOLD:
+                    campaign.failed(number, problem)
+            campaign.failures += max(0, len(victim.errors) - _TOLD)
+            for what, name in (("gap", "token"), ("first", "first_token")):
+                for when, samples in found.items():
+                    values = samples[f"{victim.name}.{what}"]
+                    for percent in (50, 99):
+                        figure = f"{victim.name}.{name}_p{percent}_ms.{when}"
+                        campaign.figure(figure, percentile(values, percent), "ms")
+            gaps = [found[when][f"{victim.name}.gap"] for when in ("alone", "beside")]
+            alone, beside = (percentile(values, 99) for values in gaps)
+            ratios.append(beside / alone)
+            campaign.figure(f"{victim.name}.p99_ratio", ratios[-1], "ratio", target=RATIO_TARGET)
+            campaign.figure(f"{victim.name}.requests", victim.requests, "requests")
+        campaign.figure("victim_p99_ratio", max(ratios), "ratio", target=RATIO_TARGET)
+        campaign.figure("innocent_errors", sum(len(victim.errors) for victim in victims), "errors", target=0)
+
+    def _growth(self, temporary: Path) -> float:
+        """MiB by which a user may make all processes grow, by the limits of the server and its daemon."""
+        (socket,) = temporary.glob("*/aicirt.sock")
+        with closing(Control(socket)) as control:
+            health = control.call("health")
+        processes = [health["builder"], *health["workers"]]
+        guests = sum(process["memory"]["owner_limit"] for process in processes)
+        server = ServerSettings().max_bodies_bytes + MAX_BACKLOGS_BYTES
+        compilers = DaemonSettings().owner_compilations * _COMPILER_BYTES
+        return float(guests + server + compilers) / (1 << 20) + _BESIDES_MIB
+
+    def _tell_memory(self, before: dict[str, float], after: dict[str, float], bound: float) -> None:
+        self.campaign.figure("server_mb.bound", bound, "MiB")
+        if self.memory.peak["all"] > bound:
+            self.campaign.failed(-1, f"{self.memory.peak['all']:.0f} MiB of memory, more than {bound:.0f}")
+        for kind, mib in sorted(self.memory.peak.items()):
+            name = "server_mb" if kind == "all" else f"server_mb.{kind}"
+            self.campaign.figure(name, mib, "MiB")
+            self.campaign.figure(f"{name}.before", before.get(kind, 0.0), "MiB")
+            self.campaign.figure(f"{name}.after", after.get(kind, 0.0), "MiB")
+
+    def _tell_attacks(self, results: dict[str, Counter[str]]) -> None:
+        for name, counts in results.items():
+            for outcome, count in sorted((+counts).items()):
+                self.campaign.figure(f"attack.{name}.{outcome}", count, "times")

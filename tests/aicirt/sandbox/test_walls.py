@@ -1,0 +1,171 @@
+"""What is left to a process in its sandbox, and that every process of a daemon is in one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import posix_ipc
+import pytest
+from wasmtime import wat2wasm
+
+from aicirt.child import child_environment
+from aicirt.errors import AiciError
+from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, landlock, namespaces
+from pyaici.launch import Daemon
+from pyaici.runtime import Runtime
+from tests.processes import command_line, family
+
+PROBE = Path(__file__).with_name("probe.py")
+PROFILES = (WORKER, BUILDER, COMPILER)
+#: takes seconds to compile
+LONG = f"""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
+  (func (export "aici_arg") (result i32) (i32.const 16))
+  (func (export "aici_mid_process") (result i32) (i32.const 42))
+  (func (param i32) (result i32) (local.get 0) {"(i32.const 7) i32.add " * 60_000}))"""
+#: what no profile allows
+REFUSED = {
+    *("write code", "change code", "empty code", "remove code", "secret", "list", "etc", "new shared memory"),
+    *("process", "program", "own memory", "type into a terminal", "owner of signals"),
+    *("tcp", "udp", "listen", "unix socket", "abstract socket"),
+    *("signal", "limits of another", "processor of another", "priority of another"),
+}
+#: as Landlock and seccomp refuse
+ERRORS = {"EACCES", "EPERM"}
+
+
+def probe(profile: Profile, folder: Path) -> dict[str, Any]:
+    """What `profile` leaves of everything that the probe tries."""
+    code, secret = folder / "code", folder / "home" / "secret"
+    code.mkdir()
+    secret.parent.mkdir()
+    (code / "module").write_text("machine code")
+    secret.write_text("none of its business")
+    semaphore = posix_ipc.Semaphore(f"/aici-test-{os.getpid()}", posix_ipc.O_CREX)
+    try:
+        arguments = [profile.name, str(secret), str(os.getpid()), semaphore.name]
+        output = run_probe(arguments, code)
+    finally:
+        semaphore.unlink()
+    assert output.returncode == 0, output.stderr
+    assert (code / "module").read_text() == "machine code" and len(list(code.iterdir())) == 1
+    told: dict[str, Any] = json.loads(output.stdout)
+    return told
+
+
+def run_probe(arguments: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(PROBE), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=child_environment(), cwd=cwd, check=False
+    )
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_what_no_profile_allows(profile: Profile, tmp_path: Path) -> None:
+    told = probe(profile, tmp_path)
+    walls = told["walls"]
+    assert walls["landlock"] == landlock.version() and walls["seccomp"]
+    assert walls["oom_score_adj"] == profile.oom_score_adj
+    assert {name: told[name] for name in REFUSED if told[name] not in ERRORS} == {}
+    assert told["core"] == "(0, 0)"
+
+
+@pytest.mark.parametrize("profile", [WORKER, BUILDER], ids=lambda profile: profile.name)
+def test_what_a_worker_needs(profile: Profile, tmp_path: Path) -> None:
+    told = probe(profile, tmp_path)
+    assert (told["module"], told["open before"]) == ("machine code", "none of its business")
+    assert (told["library"], told["semaphore"], told["memory file"]) == ("1", "1", "2")
+    assert (told["thread"], told["own processor"]) == ("done", "None")
+    assert told["secret in thread"] in (ERRORS if told["walls"]["landlock"] else {"none of its business"})
+
+
+def test_a_compiler_opens_nothing(tmp_path: Path) -> None:
+    told = probe(COMPILER, tmp_path)
+    assert told["open before"] == "none of its business", "what is open stays open"
+    for name in ("module", "library", "semaphore", "memory file", "thread"):
+        assert told[name] in ERRORS, (name, told[name])
+    assert told["descriptor"] != "ok" and told["descriptor"].startswith("E")
+
+
+HOSTILE = ("execve", "ptrace", "process_vm_readv", "bpf", "mount", "unshare", "io_uring_setup", "userfaultfd")
+
+
+@pytest.mark.parametrize("profile", [WORKER, COMPILER], ids=lambda profile: profile.name)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_call_that_nobody_makes_by_accident_ends_the_process(
+    profile: Profile, name: str, tmp_path: Path
+) -> None:
+    assert run_probe([profile.name, name], tmp_path).returncode == -signal.SIGSYS
+
+
+def test_without_landlock_the_other_walls_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "_CREATE", 1 << 20)  # a system call that no kernel has
+    assert landlock.version() == 0
+    assert landlock.restrict([(Path("/"), landlock.Access.READ_FILE)]) == 0
+    assert Path("/etc/passwd").read_text()
+
+
+def test_without_namespaces_the_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(namespaces.kernel, "unshare", refuse)
+    assert namespaces.enter_namespaces() == ()
+
+
+def status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def compiler_of(daemon: Daemon) -> int:
+    """Waits for the daemon's compiler to be in its sandbox; returns its process id."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for pid in family(daemon.pid):
+            with contextlib.suppress(OSError):  # it has ended
+                if b"aicirt.modules.compiler" in command_line(pid) and status(pid)["Seccomp"] == "2":
+                    return pid
+        time.sleep(0.01)
+    raise AssertionError("nothing was compiled")
+
+
+def upload(runtime: Runtime, wasm: bytes) -> None:
+    with contextlib.suppress(AiciError):  # it may take too much memory
+        runtime.upload(bytes(wasm))
+
+
+def test_processes_of_a_daemon_are_confined_and_know_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {"SECRET_TOKEN": "s3cret-1", "OPENAI_API_KEY": "s3cret-2", "AICI_TOKEN": "s3cret-3"}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path) as runtime:
+        health = runtime.health()
+        (worker,) = health["workers"]
+        processes = {health["builder"]["pid"]: BUILDER, worker["pid"]: WORKER}
+        for process in (health["builder"], worker):
+            assert process["walls"]["landlock"] == landlock.version() and process["walls"]["seccomp"]
+        uploading = threading.Thread(target=upload, args=(runtime, wat2wasm(LONG)))
+        uploading.start()
+        processes[compiler_of(daemon)] = COMPILER
+        for pid, profile in processes.items():
+            found = status(pid)
+            assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
+            assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == 0
+            score = int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+            assert score == profile.oom_score_adj > int(Path("/proc/self/oom_score_adj").read_text())
+        for pid in (daemon.pid, *processes):
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+            assert b"PYTHONPATH=" in environment
+            assert [name for name, value in secrets.items() if value.encode() in environment] == []
+        uploading.join()

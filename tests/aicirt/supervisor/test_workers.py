@@ -1,0 +1,76 @@
+"""A process that does not answer is killed, unless it gets no processor time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from aicirt.config import WorkerConfig
+from aicirt.supervisor.pool import WorkerPool
+from aicirt.supervisor.usage import progress
+
+
+def config(silence: int) -> WorkerConfig:
+    found = WorkerConfig()
+    return replace(found, worker=replace(found.worker, silence_seconds=silence))
+
+
+@contextmanager
+def starved(pid: int) -> Iterator[None]:
+    """Others take the only processor that a process may use, all but a small share of it."""
+    processor = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {processor})
+    os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for hog in hogs:
+            os.sched_setaffinity(hog.pid, {processor})
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def test_process_without_processor_time_is_not_killed_as_silent() -> None:
+    async def main() -> None:
+        pool = WorkerPool(1, config(silence=1))
+        try:
+            await pool.ready()
+            worker = pool.workers[0]
+            with starved(worker.pid):
+                await asyncio.sleep(6)
+            assert worker.alive and not worker.silent
+        finally:
+            await pool.stop()
+
+    asyncio.run(main())
+
+
+def test_process_that_could_answer_and_does_not_is_killed() -> None:
+    async def main() -> None:
+        pool = WorkerPool(1, config(silence=1))
+        try:
+            await pool.ready()
+            worker = pool.workers[0]
+            await asyncio.sleep(1.5)  # since its first answer less patience is had
+            os.kill(worker.pid, signal.SIGSTOP)
+            async with asyncio.timeout(60):
+                while not worker.silent:
+                    await asyncio.sleep(0.05)
+        finally:
+            await pool.stop()
+
+    asyncio.run(main())
+
+
+def test_progress_of_a_process() -> None:
+    assert progress(2**22 + 1) == (False, 0.0)
+    runs, seconds = progress(os.getpid())
+    assert runs and seconds > 0

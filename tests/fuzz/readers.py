@@ -1,0 +1,314 @@
+"""Fuzz targets in Python: ``python -m tests.fuzz.readers TARGET OPTION... FOLDER...``, run by atheris.
+
+Each function below returns what is called with every input. It catches what the reader says that it raises;
+an exception that is left is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Reader = Callable[[bytes], None]
+
+
+def module() -> Reader:
+    """What is accepted can be rewritten, and is then valid, if and only if it was valid before."""
+    import wasmtime
+
+    from aicirt.errors import ModuleError
+    from aicirt.wasm.check import check
+    from aicirt.wasm.engine import Engine
+    from aicirt.wasm.limits import Limits
+    from aicirt.wasm.rewrite import rewrite
+
+    engine = Engine(Limits()).wasmtime
+
+    def valid(wasm: bytes) -> str | None:
+        try:
+            wasmtime.Module.validate(engine, wasm)
+        except wasmtime.WasmtimeError as error:
+            return str(error)
+        return None
+
+    def read(data: bytes) -> None:
+        accepted = check(data).accepted
+        # what is not valid is not rewritten: see `compile_module`
+        before = valid(data) if accepted else "not accepted"
+        try:
+            after = valid(rewrite(data))
+        except ModuleError as error:
+            after = error.message
+        if before is None:
+            assert after is None, f"rewritten: {after}"
+
+    return read
+
+
+def message() -> Reader:
+    """Frames on a socket, and a worker that is told what is in them."""
+    from aicirt.errors import AiciError, ProtocolError
+    from aicirt.ipc.frames import FrameSocket
+    from aicirt.ipc.messages import decode
+    from aicirt.worker.loop import _MALFORMED
+    from bench.host import LocalWorker
+    from tests.fuzz.seeds import loaded_vocabulary
+
+    local = LocalWorker(loaded_vocabulary()).__enter__()
+
+    def read(data: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(data)
+            ours.close()
+            frames = FrameSocket(theirs)
+            with contextlib.suppress(ProtocolError):
+                while frames.receive() is not None:
+                    pass
+        try:
+            fields = decode(data)
+        except ProtocolError:
+            return
+        with contextlib.suppress(AiciError, *_MALFORMED):
+            local.worker._handle(local.client, fields)
+
+    return read
+
+
+def ring() -> Reader:
+    """Any positions, and any bytes."""
+    from aicirt.errors import ProtocolError
+    from aicirt.ipc.ring import HEADER_BYTES, Ring
+
+    def read(data: bytes) -> None:
+        memory = bytearray(HEADER_BYTES + 4096)
+        memory[:8], memory[64:72] = data[:8].ljust(8, b"\0"), data[8:16].ljust(8, b"\0")
+        memory[HEADER_BYTES : HEADER_BYTES + len(data[16:])] = data[16:]
+        del memory[HEADER_BYTES + 4096 :]
+        reader = Ring(memoryview(memory))
+        with contextlib.suppress(ProtocolError):
+            while reader.read() is not None:
+                pass
+        writer = Ring(memoryview(memory))
+        with contextlib.suppress(ProtocolError):
+            writer.try_write(data[: writer.max_frame])
+
+    return read
+
+
+def row() -> Reader:
+    """What a worker answers, as the engine's process reads it."""
+    from aicirt.errors import AiciError
+    from aicirt.ipc.layout import Layout
+    from aicirt.ipc.messages import decode
+    from aicirt.ipc.segment import Segment
+    from pyaici.answers import NONSENSE, check_children, check_splice, read_message, read_variables
+    from pyaici.rows import SegmentRows
+
+    segment = Segment.create(Layout(300, num_rows=4, num_dense=2, ring_bytes=4096))
+
+    def read(data: bytes) -> None:
+        try:
+            entries = decode(data)
+        except AiciError:
+            return
+        with contextlib.suppress(AiciError):
+            found = read_message(data)
+            entries = found[2] if isinstance(found[2], list) else entries
+        rows = SegmentRows(segment)
+        for entry in entries:
+            for look in (
+                rows.sample,
+                rows.decline,
+                read_variables,
+                lambda entry: check_children(entry, 1, {}),
+                lambda entry: check_splice(entry[0], entry[1], 300),
+            ):
+                with contextlib.suppress(AiciError, *NONSENSE):
+                    look(entry)
+
+    return read
+
+
+def snapshot() -> Reader:
+    """Descriptions without a file, and of a file that is not sealed."""
+    import os
+
+    import msgpack
+
+    from aicirt.errors import AiciError
+    from aicirt.wasm import Engine, Limits, Linker, Program, host_functions
+    from aicirt.wasm.handover import from_wire
+    from tests.aicirt.wasm.conftest import CALLS, controller
+
+    program = Program.compile(Linker(Engine(Limits()), host_functions(CALLS)), controller())
+    shared = os.memfd_create("shared")
+    os.truncate(shared, 4096)
+
+    def read(data: bytes) -> None:
+        try:
+            wire = msgpack.unpackb(data, strict_map_key=False)
+        except (ValueError, TypeError, msgpack.UnpackException):
+            return
+        for fd in (-1, os.dup(shared)):
+            with contextlib.suppress(AiciError):
+                from_wire(program, wire, fd, (shared, 4096))
+
+    return read
+
+
+def vocabulary() -> Reader:
+    """Everything that can be asked of an image."""
+    from aicirt.errors import VocabularyError
+    from aicirt.vocab.reader import VocabularyImage
+
+    def read(data: bytes) -> None:
+        try:
+            image = VocabularyImage(data)
+        except VocabularyError:
+            return
+        with contextlib.suppress(VocabularyError):
+            image.decode(range(min(image.vocab_size, 400)))
+        _ = image.eos, image.bos, image.pad, image.unk, image.nodes, image.text_mask, image.slices
+        for bit in range(32):
+            image.class_mask(bit)
+
+    return read
+
+
+def run() -> Reader:
+    """Bodies of `POST /v1/run` and `/cpc`."""
+    from pydantic import ValidationError
+
+    from pyaici.server.cpc.ollama import prompt_of
+    from pyaici.server.cpc.requests import CpcRequest
+    from pyaici.server.errors import ApiError
+    from pyaici.server.run import RunRequest, _call
+
+    def read(data: bytes) -> None:
+        with contextlib.suppress(ValidationError, ApiError, RecursionError):
+            _call(RunRequest.model_validate_json(data))
+        with contextlib.suppress(ValidationError, ApiError):
+            prompt_of(CpcRequest.model_validate_json(data))
+
+    return read
+
+
+def openai() -> Reader:
+    """Bodies of completions and chats, and answers that may have calls of tools."""
+    from pydantic import ValidationError
+
+    from pyaici.server.errors import ApiError
+    from pyaici.server.openai.chat_plan import _functions
+    from pyaici.server.openai.constraints import constraint
+    from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
+    from pyaici.server.openai.reader import AnswerReader
+    from pyaici.server.openai.requests import ChatRequest, CompletionRequest
+    from pyaici.server.openai.tool_format import FORMATS
+    from pyaici.server.written_json import read_json
+
+    starts = (Start(), Start(Reasoning()), Start(Reasoning(), open=True))
+    forms = list(FORMATS.values())
+
+    def read(data: bytes) -> None:
+        with contextlib.suppress(ValidationError, ApiError, RecursionError):
+            completion = CompletionRequest.model_validate_json(data)
+            constraint(completion)
+            _ = completion.prompts, completion.stop_strings
+        with contextlib.suppress(ValidationError, ApiError, RecursionError):
+            chat = ChatRequest.model_validate_json(data)
+            constraint(chat, chat.response_format)
+            functions = _functions(chat)
+            for form in forms if functions else ():
+                tool_grammar(form, functions, starts[0], required=True, parallel=True)
+            schema_grammar(data.decode("utf-8", "replace"), starts[1])
+        text = data.decode("utf-8", "replace")
+        with contextlib.suppress(ValueError):
+            json.dumps(read_json(text), ensure_ascii=False).encode()
+        _check_pieces(text, lambda: AnswerReader(starts[len(data) % 3], forms[len(data) // 3 % len(forms)]))
+
+    return read
+
+
+def _check_pieces(text: str, make: Callable[[], Any]) -> None:
+    """However a text is cut, a reader of answers finds the same calls in it."""
+    whole, pieces = make(), make()
+    whole.feed(text)
+    whole.end()
+    for at in range(0, len(text), 7):
+        pieces.feed(text[at : at + 7])
+    pieces.end()
+    assert whole.calls == pieces.calls, "what is read depends on how the text is cut"
+
+
+def messages() -> Reader:
+    """Bodies of the messages API, and answers that may have calls of tools."""
+    from pyaici.server.messages.errors import MessagesError
+    from pyaici.server.messages.plan import plan
+    from pyaici.server.messages.prompt import ai00_prompt, chat_prompt
+    from pyaici.server.messages.reader import Reader as AnswerReader
+    from pyaici.server.messages.requests import parse_request
+
+    def read(data: bytes) -> None:
+        text = data.decode("utf-8", "replace")
+        tools: dict[str, Any] = {}
+        with contextlib.suppress(ValueError, MessagesError, RecursionError):
+            request = parse_request(json.loads(data))
+            tools = {tool.name: tool for tool in request.callable_tools}
+            ai00_prompt(request), chat_prompt(request)
+            for form in ("ai00", "template"):
+                plan(request, prompt_format=form)  # type: ignore[arg-type]
+        reader = AnswerReader(tools=tools, stop=["stop"], inside=bool(len(data) % 2))
+        for at in range(0, len(text), 11):
+            list(reader.feed(text[at : at + 11]))
+        list(reader.finish())
+
+    return read
+
+
+def config() -> Reader:
+    """A file of users, and a file of settings."""
+    from aicirt.errors import AiciError
+    from pyaici.server.settings import read_settings
+    from pyaici.server.users import UserFile
+
+    path = Path(tempfile.mkdtemp()) / "file"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        with contextlib.suppress(AiciError):
+            UserFile(path).find("token")
+        with contextlib.suppress(AiciError):
+            read_settings({}, path)
+
+    return read
+
+
+def defect() -> Reader:
+    """A reader with a defect, for the test of this program."""
+
+    def read(data: bytes) -> None:
+        if data[:2] == b"de":
+            raise ValueError("the defect")
+
+    return read
+
+
+def main() -> None:
+    import atheris
+
+    name = sys.argv.pop(1)
+    with atheris.instrument_imports(include=["aicirt", "pyaici"]):
+        reader = globals()[name]()
+    atheris.Setup(sys.argv, reader)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

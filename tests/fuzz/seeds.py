@@ -1,0 +1,134 @@
+"""First inputs of fuzz targets: what the tests and the documentation have, and what is built."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from aicirt.vocab.image import build_image
+
+if TYPE_CHECKING:
+    from aicirt.worker.vocabulary import LoadedVocabulary
+
+ROOT = Path(__file__).resolve().parents[2]
+#: longer literals are no inputs, and larger inputs make a run slow
+_LONGEST = 8192
+
+
+def literals(*folders: str) -> Iterator[bytes]:
+    """The texts in the sources of tests: grammars, patterns, schemas, requests, and others."""
+    for folder in folders:
+        for path in sorted((ROOT / "tests" / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+                    value = node.value
+                    text = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
+                    if 1 < len(text) <= _LONGEST:
+                        yield text
+
+
+def examples(*languages: str) -> Iterator[bytes]:
+    """The code of the documentation in some languages."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for language, code in re.findall(r"```(\w+)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            if language in languages and len(code) <= _LONGEST:
+                yield code.encode()
+
+
+def files(pattern: str, longest: int = 1 << 18) -> Iterator[bytes]:
+    """Files of the source tree."""
+    for path in sorted(ROOT.glob(pattern)):
+        if path.stat().st_size <= longest:
+            yield path.read_bytes()
+
+
+def write(seeds: Iterable[bytes], folder: Path) -> int:
+    """Writes each seed to a file of its own; says how many there are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unique = sorted(set(seeds))
+    for number, seed in enumerate(unique):
+        (folder / f"seed-{number:05}").write_bytes(seed)
+    return len(unique)
+
+
+def modules() -> Iterator[bytes]:
+    """Controllers as wasmtime's text format has them in tests, and the smallest of those that were built."""
+    from wasmtime import WasmtimeError, wat2wasm
+
+    from tests.aicirt.wasm.conftest import controller
+
+    yield controller()
+    for text in literals("aicirt/wasm", "aicirt/modules"):
+        body = text.decode("utf-8", "replace")
+        if body.lstrip().startswith("("):
+            for make in (controller, wat2wasm):
+                with contextlib.suppress(WasmtimeError):
+                    yield bytes(make(body))
+    yield from files("pyaici/_wasm/*.wasm", longest=1 << 15)
+
+
+def messages() -> Iterator[bytes]:
+    """One of each message."""
+    from aicirt.ipc import messages as defined
+
+    simple: tuple[Any, ...] = (1, 0, b"", "a", None, [], [1, 2], {})
+    for kind in vars(defined).values():
+        if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            for value in simple:
+                fields = [*range(1, 9), *[value] * 20]
+                yield msgpack.packb(fields[: len(kind._fields)])
+    for kind in range(6):
+        yield msgpack.packb([[1, 1, kind, 0, 0, 4, 0.0, 0.5, 0]])
+
+
+def snapshots() -> Iterator[bytes]:
+    """Descriptions that fit, and some that nearly do."""
+    for size in (0, 65536, 131072, -1, 1 << 40):
+        for length in (0, 4096, 65536):
+            yield msgpack.packb([size, b"", length, [0, length], [[0, 4096]]])
+            yield msgpack.packb([size, b"", length, [], []])
+
+
+def images() -> Iterator[bytes]:
+    """Images of small vocabularies."""
+    from tests.fuzz.native import small_vocabulary
+
+    yield small_vocabulary()
+    yield build_image([b"a", b"b", b"ab"], special=[], eos=[2])
+
+
+def requests() -> Iterator[bytes]:
+    """Bodies of requests, and texts that models answer."""
+    yield from literals("pyaici/server")
+    yield from examples("json")
+    for kind in ("prompt", "messages", "context"):
+        message = [{"role": "user", "content": "Hello"}]
+        body = {"model": "m", kind: message if kind == "messages" else "Hello", "max_tokens": 4}
+        yield json.dumps(body).encode()
+        tool = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+        body["tools"] = [{"type": "function", "function": tool}, tool]
+        yield json.dumps(body).encode()
+
+
+def configs() -> Iterator[bytes]:
+    """Files of users and of settings."""
+    entry = {"name": "a", "role": "run", "token_sha256": "0" * 64, "created": 1.0}
+    yield json.dumps({"users": [entry]}).encode()
+    yield from examples("toml", "json")
+    yield b'port = 8000\nmodel = "m"\ncors_origins = ["http://localhost"]\n'
+
+
+def loaded_vocabulary() -> LoadedVocabulary:
+    """A small vocabulary, as a worker has it."""
+    from bench.host import load_for_guests
+    from pyaici.tokens import Vocabulary
+
+    tokens = [bytes([byte]) for byte in range(256)]
+    return load_for_guests(Vocabulary([*tokens, b""], special_names={256: "<eos>"}, eos=(256,)))

@@ -1,0 +1,59 @@
+"""Every fuzz target runs on its first inputs and some more, the same ones each time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import seeds
+from tests.fuzz.native import NoCompiler
+from tests.fuzz.run import run
+from tests.fuzz.target import TARGETS, Target
+
+#: inputs beyond the first ones, and seconds in which a slow machine may stop
+_MORE, _SECONDS = 300, 60
+
+atheris = pytest.mark.skipif(
+    sys.version_info >= (3, 14) or os.uname().machine != "x86_64",
+    reason="atheris has no wheel for this Python",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if found.controller else atheris) for name, found in TARGETS.items()]
+)
+def test_target_finds_nothing(name: str, tmp_path: Path) -> None:
+    try:
+        count = len(set(TARGETS[name].seeds())) + _MORE
+        result = run(name, _SECONDS, executions=count, seed=1, learned=tmp_path / "learned")
+    except NoCompiler:
+        if os.environ.get("AICI_CLANG"):
+            raise
+        pytest.skip("there is no clang: scripts/clang.sh says why")
+    assert result.finding is None, result.report()
+    assert result.executions > 0 and result.coverage > 0
+
+
+@atheris
+def test_a_finding_is_kept_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(TARGETS, "defect", Target("a reader with a defect", lambda: [b"dE", b"ee"], 64))
+    result = run("defect", 60, seed=1)
+    assert result.finding is not None and result.finding.parent == tmp_path / "aici" / "fuzz" / "findings"
+    assert "ValueError: the defect" in result.report()
+    assert f"scripts/fuzz.sh defect --input {result.finding}" in result.report()
+    assert run("defect", 5, only=result.finding).finding == result.finding
+    result.finding.write_bytes(b"no defect")
+    assert run("defect", 5, only=result.finding).finding is None
+
+
+def test_the_command_lists_its_targets_and_teaches() -> None:
+    command = [sys.executable, "-m", "tests.fuzz"]
+    listed = subprocess.run(command, cwd=seeds.ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in listed.splitlines()] == list(TARGETS)
+    taught = subprocess.run([*command, "--help"], cwd=seeds.ROOT, capture_output=True, text=True, check=True)
+    assert "--seconds" in taught.stdout and "--input" in taught.stdout

@@ -1,0 +1,39 @@
+"""What controllers print is kept up to a number of bytes, for all forks of a request together."""
+
+from __future__ import annotations
+
+import sys
+
+from pyaici.engines.kept_log import KeptLog
+
+
+def test_newest_output_is_kept() -> None:
+    log = KeptLog(10_000)
+    for number in range(1000):
+        log.append(number % 2, f"{number:9}\n")
+    first, *lines = log.text(1).splitlines()
+    assert lines[-1].strip() == "999" and len(lines) < 100
+    assert first == f"... {10 * (500 - len(lines))} characters of earlier output were dropped"
+
+
+def test_small_logs_are_whole_and_separate() -> None:
+    log = KeptLog()
+    log.append(1, "a")
+    log.append(2, "b")
+    log.append(1, "c")
+    assert (log.text(1), log.text(2), log.text(3)) == ("ac", "b", "")
+
+
+def test_bytes_of_wide_characters_and_of_small_pieces_count() -> None:
+    for text, times in (("\N{GRINNING FACE}" * 1000, 100), ("x", 10_000)):
+        log = KeptLog(50_000)
+        for seq in range(times):
+            log.append(seq, text)
+        held = sum(sys.getsizeof(piece) + sys.getsizeof(pair) for pair in log._pieces for piece in pair[1:])
+        assert held <= 50_000
+
+
+def test_nothing_is_kept_where_nobody_looks() -> None:
+    log = KeptLog(0)
+    log.append(1, "abc")
+    assert log.text(1) == "... 3 characters of earlier output were dropped\n"

@@ -1,0 +1,57 @@
+"""Calls of one owner that block delay no calls of another."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from pyaici.engines.owner_threads import OwnerThreads
+
+
+def test_calls_that_block_delay_their_own_owner_only() -> None:
+    threads, end = OwnerThreads(2), threading.Event()
+    begun = threading.Semaphore(0)
+
+    def block() -> bool:
+        begun.release()
+        return end.wait(60)
+
+    blocked = [threads.submit("greedy", block) for _ in range(50)]
+    begun.acquire()
+    begun.acquire()
+    assert threads.submit("victim", lambda: 7).result(60) == 7
+    assert sum(future.running() for future in blocked) == 2 and not begun.acquire(blocking=False)
+    end.set()
+    assert all(future.result(60) for future in blocked)
+
+
+def test_errors_reach_those_who_wait_and_owners_are_forgotten() -> None:
+    threads = OwnerThreads(1)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    for number in range(20):
+        with pytest.raises(ZeroDivisionError):
+            threads.submit(f"owner {number}", fail).result(60)
+    while threads._running:
+        pass
+    assert not threads._waiting
+
+
+def test_calls_that_have_not_begun_are_cancelled() -> None:
+    threads, end = OwnerThreads(1), threading.Event()
+    begun = threading.Event()
+
+    def block() -> None:
+        begun.set()
+        end.wait(60)
+
+    first, second, third = (threads.submit("a", block) for _ in range(3))
+    begun.wait(60)
+    assert second.cancel()
+    threads.close()
+    end.set()
+    first.result(60)
+    assert third.cancelled() and not first.cancelled()

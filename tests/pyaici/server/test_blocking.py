@@ -1,0 +1,93 @@
+"""Calls that nobody waits for any more end in aicirt too, and their turns last until then."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from aicirt.errors import ArgumentError, TimeLimitError
+from bench.attack_modules import LOOPS, slow_module
+from pyaici.runtime import Runtime
+from pyaici.server.blocking import in_own_thread
+from tests.pyaici.runtime.conftest import VOCABULARY
+
+
+def test_result_or_error_of_the_call() -> None:
+    def fail() -> None:
+        raise ArgumentError("no")
+
+    async def main() -> None:
+        assert await in_own_thread(lambda: 7) == 7
+        with pytest.raises(ArgumentError, match="no"):
+            await in_own_thread(fail)
+
+    asyncio.run(main())
+
+
+def test_cancelled_call_ends_before_cancellation_is_over() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def call() -> None:
+        begun.set()
+        end.wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(in_own_thread(call))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=0.05)
+        assert not done, "its turn must not be free while the work goes on"
+        end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_builds_of_callers_who_leave_end() -> None:
+    with Runtime(workers=1, limits={"init_ms": 100_000}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+        builder = runtime.health()["builder"]["pid"]
+
+        async def leave(arg: str) -> None:
+            task = asyncio.create_task(in_own_thread(partial(runtime.prepare, module, arg)))
+            while runtime.health()["builds"] != {"running": 1, "waiting": 0}:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        for where, name in LOOPS.items():
+            if name != "aici_init_prompt":
+                asyncio.run(leave(f"{where} 1"))
+        deadline = time.monotonic() + 60
+        while runtime.health()["builds"] != {"running": 0, "waiting": 0}:
+            assert time.monotonic() < deadline
+        assert runtime.health()["builder"]["pid"] == builder
+        runtime.prepare(module, "ok")
+
+
+def test_call_that_somebody_else_waits_for_goes_on() -> None:
+    with Runtime(workers=1, limits={"init_ms": 1000}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+
+        async def main() -> None:
+            leaving, staying = (
+                asyncio.create_task(in_own_thread(partial(runtime.prepare, module, "n 1"))) for _ in range(2)
+            )
+            while runtime.health()["builds"]["running"] != 1:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            leaving.cancel()
+            with pytest.raises(TimeLimitError, match="aici_init used"):
+                await staying
+
+        asyncio.run(main())
+        assert runtime.health()["builder"]["built"] == 1

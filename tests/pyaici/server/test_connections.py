@@ -1,0 +1,209 @@
+"""Clients without a token, half-sent requests, and many connections: none of them costs others anything."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from pyaici.server.addresses import network_of
+from pyaici.server.users import Role, UserFile
+from tests.pyaici.server.serving import Serving
+from tests.pyaici.server.tiny_model import make_tiny_model
+
+BODY, EACH, ALL = 64 << 10, 12, 20
+POSTS = ["/v1/run", "/v1/completions", "/v1/chat/completions", "/api/v1/messages", "/cpc", "/cpc_stream"]
+POSTS += ["/v1/controllers", "/v1/scripts", "/none"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> UserFile:
+    return UserFile(tmp_path_factory.mktemp("users") / "users.json")
+
+
+@pytest.fixture(scope="module")
+def tokens(users: UserFile) -> dict[str, str]:
+    return {name: users.add(name, Role.UPLOAD) for name in ("ada", "mallory")}
+
+
+@pytest.fixture(scope="module")
+def strict(
+    tmp_path_factory: pytest.TempPathFactory, model: Path, users: UserFile, tokens: dict[str, str]
+) -> Iterator[Serving]:
+    """Nobody may do anything without a token; limits are small, and time-outs short."""
+    options = ["--model", model, "--users", users.path, "--requests-per-minute", 0]
+    options += ["--header-timeout-s", 1, "--body-timeout-s", 1, "--send-timeout-s", 1]
+    options += ["--max-body-bytes", BODY, "--max-upload-bytes", BODY, "--max-bodies-bytes", 3 * BODY]
+    options += ["--max-connections", ALL, "--max-connections-each", EACH]
+    with Serving(tmp_path_factory.mktemp("strict") / "log", *map(str, options)) as serving:
+        yield serving
+
+
+def _connect(server: Serving, source: str = "127.0.0.1") -> socket.socket:
+    found = socket.create_connection(("127.0.0.1", server.port), 60, source_address=(source, 0))
+    found.settimeout(60)
+    return found
+
+
+def _head(path: str, length: int, token: str = "", method: str = "POST") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    lines += [f"Content-Length: {length}", *([f"Authorization: Bearer {token}"] if token else []), "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def _answer(connection: socket.socket) -> tuple[int, str]:
+    """The status, and the code of the error."""
+    with connection.makefile("rb") as file:
+        status = int(file.readline().split()[1])
+        length = 0
+        while (line := file.readline().strip().lower()) != b"":
+            name, _, value = line.partition(b":")
+            if name == b"content-length":
+                length = int(value)
+        return status, json.loads(file.read(length))["error"].get("code", "")
+
+
+def _serves(server: Serving, token: str) -> None:
+    """A request of a well-behaved user is answered."""
+    with server.client(token) as client:
+        body = {"prompt": "a", "max_tokens": 2, "stream": False}
+        assert client.post("/v1/run", json=body).status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+@pytest.mark.parametrize("path", POSTS)
+def test_requests_are_refused_before_a_byte_of_their_body(strict: Serving, path: str, token: str) -> None:
+    with _connect(strict) as connection:
+        connection.sendall(_head(path, 1000, token))
+        status, code = _answer(connection)
+        assert status == 401 and code in ("unauthorized", "")
+
+
+def test_connection_goes_on_behind_a_body_that_was_dropped(strict: Serving, tokens: dict[str, str]) -> None:
+    with _connect(strict) as connection:
+        connection.sendall(_head("/v1/run", BODY) + b"a" * BODY)
+        assert _answer(connection)[0] == 401
+        connection.sendall(_head("/v1/none", 0, tokens["ada"], "GET"))
+        assert _answer(connection)[0] == 404
+
+
+def test_dropped_bodies_have_an_end(strict: Serving) -> None:
+    """A client that goes on sending behind the answer loses its connection."""
+    with _connect(strict) as connection:
+        connection.sendall(_head("/v1/run", 1 << 40))
+        assert _answer(connection)[0] == 401
+        with pytest.raises(OSError):
+            while True:
+                connection.sendall(b"a" * BODY)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: "])
+def test_half_sent_heads_are_given_up(strict: Serving, sent: bytes) -> None:
+    with _connect(strict) as connection:
+        connection.sendall(sent)
+        assert _answer(connection) == (408, "slow_client")
+        assert connection.recv(1) == b""
+
+
+def test_idle_connections_close_without_another_answer(strict: Serving, tokens: dict[str, str]) -> None:
+    with _connect(strict) as connection:
+        connection.sendall(_head("/v1/none", 0, tokens["ada"], "GET"))
+        assert _answer(connection)[0] == 404
+        assert connection.recv(1) == b""
+
+
+def test_trickled_heads_are_given_up(strict: Serving) -> None:
+    with _connect(strict) as connection:
+        connection.settimeout(0.1)
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        assert _trickle(connection, b"X-A: b\r\n").startswith(b"HTTP/1.1 408")
+
+
+def test_trickled_bodies_are_given_up(strict: Serving, tokens: dict[str, str]) -> None:
+    with _connect(strict) as connection:
+        connection.settimeout(0.1)
+        connection.sendall(_head("/v1/run", BODY, tokens["mallory"]))
+        assert _trickle(connection, b" ").startswith(b"HTTP/1.1 408")
+
+
+def _trickle(connection: socket.socket, piece: bytes) -> bytes:
+    """What the server says to pieces that come without an end."""
+    while True:
+        connection.sendall(piece)
+        try:
+            return connection.recv(100)
+        except TimeoutError:
+            continue
+
+
+def test_answers_that_nobody_reads_are_given_up(strict: Serving) -> None:
+    with _connect(strict) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with pytest.raises(OSError):
+            while True:
+                connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+                time.sleep(0.05)
+
+
+def test_connections_of_one_address_have_a_bound(strict: Serving, tokens: dict[str, str]) -> None:
+    with ExitStack() as stack:
+        source = "127.0.0.2"
+        for _ in range(EACH):
+            stack.enter_context(_connect(strict, source))
+        with _connect(strict, source) as refused:
+            assert _answer(refused) == (429, "too_many_waiting")
+        _serves(strict, tokens["ada"])
+
+
+def test_idle_connections_make_room_for_other_addresses(strict: Serving, tokens: dict[str, str]) -> None:
+    with ExitStack() as stack:
+        for number in range(ALL):
+            stack.enter_context(_connect(strict, f"127.0.0.{3 + number % 2}"))
+        _serves(strict, tokens["ada"])
+
+
+def test_bodies_of_one_user_have_a_bound(strict: Serving, tokens: dict[str, str]) -> None:
+    with ExitStack() as stack:
+        half = [stack.enter_context(_connect(strict, "127.0.0.5")) for _ in range(2)]
+        for connection in half:
+            connection.sendall(_head("/v1/run", BODY, tokens["mallory"]) + b" " * (BODY - 1))
+        assert {_answer(connection) for connection in half} == {
+            (429, "too_many_waiting"),
+            (408, "slow_client"),
+        }
+        _serves(strict, tokens["ada"])
+
+
+def test_forwarded_addresses_are_believed_from_configured_proxies_only(tmp_path: Path, model: Path) -> None:
+    for proxies, allowed in (((), 429), (("--trusted-proxies", "127.0.0.0/8"), 404)):
+        options = ("--model", str(model), "--requests-per-minute", "60", *proxies)
+        with Serving(tmp_path / f"log-{allowed}", *options) as serving, serving.client() as client:
+            answers = [
+                client.get("/v1/none", headers={"X-Forwarded-For": f"10.0.0.{number}"})
+                for number in range(30)
+            ]
+            assert answers[-1].status_code == allowed
+
+
+def test_access_log_names_the_user(strict: Serving, tokens: dict[str, str]) -> None:
+    headers = {"x-request-id": "look-at-me"}
+    with strict.client(tokens["ada"]) as client:
+        client.get("/v1/controllers", headers=headers)
+    assert re.search("look-at-me GET /v1/controllers 200 in .* ms for ada", strict.text())
+
+
+def test_networks_count_once() -> None:
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
+    assert network_of("::1") == "::1" and network_of("") == ""
