@@ -17,8 +17,7 @@ from pyaici.server.errors import bad_request, not_found
 from pyaici.server.fields import check_text
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    import torch
 
     from pyaici.engines.engine import Engine
     from pyaici.engines.hf.engine import HfEngine
@@ -34,6 +33,8 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 #: names of variables that a client may give a template, and how long their values may be
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_VARIABLE = 1000
+#: characters of an unknown model's name that an error repeats
+_MAX_NAME = 256
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 
 
@@ -49,9 +50,9 @@ class ServedModel:
     num_tokens: int
     #: tokens of a prompt and its answer together
     max_context: int
-    #: tells the log-probabilities of all tokens after token sequences, as `pyaici.cpc.Model` does, in pieces
-    #: between which the engine may step; for the engine's thread. None: the engine does not tell them
-    logprobs: Callable[[Sequence[tuple[int, ...]]], Generator[None, None, NDArray[np.float64]]] | None = None
+    #: tells the logits after token sequences, as `HfEngine.logits_in_pieces` does; for the engine's thread.
+    #: None: the engine does not tell them
+    logits: Callable[[Sequence[Sequence[int]]], Generator[None, None, torch.Tensor]] | None = None
     #: what else clients may call it
     aliases: frozenset[str] = frozenset()
     created: float = field(default_factory=time.time)
@@ -65,7 +66,7 @@ class ServedModel:
     def check_name(self, name: str | None) -> None:
         """Raises ApiError if a request is for another model; who names none gets the one that is here."""
         if name not in (None, "", "default", self.name) and name not in self.aliases:
-            raise not_found(f"there is no model {name!r} here; it is {self.name!r}", "model")
+            raise not_found(f"there is no model {name[:_MAX_NAME]!r} here; it is {self.name!r}", "model")
 
     def token_text(self, token: int) -> str:
         """For people: the name of a special token, else its bytes as UTF-8, U+FFFD where they are none."""
@@ -182,12 +183,10 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     folder, name = _folder(settings)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # from here on nothing shall be fetched
     engine: HfEngine | VllmEngine
-    logprobs = None
+    logits = None
     if settings.engine == "hf":
         engine, tokenizer = _load_hf(settings, runtime, folder)
-        from pyaici.engines.hf.engine_model import EngineModel
-
-        logprobs = EngineModel(engine).in_pieces
+        logits = engine.logits_in_pieces
     else:
         engine, tokenizer = _load_vllm(socket, folder)
     return ServedModel(
@@ -197,7 +196,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
         engine.vocabulary,
         engine.num_tokens,
         engine.max_context,
-        logprobs,
+        logits,
         frozenset(settings.model_aliases),
     )
 

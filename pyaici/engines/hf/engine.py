@@ -25,7 +25,7 @@ from pyaici.engines.hf.memory import cache_limit
 from pyaici.engines.hf.pool import SequencePool
 from pyaici.engines.hf.prefixes import PrefixCache
 from pyaici.engines.hf.probe import check_model
-from pyaici.engines.hf.runner import Feed, ModelRunner
+from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
 from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
 from pyaici.engines.hf.scheduler import Scheduler
 from pyaici.engines.hf.sequence import Sequence
@@ -101,7 +101,7 @@ class HfEngine(Engine):
         )
         self._request_ids = itertools.count()
         self._searches: dict[int, BeamSearch] = {}
-        self._scheduler = Scheduler(self._pool, self._prefixes)
+        self._scheduler = Scheduler(self._pool, self._prefixes, self._runner.pass_cost)
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -208,14 +208,15 @@ class HfEngine(Engine):
                 return logits
 
     def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, torch.Tensor]:
-        """As `next_logits`, in pieces of at most `CHUNK_TOKENS` tokens, between which the engine may step.
+        """As `next_logits`, in pieces, between which the engine may step.
 
-        To be closed where it is not wanted to the end. Raises besides AiciError when the model has failed for
-        a request between two pieces.
+        A piece has at most `CHUNK_TOKENS` tokens; where requests wait for it, as many as a pass costs. To be
+        closed where it is not wanted to the end. Raises besides AiciError when the model has failed for a
+        request between two pieces.
         """
         histories = self._histories.check(sequences)
         try:
-            logits = yield from self._histories.logits(histories, self._pool.cached)
+            logits = yield from self._histories.logits(histories, self._pool.cached, self._piece_tokens)
         except (AiciError, GeneratorExit):
             raise
         except BaseException as error:  # also an interrupt: the pass may be half done
@@ -223,6 +224,9 @@ class HfEngine(Engine):
             raise
         logits[:, self._vocab_size :] = float("-inf")
         return logits
+
+    def _piece_tokens(self) -> int:
+        return self._runner.pass_cost if self.busy else CHUNK_TOKENS
 
     # -- the step -------------------------------------------------------------------------------
 

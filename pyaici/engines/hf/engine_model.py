@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     import torch
     from numpy.typing import NDArray
@@ -26,14 +26,11 @@ class EngineModel:
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
         """As `pyaici.cpc.Model.logprobs`; the softmax is in float64. Raises as `HfEngine.next_logits`."""
-        return _log_softmax(self._engine.next_logits(histories))
-
-    def in_pieces(self, histories: Sequence[tuple[int, ...]]) -> Generator[None, None, NDArray[np.float64]]:
-        """The same in pieces, between which the engine may step: see `HfEngine.logits_in_pieces`."""
-        return _log_softmax((yield from self._engine.logits_in_pieces(histories)))
+        return log_softmax(self._engine.next_logits(histories))
 
 
-def _log_softmax(logits: torch.Tensor) -> NDArray[np.float64]:
+def log_softmax(logits: torch.Tensor) -> NDArray[np.float64]:
+    """Log-probabilities, float64 [B, N], from logits, float32 [B, N]."""
     rows = logits.numpy().astype(np.float64)
     rows -= rows.max(axis=1, keepdims=True)
     rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))

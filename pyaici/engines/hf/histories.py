@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from aicirt.errors import AiciError, SpaceError
-from pyaici.engines.hf.passes import PASS_COST
 from pyaici.engines.hf.prefixes import Cached, shared_length
-from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed
+from pyaici.engines.hf.runner import Feed
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.budget import Budget, Claim
@@ -50,11 +49,15 @@ class Histories:
         return histories
 
     def logits(
-        self, histories: Sequence[list[int]], live: Callable[[], Iterable[Cached]]
+        self,
+        histories: Sequence[list[int]],
+        live: Callable[[], Iterable[Cached]],
+        most_tokens: Callable[[], int],
     ) -> Generator[None, None, torch.Tensor]:
         """The logits after each sequence: float32 [B, num_logits] on the CPU. `live`: slots to start from.
 
-        In pieces of at most `CHUNK_TOKENS` tokens, between which the cache may be used for other things.
+        In pieces of at most `most_tokens` tokens, or as many as sequences, between which the cache may be
+        used for other things.
         Raises SpaceError, AiciError if what the cache held was given up meanwhile, and what the model raises;
         no slot of this call is held then, but in the last case what the cache holds cannot be trusted.
         """
@@ -73,7 +76,7 @@ class Histories:
             batch = distinct[first : first + max(1, claim.sequences - 1)]
             first += len(batch)
             try:
-                rows = yield from self._evaluate(batch, live)
+                rows = yield from self._evaluate(batch, live, most_tokens)
             finally:
                 self._budget.release(claim)
             for history, row in zip(batch, rows, strict=True):
@@ -92,7 +95,10 @@ class Histories:
         )
 
     def _evaluate(
-        self, batch: list[list[int]], live: Callable[[], Iterable[Cached]]
+        self,
+        batch: list[list[int]],
+        live: Callable[[], Iterable[Cached]],
+        most_tokens: Callable[[], int],
     ) -> Generator[None, None, list[torch.Tensor]]:
         working: list[Cached] = []
         cleared = self._prefixes.cleared
@@ -102,12 +108,12 @@ class Histories:
                 shared = shared_length(batch[0], batch[-1])
                 common = batch[0][: min(shared, len(batch[0]) - 1)]
                 missing = len(common) - self._prefixes.find(common, live())[1]
-                if missing * (len(batch) - 1) > PASS_COST.get(self._runner.device.type, PASS_COST["cuda"]):
+                if missing * (len(batch) - 1) > self._runner.pass_cost:
                     self._start(common, working, live)
-                    yield from self._feed(working, cleared)
+                    yield from self._feed(working, cleared, most_tokens)
             for history in batch:
                 self._start(history, working, live)
-            return (yield from self._feed(working[-len(batch) :], cleared))
+            return (yield from self._feed(working[-len(batch) :], cleared, most_tokens))
         finally:
             for cached in working:
                 if self._prefixes.cleared != cleared:
@@ -119,16 +125,18 @@ class Histories:
         self._stats.reused += slot.length
         working.append(Cached(history, slot))
 
-    def _feed(self, working: list[Cached], cleared: int) -> Generator[None, None, list[torch.Tensor]]:
+    def _feed(
+        self, working: list[Cached], cleared: int, most_tokens: Callable[[], int]
+    ) -> Generator[None, None, list[torch.Tensor]]:
         """All but the last tokens in pieces, if they are many; the logits come with the last piece."""
         while True:
             left = [len(cached.tokens) - cached.slot.length for cached in working]
             self._prefixes.reserve(0, max(len(cached.tokens) for cached in working))
-            if sum(left) <= CHUNK_TOKENS:
+            budget, feeds = most_tokens(), []
+            if sum(left) <= max(budget, len(left)):
                 return self._runner.run(
                     [Feed(cached.slot, cached.tokens[cached.slot.length :]) for cached in working]
                 )
-            budget, feeds = CHUNK_TOKENS, []
             for cached, missing in zip(working, left, strict=True):
                 if (count := min(missing - 1, budget)) > 0:
                     start = cached.slot.length

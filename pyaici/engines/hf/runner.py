@@ -37,6 +37,8 @@ class ModelRunner:
         self._masks = AttentionMasks(model.config)
         self._last_only = "logits_to_keep" in inspect.signature(model.forward).parameters
         self.device: torch.device = model.device
+        #: what one more forward pass costs, in tokens
+        self.pass_cost = PASS_COST.get(self.device.type, PASS_COST["cuda"])
         self.cache = SlotCache(text.num_hidden_layers)
         #: ids that can be fed
         self.num_tokens: int = model.get_input_embeddings().weight.shape[0]
@@ -58,7 +60,7 @@ class ModelRunner:
         while todo:
             chunks = [(item, min(CHUNK_TOKENS, len(item[0].tokens) - item[1])) for item in todo]
             todo = []
-            for group in split(chunks, PASS_COST.get(self.device.type, PASS_COST["cuda"])):
+            for group in split(chunks, self.pass_cost):
                 self.cache.gather([feed.slot for feed, _ in group])
                 group.sort(key=lambda item: item[0].slot.index)
                 parts = [feed.tokens[start : start + CHUNK_TOKENS] for feed, start in group]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from aicirt.errors import EmptyMaskError
+from pyaici.engines.hf.ranks import Ranks
 from pyaici.masks import apply_masks
 from pyaici.step import Row, RowKind
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: Most likely tokens that top-p looks at first: sorting a whole vocabulary takes milliseconds on a
 #: CPU, and the most likely few hundred nearly always have the probability asked for.
 TOP_P_FIRST = 256
+#: Columns whose probabilities a draw sums up at a time.
+_BLOCK = 64
 #: Temperatures below count as 0.
 GREEDY_BELOW = 1e-6
 
@@ -102,8 +105,9 @@ def empty_mask_error() -> EmptyMaskError:
 
 def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     """One token for each line of the masked logits; -1 where every one is forbidden."""
-    tokens = _best(logits)
-    drawn = [i for i, choice in enumerate(choices) if not choice.greedy and tokens[i] >= 0]
+    tokens, values = _best(logits)
+    # beside infinity nothing else has a chance
+    drawn = [i for i, c in enumerate(choices) if not c.greedy and tokens[i] >= 0 and values[i] < math.inf]
     if not drawn:
         return tokens
     scale = torch.tensor([choices[i].temperature for i in drawn], device=logits.device)[:, None]
@@ -126,8 +130,8 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     return tokens
 
 
-def _best(logits: torch.Tensor) -> list[int]:
-    """The most likely token of each line; -1 if its logit is -inf or no number."""
+def _best(logits: torch.Tensor) -> tuple[list[int], list[float]]:
+    """The most likely token of each line, and its logit; -1 if that is -inf or no number."""
     if logits.device.type == "cpu":  # numpy needs a tenth of torch's time
         lines = logits.numpy()
         places = lines.argmax(axis=1)
@@ -135,7 +139,7 @@ def _best(logits: torch.Tensor) -> list[int]:
     else:
         largest, at = logits.max(dim=1)
         places, values = at, largest.tolist()
-    return [t if v > float("-inf") else -1 for t, v in zip(places.tolist(), values, strict=True)]
+    return [t if v > -math.inf else -1 for t, v in zip(places.tolist(), values, strict=True)], values
 
 
 def _allowed_mass(masked: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
@@ -147,19 +151,44 @@ def _allowed_mass(masked: torch.Tensor, probabilities: torch.Tensor) -> list[flo
 
 def _draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Column where the cumulated probability passes `uniform` in [0, 1), for each line; never one of 0."""
-    cumulated = probabilities.cumsum(dim=1, dtype=torch.float64)
+    # in float64 but not for each column: that would take most of a draw's time
+    whole = torch.nn.functional.pad(probabilities, (0, -probabilities.shape[1] % _BLOCK))
+    grid = whole.view(len(whole), -1, _BLOCK)
+    block, rest = _passed(grid.sum(dim=2, dtype=torch.float64), uniform[:, None])
+    inside = grid.take_along_dim(block[:, :, None], dim=1).squeeze(1).double()
+    place, _ = _passed(inside, rest)
+    return (block * _BLOCK + place).squeeze(1)
+
+
+def _passed(masses: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the cumulated mass passes this part of the whole, and the part of the mass there: [B, 1] each."""
+    cumulated = masses.cumsum(dim=1)
     total = cumulated[:, -1:]
     # rounding may lift the product to the total, which no column passes
-    target = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulated, target, right=True).squeeze(1)
+    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    place = torch.searchsorted(cumulated, target, right=True)
+    here = masses.gather(1, place)
+    return place, ((target - (cumulated.gather(1, place) - here)) / here).clamp_(min=0)
 
 
 def _draw_filtered(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Tensor) -> torch.Tensor:
     """Draws under top-k and top-p. Both keep at least one token."""
+    if scaled.device.type != "cpu":
+        return _draw_sorted(scaled, choices, uniform)
+    # sorting would take milliseconds of everybody's step for one line
+    numbers = uniform.tolist()
+    drawn = [
+        Ranks(line).draw(choice.top_k, choice.top_p, number)
+        for line, choice, number in zip(scaled.numpy(), choices, numbers, strict=True)
+    ]
+    return torch.tensor(drawn)
+
+
+def _draw_sorted(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Tensor) -> torch.Tensor:
     size = scaled.shape[1]
     width = min(size, max(TOP_P_FIRST, *(choice.top_k for choice in choices)))
     total = scaled.logsumexp(dim=1, keepdim=True)
-    values, ids = scaled.topk(width, dim=1)
+    values = scaled.topk(width, dim=1).values
     probabilities = (values - total).exp()
     short = [
         choice.top_k == 0 and choice.top_p > covered
@@ -169,7 +198,7 @@ def _draw_filtered(scaled: torch.Tensor, choices: list[Choice], uniform: torch.T
         # tokens below this have less than 1 - top_p together: the rest is enough
         floor = min((1 - choice.top_p) / size for choice, more in zip(choices, short, strict=True) if more)
         width = int(((scaled - total).exp_() >= floor).sum(dim=1).max())
-        values, ids = scaled.topk(max(1, width), dim=1)
+        values = scaled.topk(max(1, width), dim=1).values
         probabilities = (values - total).exp()
     limit = torch.tensor([choice.top_k or size for choice in choices], device=scaled.device)
     rank = torch.arange(probabilities.shape[1], device=scaled.device)
@@ -179,8 +208,16 @@ def _draw_filtered(scaled: torch.Tensor, choices: list[Choice], uniform: torch.T
     whole = torch.where(limit[:, None] < size, probabilities.sum(dim=1, keepdim=True), 1.0)
     before = probabilities.cumsum(dim=1) - probabilities
     keep = (before < top_p * whole) | (rank == 0)
-    column = _draw(probabilities * keep, uniform)
-    return ids.gather(1, column[:, None]).squeeze(1)
+    rank = _draw(probabilities * keep, uniform)[:, None]
+    return _place(scaled, values, rank)
+
+
+def _place(lines: torch.Tensor, values: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
+    """Column where each line has the value of this rank in `values`; equal values rank by column."""
+    value = values.gather(1, rank)
+    nth = rank - (values > value).sum(dim=1, keepdim=True)
+    equal = lines == value
+    return (equal & (equal.cumsum(dim=1) == nth + 1)).to(torch.uint8).argmax(dim=1)
 
 
 def _measure_line(

@@ -46,7 +46,14 @@ class Sequence(Record):
     #: what the controller has not been told yet; None = nothing happened
     report: StepInput | None = None
     copies: int = 0
+    #: number of its last turn, counted over all sequences
+    turn: int = 0
     _generator: torch.Generator | None = None
+
+    @property
+    def missing(self) -> int:
+        """How many tokens the cache lacks."""
+        return len(self.tokens) - self.slot.length
 
     @property
     def pending(self) -> list[int]:
@@ -122,6 +129,7 @@ class Sequence(Record):
             skips_post=self.skips_post,
             logits=self.logits,
             twins=self.twins,
+            turn=self.turn,
         )
         self.copy_to(child)
         return child

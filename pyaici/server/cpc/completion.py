@@ -112,10 +112,10 @@ class Completion:
         if found is None:
             return None
         lower, upper = found.log_z_lower, found.log_z_upper
-        known = math.isfinite(lower) and self._service.model.logprobs is not None
+        known = math.isfinite(lower) and self._service.model.logits is not None
         return CertificateFields(
             sampler=self._request.sampler,
-            model_evals=found.model_evals if self._service.model.logprobs is not None else None,
+            model_evals=found.model_evals if self._service.model.logits is not None else None,
             trials=found.trials,
             log_z=(lower + upper) / 2 if known else None,
             log_z_lower=lower if known else None,

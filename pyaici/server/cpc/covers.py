@@ -55,7 +55,7 @@ class Covers:
         model = service.model
         #: by user, the one used last at the end: what one has typed is not for others to find out
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._tells = model.logprobs is not None
+        self._tells = model.logits is not None
         if self._tells:
             self._asked = _AskedModel(service)
             self._trie = TokenTrie(model.vocabulary)
@@ -205,7 +205,10 @@ class _AskedModel:
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
         """As `pyaici.cpc.Model.logprobs`. Raises ApiError if nobody waits for it any more."""
-        ask, given_up = self._service.model.logprobs, self.given_up
+        from pyaici.engines.hf.engine_model import log_softmax
+
+        ask, given_up = self._service.model.logits, self.given_up
         assert ask is not None
         pieces = self._service.engine.post_in_pieces(lambda: ask(histories), lambda: not given_up.is_set())
-        return pieces.result()
+        # here, not in the engine's thread, where it would keep others waiting
+        return log_softmax(pieces.result())

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from pyaici.engines.hf import EngineModel, HfEngine
+from pyaici.engines.hf import HfEngine
 from pyaici.server.metrics import Metrics
 from pyaici.server.models import ServedModel
 from pyaici.server.service import Job, Service
@@ -43,7 +43,7 @@ def small_engine(runtime: Any = None, **options: Any) -> HfEngine:
 
 def served(engine: HfEngine) -> ServedModel:
     """As the server has it."""
-    pieces = EngineModel(engine).in_pieces
+    pieces = engine.logits_in_pieces
     sizes = engine.num_tokens, engine.max_context
     return ServedModel("small", engine, Bytes(), VOCABULARY, *sizes, pieces)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from aicirt.errors import AiciError, SpaceError
+from aicirt.free_memory import free_bytes
 from pyaici.engines.hf import Event, Finished, FinishReason, HfEngine, Request, Sampling, TokensAppended
 from pyaici.engines.hf.budget import Budget
-from pyaici.engines.hf.memory import cache_limit, free_bytes
+from pyaici.engines.hf.memory import cache_limit
 from pyaici.step import PreResult, StepInput, Verb
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import Script, ScriptedRuntime, anything, fork
@@ -243,43 +243,6 @@ def test_the_budget() -> None:
     budget.release(second)
     assert budget.widen(first, 5) and budget.claim(1, 1) is None
     assert Budget(None).claim(1000, 1 << 40) is not None
-
-
-@pytest.mark.parametrize(
-    ("files", "most"),
-    [
-        ({"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  5 kB\n"}, 5 << 10),
-        (
-            {
-                "proc/meminfo": "MemAvailable: 5000 kB\n",
-                "proc/self/cgroup": "0::/a/b\n",
-                "sys/fs/cgroup/a/memory.max": "3000\n",
-                "sys/fs/cgroup/a/memory.current": "1500\n",
-                "sys/fs/cgroup/a/memory.stat": "anon 1000\ninactive_file 400\n",
-                "sys/fs/cgroup/a/b/memory.max": "max\n",
-                "sys/fs/cgroup/a/b/memory.current": "10\n",
-            },
-            1900,
-        ),
-        (
-            {
-                "proc/meminfo": "MemAvailable: 5000 kB\n",
-                "proc/self/cgroup": "7:cpu:/x\n5:memory:/y\n",
-                "sys/fs/cgroup/memory/y/memory.limit_in_bytes": "3000\n",
-                "sys/fs/cgroup/memory/y/memory.usage_in_bytes": "3100\n",
-                "sys/fs/cgroup/memory/y/memory.stat": "cache 1\n",
-            },
-            0,
-        ),
-    ],
-    ids=["machine", "version 2", "version 1"],
-)
-def test_free_memory(tmp_path: Path, files: dict[str, str], most: int) -> None:
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert free_bytes(tmp_path) == most
 
 
 def test_the_limit_that_fits_this_machine(model: Any, vocabulary: Vocabulary) -> None:

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from pyaici.engines.hf.sampler import Choice, Chosen, _draw, _draw_filtered, choose, mask
+from pyaici.engines.hf.ranks import Ranks
+from pyaici.engines.hf.sampler import (
+    Choice,
+    Chosen,
+    _draw,
+    _draw_filtered,
+    _draw_sorted,
+    _place,
+    choose,
+    mask,
+)
 from pyaici.step import Row, RowKind
 
 NEG_INF = float("-inf")
@@ -166,3 +176,85 @@ def test_no_token_where_everything_is_forbidden_or_no_number(temperature: float)
     )
     assert (empty.token, broken.token) == (-1, -1) and good.token in (0, 1)
     assert math.isnan(empty.logprob)
+
+
+@pytest.mark.parametrize(
+    "kind", ["steep", "flat", "equal", "one", "nearly", "steps", "masked", "outlier", "tiny"]
+)
+@pytest.mark.parametrize(
+    "options",
+    [{"top_p": 0.99}, {"top_p": 0.3}, {"top_k": 7}, {"top_k": 900}, {"top_k": 40, "top_p": 0.9}, {}],
+    ids=str,
+)
+def test_ranks_draw_as_from_a_sorted_line(kind: str, options: dict[str, float]) -> None:
+    """Against what a GPU does, and against sorting in float64. A draw at an edge may fall on either side."""
+    rng = np.random.default_rng(5)
+    lines = {
+        "steep": rng.normal(0, 8, 1000),
+        "flat": rng.normal(0, 1e-3, 1000),
+        "equal": np.zeros(1000),
+        "one": np.append(np.full(999, -np.inf), 3.0),
+        "nearly": np.append(np.full(500, -np.inf), rng.normal(0, 1e-40, 500)),
+        "steps": rng.integers(0, 6, 1000).astype(float),
+        "masked": np.where(rng.random(1000) < 0.9, -np.inf, rng.normal(0, 2, 1000)),
+        "outlier": np.append(rng.normal(0, 1e-3, 999), 90.0),
+        "tiny": rng.normal(0, 3, 3),
+    }
+    line = lines[kind].astype(np.float32)
+    one = choice(**options)  # type: ignore[arg-type]
+    order = np.argsort(-line, kind="stable")
+    weights = np.exp(line.astype(np.float64) - line.max())[order]
+    weights[one.top_k or len(line) :] = 0
+    before = weights.cumsum() - weights
+    weights[(before >= one.top_p * weights.sum()) & (np.arange(len(line)) > 0)] = 0
+    cumulated = weights.cumsum() / weights.sum()
+    uniforms = np.append(rng.random(40), [0.0, math.nextafter(1, 0)])
+    several = torch.from_numpy(line).repeat(len(uniforms), 1)
+    by_sorting = _draw_sorted(several, [one] * len(uniforms), torch.from_numpy(uniforms)).tolist()
+    for uniform, sorted_one in zip(uniforms, by_sorting, strict=True):
+        token = Ranks(line).draw(one.top_k, one.top_p, uniform)
+        rank, other = (order.tolist().index(found) for found in (token, sorted_one))
+        assert weights[rank] > 0 or rank == 0 or abs(before[rank] / weights.sum() - 1) < 1e-5
+        low = cumulated[rank - 1] if rank else 0.0
+        assert low - 1e-5 <= uniform <= cumulated[rank] + 1e-5, "the token that the number falls on"
+        # float32 may keep one token more of a hundred, which moves all others
+        assert abs(rank - other) <= 2 or abs(cumulated[min(rank, other)] - uniform) < 1e-4
+
+
+def test_a_draw_counts_every_column_once() -> None:
+    """The columns are summed up in blocks, of which the last one need not be whole."""
+    probabilities = torch.rand(3, 150, generator=torch.Generator().manual_seed(1))
+    probabilities[1, 30:140] = 0
+    for uniform in np.linspace(0, 0.999999, 200):
+        drawn = _draw(probabilities, torch.full((3,), uniform, dtype=torch.float64))
+        cumulated = probabilities.double().cumsum(1)
+        want = torch.searchsorted(cumulated, cumulated[:, -1:] * uniform, right=True).squeeze(1)
+        assert drawn.tolist() == want.tolist()
+
+
+def test_values_rank_by_column_where_they_are_equal() -> None:
+    generator = torch.Generator().manual_seed(3)
+    lines = torch.randint(0, 40, (5, 200), generator=generator).float()
+    lines[0, 7:] = NEG_INF
+    order = torch.sort(lines, dim=1, descending=True, stable=True).indices
+    for width in (1, 50, 199, 200):
+        values = lines.topk(width, dim=1).values
+        for rank in range(width):
+            assert torch.equal(_place(lines, values, torch.full((5, 1), rank)), order[:, rank])
+
+
+@pytest.mark.parametrize("options", [{"top_p": 0.99}, {"top_k": 900}, {"top_k": 900, "top_p": 0.9}], ids=str)
+def test_wide_filters_do_not_sort_tokens(options: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line sorted with its indices takes up to 50 ms of the step that all requests share."""
+    monkeypatch.setattr(torch.Tensor, "topk", None)
+    monkeypatch.setattr(torch.Tensor, "sort", None)
+    (chosen,) = pick(torch.zeros(1, 1000), [choice(**options)])  # type: ignore[arg-type]
+    assert 0 <= chosen.token < 1000
+
+
+@pytest.mark.parametrize("options", [{}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
+def test_a_token_of_infinite_weight_is_drawn(options: dict[str, float]) -> None:
+    logits = torch.zeros(1, 100)
+    logits[0, 42] = float("inf")
+    (chosen,) = pick(logits, [choice(**options)])  # type: ignore[arg-type]
+    assert chosen.token == 42

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pyaici.engines.hf.passes import PASS_COST
 from pyaici.server.cpc.completion import Completion
 from pyaici.server.cpc.covers import Covers, Task
 from pyaici.server.cpc.requests import CpcRequest
@@ -58,7 +59,8 @@ def test_completions_in_line_keep_no_turns_from_others() -> None:
                     async for _ in stream:
                         pass
                     assert stream.results is not None
-                assert len(service.waiting_room) == 6
+                while len(service.waiting_room) < 6:  # all of them, not only those that were quick
+                    await asyncio.sleep(0.01)
             assert all(text.startswith("pri") for text in await asyncio.gather(*texts))
             covers.close()
 
@@ -78,7 +80,7 @@ def test_a_long_context_lets_others_step_and_ends_with_its_client() -> None:
                     asked = asyncio.create_task(
                         _complete(service, covers, context="word " * 600 + "x", heal_context=False)
                     )
-                    while not any(width > 100 for _, width in calls.shapes):
+                    while not any(width > 1 for _, width in calls.shapes):
                         await anext(stream)
                     asked.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
@@ -87,13 +89,14 @@ def test_a_long_context_lets_others_step_and_ends_with_its_client() -> None:
                     while engine.stats.steps < before + 10:
                         await anext(stream)
                     widths = [width for _, width in calls.shapes if width > 1]
-                assert max(widths) <= 512 and sum(widths) < 3001, "it was not read to its end"
+                assert max(widths) <= PASS_COST["cpu"] and sum(widths) < 3001, "it was not read to its end"
                 assert len(engine._runner.cache.slots) <= 3, "the stream's, and what is kept"
                 with CountingCalls(engine._runner._model) as calls:
                     text = await _complete(service, covers, context="drow " * 600 + "x", heal_context=False)
                 assert text.startswith("pri")
-                wide = [place for place, (_, width) in enumerate(calls.shapes) if width > 100]
-                assert len(wide) == 6 and all(b - a > 1 for a, b in itertools.pairwise(wide))
+                wide = [place for place, (_, width) in enumerate(calls.shapes) if width > 1]
+                assert len(wide) >= 3001 // PASS_COST["cpu"]
+                assert all(b - a > 1 for a, b in itertools.pairwise(wide))
             covers.close()
 
     asyncio.run(main())
