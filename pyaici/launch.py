@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -41,11 +42,14 @@ class Daemon:
         """
         self._process: subprocess.Popen[bytes] | DetachedProcess | None = None
         self._detached = detached
+        # its name is known before it is there: Ctrl-C comes at any time, and may leave nothing behind
+        name = f"aici-{os.getuid()}-{secrets.token_hex(8)}"
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix=f"aici-{os.getuid()}-"))
+            self._folder = Path(tempfile.gettempdir(), name)
         except OSError as error:
             raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error
         try:
+            self._folder.mkdir(mode=0o700)
             self.socket_path = self._folder / "aicirt.sock"
             self._log = self._folder / "aicirt.log"
             command = ["--socket", str(self.socket_path), "--folder", str(self._folder)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.ipc.messages import DUE, FREE, MID, PRE, Due, Free
 from aicirt.ipc.spin import CRITICAL_SECONDS
+from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.answers import NONSENSE, check_children, check_splice, read_variables
 from pyaici.step import HOLD_END, SKIP_POST, MidResult, PreResult, StepInput, StepResult, Verb
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 #: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
 STEP_TIMEOUT = 10.0
+#: between two looks at whether another worker has answered: as long as results wait for others
+_LOOK_SECONDS = 0.0005
 _SAMPLE, _SEQ = Verb.SAMPLE, itemgetter(0)
 
 
@@ -92,23 +96,24 @@ class Step:
         self._pre = results
         return results
 
-    def wait(self) -> StepResult:
+    def wait(self, *, ready: bool = False) -> StepResult:
         """What mid_process said of every sequence that goes on; usually ready already.
 
-        Can be called once. Raises RuntimeFailure the second time, after `abandon`, or if the runtime has
-        been closed.
+        `ready`: the engine has sequences without controllers, which shall not wait for slow ones longer than
+        these wait for each other. Can be called once. Raises RuntimeFailure the second time, after `abandon`,
+        or if the runtime has been closed.
         """
         self._check_under_way()
         pre = self.wait_pre()
         result = StepResult({})
+        waiting = self._not_there(self._parts)
+        ready = ready or len(waiting) < len(self._parts)
         for part in self._parts:
             if part.failure is None:
-                try:
-                    part.answer = part.link.take(MID, self._number)
-                    # the next step is near: the worker gets ready while the engine samples
-                    part.link.wake(None if part.answer else Due(DUE, self._number))
-                except RuntimeFailure as error:
-                    part.failed(error)
+                # the next step is near: the worker gets ready while the engine samples
+                self._wake(part, Due(DUE, self._number, ready) if part.answer is None else None)
+        if waiting and not ready:
+            self._wait_for_one(waiting)
         for part in self._parts:
             if part.failure is None:
                 try:
@@ -123,6 +128,34 @@ class Step:
         if self._moves.automatic:
             self._moves.look(result.mid)
         return result
+
+    def _wait_for_one(self, waiting: list[StepPart]) -> None:
+        """Until one of several parts has its answer: the others are told that somebody waits for them."""
+        over = time.monotonic() + PEER_CHECK_SECONDS  # later it is asked whether they are alive
+        while len(left := self._not_there(waiting)) == len(waiting) > 1 and time.monotonic() < over:
+            left[0].link.bell.wait(_LOOK_SECONDS)
+        if len(left) < len(waiting):
+            for part in left:
+                self._wake(part, Due(DUE, self._number, True))
+
+    def _not_there(self, parts: list[StepPart]) -> list[StepPart]:
+        """Those whose answer is still to come; takes it of those whose answer is there."""
+        left = []
+        for part in parts:
+            if part.failure is None and part.answer is None:
+                try:
+                    part.answer = part.link.take(MID, self._number)
+                except RuntimeFailure as error:
+                    part.failed(error)
+                else:
+                    left += [part] if part.answer is None else []
+        return left
+
+    def _wake(self, part: StepPart, message: Due | None) -> None:
+        try:
+            part.link.wake(message)
+        except RuntimeFailure as error:
+            part.failed(error)
 
     def _read_verdicts(self, part: StepPart, verdicts: Any, results: dict[int, PreResult]) -> None:
         link, ours = part.link, set(part.seqs)

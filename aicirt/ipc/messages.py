@@ -95,10 +95,14 @@ class Free(NamedTuple):
 
 
 class Due(NamedTuple):
-    """The engine has its logits and waits for the rows of this step; not sent if they are there already."""
+    """The engine has its logits and waits for the rows of this step; not sent if they are there already.
+
+    `ready`: somebody else could go on, without a controller or with results of other workers.
+    """
 
     op: int
     step: int
+    ready: bool
 
 
 class Stay(NamedTuple):

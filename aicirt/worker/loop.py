@@ -271,10 +271,10 @@ class Worker:
             client.departures.stay([message[1]])
             self._clone(client, Clone(*message))
         elif op == DUE:
-            number = Due(*message).step
+            due = Due(*message)
             for under_way in client.steps:
-                if under_way.number == number:
-                    under_way.due()
+                if under_way.number == due.step:
+                    under_way.due(due.ready)
         elif op == FREE:
             client.departures.stay(Free(*message).seqs)
             for number in Free(*message).seqs:

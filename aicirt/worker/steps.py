@@ -359,10 +359,13 @@ class StepWork:
         self._late(seq, had_its_time=False)
         self._send_if_done()
 
-    def due(self) -> None:
-        """The engine has nothing left to do: once there are results, it waits for others only a moment."""
+    def due(self, ready: bool) -> None:
+        """The engine has nothing left to do: once there are results, it waits for others only a moment.
+
+        `ready`: there are some elsewhere.
+        """
         self._due = True
-        if self._results:
+        if ready or self._results:
             self._hurry()
             self._send_if_done()
 

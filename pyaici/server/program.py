@@ -43,6 +43,9 @@ examples:
   aici serve --users users.json --host 0.0.0.0
 """
 
+#: how long a thread may keep the engine waiting, which gives up the interpreter at each operation of a model
+_SWITCH_SECONDS = 0.00005
+
 
 def parser() -> argparse.ArgumentParser:
     """All settings as options."""
@@ -106,6 +109,7 @@ def _as_uvicorn(record: logging.LogRecord) -> bool:
 
 def serve(settings: ServerSettings) -> None:
     """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot begin."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each counter, which nobody reads
     configure_log(settings)
     start = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +27,7 @@ from pyaici.engines.hf.pool import SequencePool
 from pyaici.engines.hf.prefixes import PrefixCache
 from pyaici.engines.hf.probe import check_model
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
-from pyaici.engines.hf.sampler import choose, empty_mask_error, mask
+from pyaici.engines.hf.sampler import Choice, choose, empty_mask_error, mask
 from pyaici.engines.hf.scheduler import Scheduler
 from pyaici.engines.hf.sequence import Sequence
 from pyaici.engines.hf.stats import Phase, StepStats
@@ -304,7 +305,9 @@ class HfEngine(Engine):
         with stats.phase(Phase.MASK):
             plain = mask(logits, choices, self._vocab_size)
         with stats.phase(Phase.SAMPLE):
+            begun = time.perf_counter()
             chosen = choose(logits, plain, choices)
+            self._charge([seq for seq, _ in sampling], choices, time.perf_counter() - begun)
             for (seq, row), pick in zip(sampling, chosen, strict=True):
                 if pick.token < 0:
                     self._pool.finish(seq, FinishReason.ERROR, empty_mask_error())
@@ -323,6 +326,12 @@ class HfEngine(Engine):
                 if seq.request.count_allowed and row is not None:
                     allowed = count_allowed(row, self._vocab_size)
                 self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
+
+    def _charge(self, seqs: list[Sequence], choices: list[Choice], seconds: float) -> None:
+        """What the choice of their tokens has taken counts when sequences share their next step."""
+        each = self._runner.token_seconds * sum(choice.work for choice in choices)
+        for seq, choice in zip(seqs, choices, strict=True):
+            seq.sampling = seconds * choice.work / each if each else 0.0
 
 
 _NATURAL_ENDS = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Most tokens of one row in one pass: bounds the memory of attention scores in a long prompt.
 CHUNK_TOKENS = 512
+#: how much the last pass counts in what is known of the time of passes
+_NEWS = 0.1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -40,6 +43,9 @@ class ModelRunner:
         #: what one more forward pass costs, in tokens
         self.pass_cost = PASS_COST.get(self.device.type, PASS_COST["cuda"])
         self.cache = SlotCache(text.num_hidden_layers)
+        #: what a token of a pass takes, lately; the pass itself counts as `pass_cost` tokens. On a CPU only:
+        #: a GPU has not done its work when a pass returns
+        self.token_seconds = 0.0
         #: ids that can be fed
         self.num_tokens: int = model.get_input_embeddings().weight.shape[0]
         #: columns of the logits; a model may have more than its tokenizer has tokens
@@ -74,6 +80,7 @@ class ModelRunner:
 
     def _pass(self, slots: list[Slot], parts: list[Sequence[int]]) -> torch.Tensor:
         """One forward pass, queries padded on the left: float32 [B, num_logits] of the last column."""
+        begun = time.perf_counter()
         counts = [len(part) for part in parts]
         width = max(counts)
         ids = [[0] * (width - count) + list(part) for part, count in zip(parts, counts, strict=True)]
@@ -96,4 +103,7 @@ class ModelRunner:
         for slot, count in zip(slots, counts, strict=True):
             slot.length += count
         logits: torch.Tensor = output.logits[:, -1].float()
+        if self.device.type == "cpu":
+            each = (time.perf_counter() - begun) / (self.pass_cost + len(parts) * width)
+            self.token_seconds += (each - self.token_seconds) * (_NEWS if self.token_seconds else 1)
         return logits

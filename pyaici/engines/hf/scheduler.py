@@ -20,6 +20,8 @@ Owner = TypeVar("Owner", bound=Hashable)
 SHORT_FEED = 64
 #: A step takes at most so many times as long as it would take the owner who wants least of it, alone.
 _MOST_TIMES_ALONE = 2
+#: what is left of a share for one token more: it is a sum of fractions
+_NEARLY_ONE = 0.99
 
 
 class Scheduler:
@@ -50,7 +52,7 @@ class Scheduler:
         for seq in self._pool.live.values():
             if seq.slot.placed:
                 owners.setdefault(seq.request.owner, []).append(seq)
-        wanted = {owner: sum(map(_tokens, seqs)) for owner, seqs in owners.items()}
+        wanted = {owner: sum(seq.cost for seq in seqs) for owner, seqs in owners.items()}
         shares = fair_shares(wanted, self._pass_cost)
         ready: list[Sequence] = []
         filling: list[Feed] = []
@@ -69,15 +71,17 @@ class Scheduler:
     ) -> int:
         """Gives out the tokens of an owner; what is left of the budget for long prompts."""
         searches: set[int] = set()  # beams of a request go on together, or none of them
+        first = True  # which has its turn however much it costs
         for seq in sorted(seqs, key=lambda seq: (seq.turn, seq.id)):
             missing = seq.missing
             short = missing <= SHORT_FEED
             whole = seq.request_id in searches
-            if not (short or budget) or not (share > 0 or whole):
+            left = math.inf if whole else share - seq.sampling
+            if not (short or budget) or not (first or left > _NEARLY_ONE):
                 continue
             now = missing if short else min(missing, budget)
-            if not whole and seq.request.beams == 1:
-                now = min(now, max(1, math.floor(share)))
+            if seq.request.beams == 1:
+                now = min(now, max(1, round(min(left, now))))
             if not self._make_room(seq, seq.slot.length + now):
                 continue
             if now < missing:
@@ -88,9 +92,10 @@ class Scheduler:
                 searches.add(seq.request_id)
             if not short:
                 budget -= now
+            first = False
             self._turns += 1
             seq.turn = self._turns
-            share -= max(1, now)
+            share -= max(1, now) + seq.sampling
         return budget
 
     def _make_room(self, seq: Sequence, tokens: int) -> bool:
@@ -104,7 +109,7 @@ class Scheduler:
 
 
 def fair_shares(wanted: Mapping[Owner, float], pass_cost: float) -> dict[Owner, float]:
-    """How many tokens of a step each owner may have: all that are wanted, or what leaves others theirs.
+    """What of a step each owner may have, in tokens: all that is wanted, or what leaves others theirs.
 
     The owner who wants least has the most to lose: the step takes at most `_MOST_TIMES_ALONE` times as long
     as theirs alone would, if there are not too many owners for that. The others get equal parts, or less if
@@ -120,8 +125,3 @@ def fair_shares(wanted: Mapping[Owner, float], pass_cost: float) -> dict[Owner, 
         shares[owner] = min(wanted[owner], left / (len(wanted) - place))
         left -= shares[owner]
     return shares
-
-
-def _tokens(seq: Sequence) -> int:
-    """What a sequence costs in a step."""
-    return max(1, seq.missing)

@@ -48,7 +48,14 @@ class Sequence(Record):
     copies: int = 0
     #: number of its last turn, counted over all sequences
     turn: int = 0
+    #: what choosing its last token took, in the time of so many tokens of a pass
+    sampling: float = 0.0
     _generator: torch.Generator | None = None
+
+    @property
+    def cost(self) -> float:
+        """What it costs a step, in tokens of a pass."""
+        return max(1, self.missing) + self.sampling
 
     @property
     def missing(self) -> int:
@@ -130,6 +137,7 @@ class Sequence(Record):
             logits=self.logits,
             twins=self.twins,
             turn=self.turn,
+            sampling=self.sampling,
         )
         self.copy_to(child)
         return child

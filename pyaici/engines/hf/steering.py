@@ -90,7 +90,8 @@ class Turn:
         answers: dict[int, MidResult] = {}
         if self._step is not None:
             try:
-                result = self._step.wait()
+                plain = any(seq.control is None and seq.reason is None for seq in self._seqs)
+                result = self._step.wait(ready=plain)
             except AiciError as error:
                 self._fail(error)
                 self._step.abandon()

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from aicirt.errors import AiciError, ControllerError, ControllerFailed, TrapError
 from pyaici.testing import Playground, Transcript
 
+#: seconds, for work that takes a second of a slow machine
+PATIENT = {"init_ms": 60_000, "mid_ms": 60_000}
 #: what runs scripts of each language, and what their files are called
 CONTROLLERS = {"python": ("pyctrl", "script.py"), "javascript": ("jsctrl", "script.js")}
 
@@ -50,6 +53,12 @@ Play = Callable[..., Transcript]
 #: the same script in Python and in JavaScript
 Pair = tuple[str, str]
 
+WELL: Pair = (
+    'from aici import *\nasync def main():\n    print(await gen(regex="[0-9]+"))\n',
+    'import { gen } from "aici";\n'
+    'export async function main() { console.log(await gen({ regex: "[0-9]+" })); }\n',
+)
+
 
 @pytest.fixture(params=[0, 1], ids=["in_python", "in_javascript"])
 def play(request: pytest.FixtureRequest, python: Scripts, javascript: Scripts) -> Play:
@@ -67,3 +76,13 @@ def check(transcript: Transcript) -> Transcript:
     """The transcript of a request that did not fail."""
     assert transcript.error is None, transcript.error
     return transcript
+
+
+def failed(play: Play, pair: Pair, wish: str = "") -> str:
+    """What a script fails with that begins well."""
+    try:
+        error: AiciError | None = play(pair, wish).error
+    except ControllerError as early:  # in the part before the first token
+        error = early
+    assert isinstance(error, ControllerFailed | TrapError), error
+    return str(error)

@@ -9,15 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from pyaici.testing import Playground
-from tests.controllers.script.conftest import Scripts, check
-
-#: seconds, for machines with much else to do
-LIMITS = {"init_ms": 60_000, "mid_ms": 60_000}
+from tests.controllers.script.conftest import PATIENT, Scripts, check
 
 
 @pytest.fixture(scope="module")
 def playground() -> Iterator[Playground]:
-    with Playground(limits=LIMITS) as playground:
+    with Playground(limits=PATIENT) as playground:
         yield playground
 
 

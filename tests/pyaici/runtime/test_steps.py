@@ -59,6 +59,25 @@ def test_nobody_waits_for_an_abandoned_step(player: Player) -> None:
     assert time.monotonic() - started < 0.05
 
 
+@pytest.mark.parametrize("elsewhere", ["plain sequence", "other worker"])
+def test_nobody_waits_for_a_slow_controller_of_another(guest_wasm: Path, elsewhere: str) -> None:
+    """The deadline is for steps in which nobody could go on; here it would come after `STEP_TIMEOUT`."""
+    limits = {"mid_ms": 60_000, "step_deadline_ms": 60_000}
+    with Runtime(workers=2, limits=limits) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        slow = runtime.instantiate("guest", "mid_loop")
+        runtime.begin_step([StepInput(slow)]).wait()  # its loop begins in the second
+        others = [runtime.instantiate("guest", "ok") for _ in range(4)]
+        fast = next(seq for seq in others if runtime._live.link(seq) is not runtime._live.link(slow))
+        plain = elsewhere == "plain sequence"
+        inputs = [StepInput(slow)] if plain else [StepInput(slow), StepInput(fast)]
+        result = runtime.begin_step(inputs).wait(ready=plain)
+        assert result.mid[slow].verb == Verb.LATE
+        if not plain:
+            assert result.mid[fast].verb == Verb.SAMPLE
+
+
 @pytest.mark.parametrize("heard", [False, True])
 def test_forks_of_an_abandoned_step(own: Player, heard: bool) -> None:
     """Those that the engine has not heard of are undone; the others are its own."""

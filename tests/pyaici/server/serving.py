@@ -49,6 +49,13 @@ class Serving:
         """What it has printed."""
         return self.log.read_text(errors="replace")
 
+    def wait_for(self, pattern: str, seconds: float = 60) -> None:
+        """Until it has printed what matches; the line of a request may come after its answer."""
+        deadline = time.monotonic() + seconds
+        while re.search(pattern, self.text()) is None:
+            assert self.process.poll() is None and time.monotonic() < deadline, self.text()[-2000:]
+            time.sleep(0.02)
+
     def client(self, token: str | None = None, **options: Any) -> httpx2.Client:
         """A client, with a user's token."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -200,7 +199,7 @@ def test_access_log_names_the_user(strict: Serving, tokens: dict[str, str]) -> N
     headers = {"x-request-id": "look-at-me"}
     with strict.client(tokens["ada"]) as client:
         client.get("/v1/controllers", headers=headers)
-    assert re.search("look-at-me GET /v1/controllers 200 in .* ms for ada", strict.text())
+    strict.wait_for("look-at-me GET /v1/controllers 200 in .* ms for ada")
 
 
 def test_networks_count_once() -> None:

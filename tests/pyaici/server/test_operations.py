@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 from tests.pyaici.server.serving import Serving, read_events
 
@@ -60,7 +59,7 @@ def test_requests_have_ids(server: Serving) -> None:
     with server.client() as client:
         own = client.get("/health", headers={"x-request-id": "my-id.1"})
         assert own.headers["x-request-id"] == "my-id.1"
-        _wait_for(server, "my-id.1 GET /health 200")
+        server.wait_for("my-id.1 GET /health 200")
         for bad in ("a b", "x" * 65, 'a"b'):
             made = client.get("/health", headers={"x-request-id": bad}).headers["x-request-id"]
             assert re.fullmatch("[0-9a-f]{32}", made)
@@ -71,15 +70,7 @@ def test_the_log_tells_of_clients_that_have_gone(server: Serving) -> None:
     with server.client() as client:
         with client.stream("POST", "/v1/run", json=body, headers={"x-request-id": "gone.1"}) as answer:
             next(read_events(answer))
-    _wait_for(server, "gone.1 POST /v1/run 499")
-
-
-def _wait_for(server: Serving, words: str) -> None:
-    """A line is written when all of its answer has been sent, and perhaps read already."""
-    deadline = time.monotonic() + 60
-    while words not in server.text():
-        assert time.monotonic() < deadline, server.text()[-2000:]
-        time.sleep(0.02)
+    server.wait_for("gone.1 POST /v1/run 499")
 
 
 def test_the_log_has_no_word_of_users(server: Serving) -> None:

@@ -190,7 +190,7 @@ class ScriptedStep:
     def abandon(self) -> None:
         self.runtime.order.append("abandon")
 
-    def wait(self) -> StepResult:
+    def wait(self, *, ready: bool = False) -> StepResult:
         if self.pre is None:
             self.wait_pre()
         self.runtime.fail_if("wait")

@@ -12,15 +12,23 @@ from hypothesis import strategies as st
 
 from pyaici.engines.hf import Event, HfEngine, Request, Sampling, TokensAppended
 from pyaici.engines.hf.passes import PASS_COST
+from pyaici.engines.hf.sampler import Choice
 from pyaici.engines.hf.scheduler import fair_shares
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import Script, ScriptedRuntime, anything, fork, splice
 from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model
 
+_charge = HfEngine._charge
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101]
 #: what a victim with one token a step has to wait for, on a CPU
 MOST_ROWS = PASS_COST["cpu"] + 2
+
+
+@pytest.fixture(autouse=True)
+def timeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No times in what steps cost: tests count tokens."""
+    monkeypatch.setattr(HfEngine, "_charge", lambda *_: None)
 
 
 @pytest.fixture
@@ -90,6 +98,28 @@ def test_many_sequences_of_one_owner_take_turns_beside_another(
     assert busy.results(good)[0].new_tokens == generate(PROMPT, 30)
     live = len(busy._pool.live)
     assert rows_of_a_step(busy, model) == live > MOST_ROWS, "nobody else is there any more"
+
+
+def test_what_is_costly_to_choose_counts(busy: HfEngine, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice of a token of the one user takes as long as ten tokens of a pass, the other's as one."""
+
+    def charge(engine: HfEngine, seqs: list[Any], choices: list[Choice], seconds: float) -> None:
+        engine._runner.token_seconds = 0.001
+        work = sum(choice.work for choice in choices)
+        taken = sum(0.01 if choice.top_p < 1 else 0.001 for choice in choices)
+        _charge(engine, seqs, choices, taken)
+        for seq, choice in zip(seqs, choices, strict=True):
+            assert seq.sampling == pytest.approx(1000 * taken * choice.work / work)
+
+    monkeypatch.setattr(HfEngine, "_charge", charge)
+    bad = busy.add(Request(PROMPT, n=20, max_tokens=50, sampling=Sampling(2.0, top_p=0.9), owner="worse"))
+    busy.cancel(0)
+    good = busy.add(Request(PROMPT, max_tokens=40, owner="good"))
+    steps(busy, 3)
+    with CountingCalls(model) as calls:
+        told = appended(steps(busy, 30))
+    assert told.count(good) == 30 and told.count(bad) >= 30, "each has one sequence at least in each step"
+    assert max(rows for rows, _ in calls.shapes) <= 1 + MOST_ROWS // 8
 
 
 def test_turns_change_no_text(busy: HfEngine, model: Any, vocabulary: Vocabulary) -> None:
