@@ -101,6 +101,10 @@ def test_deep_properties(engine: Engine) -> None:
         ('{"multipleOf": 0}', "#/multipleOf: a number above 0 is expected"),
         ('{"anyOf": {}}', "#/anyOf: a list of schemas is expected"),
         ('{"properties": {"a/b~": 1}, "required": ["a/b~"]}', "#/properties/a~1b~0: a schema is expected"),
+        (
+            '{"properties": {"a": {"type": "x"}}, "additionalProperties": false, "unknown": 1}',
+            "#/properties/a/type: one of null",
+        ),
         ('{"pattern": "(a"}', "#/pattern: the pattern is not supported: a group is not closed"),
         ('{"pattern": "((a{1000}){1000}){1000}"}', "#/pattern: its automaton is too large"),
         ('{"anyOf": [{"$ref": "#"}, {"type": "null"}]}', "#: this schema refers to itself"),

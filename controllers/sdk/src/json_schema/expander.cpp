@@ -199,8 +199,8 @@ Goal Expander::property_goal(const Branch& branch, const PropertyIndex& own, std
 }
 
 void Expander::apply(Atom atom, Branches& branches) {
+  if (atom == kNever) return branches.clear();  // even behind an error: it has no schema that could be named
   if (branches.empty() || problems_.fatal()) return;
-  if (atom == kNever) return branches.clear();
   const Value schema = schema_of(atom);
   switch (document_.kind(schema)) {
     case Kind::kTrue:
