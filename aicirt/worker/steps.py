@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _MID = int(Export.MID)
 _LOOK_NS = int(LOOK_SECONDS * 1e9)
+#: times `step_grace_ms` for a worker that others wait for: without a result it may not have had a core yet
+_WITHOUT_RESULTS = 10
 
 #: what `Sequence.deliver` raises for tokens or numbers that are none
 _NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
@@ -366,16 +368,17 @@ class StepWork:
         """
         self._due = True
         if ready or self._results:
-            self._hurry()
+            self._hurry(1 if self._results else _WITHOUT_RESULTS)
             self._send_if_done()
 
-    def _hurry(self) -> None:
+    def _hurry(self, times: int = 1) -> None:
         for seq in self._late_already:
             if seq.waits_in is self:
                 self._late(seq, had_its_time=False)
         if self._waiting:
-            self.deadline = min(self.deadline, time.monotonic() + self._grace)
-            self._worker.ticker.hasten(self._grace)
+            grace = times * self._grace
+            self.deadline = min(self.deadline, time.monotonic() + grace)
+            self._worker.ticker.hasten(grace)
 
     def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
         """It sits this step out. Only steps in which it had its time count against it."""

@@ -22,7 +22,9 @@ from .conftest import VOCABULARY, Player
 
 @pytest.fixture
 def runtime(guest_wasm: Path) -> Iterator[Runtime]:
-    with Runtime(workers=2, limits={"max_templates": 3, "init_ms": 60_000}) as runtime:
+    with Runtime(
+        workers=2, limits={"max_templates": 3, "init_ms": 60_000, "step_grace_ms": 20_000}
+    ) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         yield runtime
