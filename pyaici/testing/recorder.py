@@ -7,13 +7,14 @@ import math
 import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from aicirt.errors import AiciError, EmptyMaskError, RuntimeFailure
 from pyaici.arguments import argument_bytes
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, PreResult, StepInput, StepResult, Verb
+from pyaici.steps import Step
 from pyaici.testing.recording import (
     Event,
     Forked,
@@ -29,7 +30,6 @@ from pyaici.testing.rows import allowed_by, digest_of
 from pyaici.variables import variable_name
 
 if TYPE_CHECKING:
-    from pyaici.steps import Step
     from pyaici.tokens import Vocabulary
 
 
@@ -101,7 +101,7 @@ class RecordingRuntime(Runtime):
             return super().begin_step(inputs)
         step = super().begin_step(inputs)
         self._tape.hear_reports(inputs)
-        return cast("Step", _RecordedStep(step, self._tape))
+        return _RecordedStep(step, self._tape)
 
     def clone(self, seq: int) -> int:
         """As `Runtime`. Raises RuntimeFailure for a request that is recorded."""
@@ -117,7 +117,9 @@ class RecordingRuntime(Runtime):
         super().free(seqs)
 
 
-class _RecordedStep:
+class _RecordedStep(Step):
+    """The recorder hears what another step says."""
+
     def __init__(self, step: Step, tape: _Tape) -> None:
         self._step = step
         self._tape = tape
@@ -130,9 +132,9 @@ class _RecordedStep:
             self._tape.hear_verdicts(verdicts)
         return verdicts
 
-    def wait(self) -> StepResult:
+    def wait(self, *, ready: bool = False) -> StepResult:
         self.wait_pre()
-        result = self._step.wait()
+        result = self._step.wait(ready=ready)
         self._tape.hear_answers(result)
         return result
 

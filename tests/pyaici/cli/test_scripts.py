@@ -104,6 +104,7 @@ def test_list_explains_scripts(capsys: pytest.CaptureFixture[str], tmp_path: Pat
 def test_an_error_of_the_top_level_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.py").write_text("async def main():\n    if:\n")
     default_model_path()
+    capsys.readouterr()  # where the model had to be fetched, this said so
     assert main(["run", "bad.py", "--prompt", "x"]) == 1
     said = capsys.readouterr().err
     assert said.startswith('aici: error:\n  Traceback (most recent call last):\n    File "bad.py", line 2')
