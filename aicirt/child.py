@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parents[1])
-#: what compiling and `aici_init` give way to steps: beside a step that wants their processor they get a tenth
-_BACKGROUND_NICE = 10
 #: variables that a child gets if they are set: what Python and the C library read, and where our files are.
 #: Others may hold secrets of the engine, such as tokens, which code that breaks out of a child must not find
 _PASSED = frozenset(
@@ -35,8 +33,3 @@ def child_environment() -> dict[str, str]:
     path = os.pathsep.join([_ROOT, inherited]) if inherited else _ROOT
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**passed, **one_thread, "PYTHONPATH": path}
-
-
-def stay_in_background() -> None:
-    """This process does what somebody waits for once; steps, for which a GPU waits, come before it."""
-    os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), _BACKGROUND_NICE))

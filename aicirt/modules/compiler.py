@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from aicirt import sandbox
-from aicirt.child import stay_in_background
 from aicirt.errors import AiciError, CompileLimitError, RuntimeFailure
+from aicirt.ipc.cpu import BACKGROUND_NICE, give_way
 from aicirt.modules.compile import CompileLimits
 from aicirt.modules.info import ModuleInfo
 from aicirt.user import become
@@ -34,7 +34,7 @@ def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
     if user:
         become(*map(int, user))
     sandbox.die_with(int(parent))
-    stay_in_background()
+    give_way(BACKGROUND_NICE)
     limits, cost = json.loads(both)
     try:
         _limit(CompileLimits(**cost))

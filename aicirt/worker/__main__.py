@@ -12,9 +12,9 @@ import socket
 import posix_ipc
 
 from aicirt import logs, sandbox
-from aicirt.child import stay_in_background
 from aicirt.config import WorkerConfig
 from aicirt.errors import AiciError
+from aicirt.ipc.cpu import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.shortage import describe
@@ -26,7 +26,6 @@ from aicirt.wasm.ticker import Ticker
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
-from aicirt.worker.turn import take_short_turns
 
 _log = logging.getLogger("aicirt.worker")
 #: of the clock of time limits and of who hears the bell, which work for some microseconds; and of the worker
@@ -50,8 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.user:
         become(*args.user)
     sandbox.die_with(args.parent)
-    if args.background:
-        stay_in_background()
+    give_way(BACKGROUND_NICE if args.background else WORKER_NICE)
     config = WorkerConfig.from_json(args.config)
     logs.configure(config.log_format, logging.WARNING)
     try:

@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aicirt.errors import RuntimeFailure
+from aicirt.ipc.cpu import take_short_turns
 from pyaici.engines.events import Finished
 from pyaici.server.blocking import in_own_thread
 from pyaici.server.errors import ApiError, busy
@@ -31,6 +32,8 @@ Result = TypeVar("Result")
 PLACINGS = 4
 #: an engine that fails so often in a row will not recover
 MAX_FAILURES = 3
+#: turns of its thread on a processor: a step waits for workers and for the event loop's thread many times
+_TURN_SECONDS = 300e-6
 _FAILED = "the engine has failed: the server must be started again"
 
 
@@ -173,6 +176,7 @@ class EngineThread:
     # -- in the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        take_short_turns(_TURN_SECONDS)
         try:
             while not self._stopping:
                 self._work_off(wait=not self.engine.busy and not self._pieces)

@@ -43,6 +43,14 @@ def test_what_is_built_serves_all_workers(runtime: Runtime, new_player: Callable
     assert all(result.mid[seq].verb == Verb.SAMPLE for seq in seqs)
 
 
+def test_engine_comes_before_workers_and_workers_before_it(runtime: Runtime) -> None:
+    health = runtime.health()
+    own, daemon = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, health["pid"]))
+    builder = os.getpriority(os.PRIO_PROCESS, health["builder"]["pid"])
+    for worker in health["workers"]:
+        assert own == daemon < os.getpriority(os.PRIO_PROCESS, worker["pid"]) < builder
+
+
 def test_only_so_much_is_kept(runtime: Runtime, new_player: Callable[[Runtime], Player]) -> None:
     player = new_player(runtime)
     for number in range(8):
