@@ -14,10 +14,16 @@ for_main=() for_vllm=() named="" in_main="" in_vllm="" before=""
 for argument in "$@"; do
     path=${argument%%::*}
     case $before/$argument in -k/* | -m/* | */-*) path="" ;; esac
-    before=$argument
-    if [ "$path" != "" ]; then
-        if [ -e "$path" ]; then path=$(realpath -s --relative-to=. "$path"); else path=""; fi
+    if [ -e "$path" ]; then
+        path=$(realpath -s --relative-to=. "$path")
+    else
+        # pytest with several workers says no more than that it ran nothing
+        case $path in
+            tests/*) printf 'test.sh: there is no %s\n' "$path" >&2; exit 4 ;;
+        esac
+        path=""
     fi
+    before=$argument
     case $path/ in
         $vllm_tests/*)
             for_vllm+=("$argument")

@@ -312,6 +312,15 @@ def test_each_environment_runs_its_tests(
     assert made == (vllm is not None), "no environment is made for nothing"
 
 
+@pytest.mark.parametrize("arguments", ["tests/pyaici/bild", "-x tests/test_a.py::test_b"])
+def test_path_that_does_not_exist_is_named(
+    arguments: str, checkout: Path, tools: Path, recorded_vllm: Path
+) -> None:
+    done = run(checkout / "scripts" / "test.sh", *arguments.split(), path=tools)
+    assert done.returncode == 4 and "test.sh: there is no test" in done.stderr, done.stderr
+    assert not recorded_vllm.exists(), "nothing has been made or run"
+
+
 @pytest.mark.parametrize(
     ("main", "vllm", "status"),
     [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 2), (5, 0, 0), (0, 5, 0), (5, 1, 1), (4, 5, 4), (5, 5, 5)],
