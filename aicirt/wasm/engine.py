@@ -22,6 +22,7 @@ from aicirt.wasm.pages import change_finder
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
+    from aicirt.wasm.reaper import Reaper
 
 #: one line per setting that changes compiled code or what is accepted; see `_config`
 CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
@@ -148,6 +149,7 @@ class Engine:
         "limits",
         "look_at",
         "pointer",
+        "reaper",
         "running",
         "trap_address",
         "wanted",
@@ -168,6 +170,8 @@ class Engine:
         self.closed = False
         self._thread = threading.get_ident()
         self._segv = segv_handler()
+        #: frees large guests; None = whoever closes one frees it
+        self.reaper: Reaper | None = None
         #: the guest that runs now, for callbacks
         self.running: Instance | None = None
         #: thread CPU time (ns) up to which the running call has been charged; -1 = from the next tick on

@@ -14,6 +14,7 @@ from aicirt.wasm.engine import TRAP_WORD
 from aicirt.wasm.limits import WASM_PAGE
 from aicirt.wasm.pages import PAGE, page_faults
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
+from aicirt.wasm.reaper import LEAST_BYTES
 from aicirt.wasm.rewrite import MEMORY
 
 if TYPE_CHECKING:
@@ -356,8 +357,12 @@ class Instance:
             store, self.store = self.store, 0
             self.failed = True
             self.view = memoryview(b"")
+            reaper, own = self.engine.reaper, self.size - self.shared_bytes
             self.size = self._changed_bytes = 0
-            raw.store_delete(store)
+            if reaper is None or own < LEAST_BYTES:
+                raw.store_delete(store)
+            else:
+                reaper.free(store, own)
             self.base_image = None
             self.mappings = ()
             self.owner = self.log = None

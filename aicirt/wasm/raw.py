@@ -72,6 +72,8 @@ instance_export_get = _function("wasmtime_instance_export_get", c_bool, _p, _p, 
 
 store_new = _function("wasmtime_store_new", _p, _p, _p, _p)
 store_delete = _function("wasmtime_store_delete", None, _p)
+#: the same for much memory: other Python threads may run meanwhile
+store_delete_unlocked = CFUNCTYPE(None, _p)(address_of("wasmtime_store_delete"))
 store_context = _function("wasmtime_store_context", _p, _p)
 store_limiter = _function("wasmtime_store_limiter", None, _p, *[ctypes.c_int64] * 5)
 store_epoch_callback = _function("wasmtime_store_epoch_deadline_callback", None, _p, _p, _p, _p)

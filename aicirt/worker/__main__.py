@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 
 import posix_ipc
 
@@ -22,6 +23,7 @@ from aicirt.user import become
 from aicirt.wasm.engine import Engine
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
+from aicirt.wasm.reaper import Reaper
 from aicirt.wasm.ticker import Ticker
 from aicirt.worker.hostapi import CALLS, TIMED
 from aicirt.worker.listener import Listener
@@ -53,23 +55,26 @@ def main(argv: list[str] | None = None) -> int:
     config = WorkerConfig.from_json(args.config)
     logs.configure(config.log_format, logging.WARNING)
     try:
-        worker, ticker, listener = _start(args, config)
+        worker, threads = _start(args, config)
     except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
         _log.critical("cannot start: %s", describe(error))  # its words: no user has said anything yet
         return 1
     worker.run()
-    listener.stop()
-    ticker.close()
+    for end in threads:
+        end()
     return 0
 
 
-def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Ticker, Listener]:
-    """Makes what a worker has, and gives up what it does not need. Raises what it lacks."""
+def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list[Callable[[], None]]]:
+    """Makes what a worker has, and gives up what it does not need; and what ends its threads. Raises what it
+    lacks."""
     control = FrameSocket(socket.socket(fileno=args.control_fd))
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)
     linker = Linker(engine, host_functions(CALLS, TIMED))
     walls = sandbox.enter(sandbox.BUILDER if args.background else sandbox.WORKER)
+    engine.reaper = reaper = Reaper()
+    reaper.start()
     take_short_turns(_TICKER_TURN_SECONDS)
     ticker = Ticker(engine)
     listener = Listener(bell, engine.interrupt_slice)
@@ -77,7 +82,7 @@ def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, Tick
     take_short_turns(_TURN_SECONDS)
     worker = Worker(control, bell, listener, engine, linker, ticker, config.request, config.worker)
     worker.walls = walls.to_wire()
-    return worker, ticker, listener
+    return worker, [listener.stop, reaper.stop, ticker.close]
 
 
 if __name__ == "__main__":

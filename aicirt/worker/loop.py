@@ -102,7 +102,7 @@ class Worker:
         #: counters of clients that are gone, and of what belongs to none
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
-        self.memory = GuestMemory(settings, self.clients)
+        self.memory = GuestMemory(settings, self.clients, engine.reaper)
         #: those of this process, as `health` shows them
         self.walls: dict[str, Any] = {}
         self._bell = bell

@@ -22,6 +22,7 @@ from aicirt.worker.context import ARG, PROMPT, GuestContext
 
 if TYPE_CHECKING:
     from aicirt.wasm.program import Program
+    from aicirt.wasm.reaper import Reaper
     from aicirt.wasm.snapshot import Snapshot
     from aicirt.worker.client import Client
     from aicirt.worker.sequence import Sequence
@@ -56,11 +57,15 @@ class Holder(NamedTuple):
 class GuestMemory:
     """Counts the memory of guests by owner, and ends the largest beyond a limit."""
 
-    def __init__(self, settings: WorkerSettings, clients: dict[int, Client]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, clients: dict[int, Client], reaper: Reaper | None = None
+    ) -> None:
+        """`reaper`: what it has not yet freed counts for the worker, and for no owner."""
         # the daemon replaces 0 by a share of the free memory; a worker without a daemon has no limit
         self._owner_limit = settings.owner_memory_bytes or sys.maxsize
         self._worker_limit = settings.worker_memory_bytes or sys.maxsize
         self._clients = clients
+        self._reaper = reaper
         #: guests that belong to no sequence
         self._others: list[Holder] = []
         #: by owner, when the pages were last counted
@@ -92,6 +97,9 @@ class GuestMemory:
     def enforce(self) -> None:
         """Counts, and ends guests until every limit holds."""
         self._count()
+        if self._reaper is not None and self._total > self._worker_limit and self._reaper.pending_bytes:
+            self._reaper.drain()
+            self._count()
         for owner, nbytes in list(self._bytes.items()):
             if nbytes > self._owner_limit:
                 self._end(owner, nbytes - self._owner_limit, self._owner_error(owner, nbytes))
@@ -199,7 +207,8 @@ class GuestMemory:
                     seen.add(number)
                     nbytes += size
             found[holder.owner] += nbytes
-        self._bytes, self._total, self._seen = found, found.total(), seen
+        pending = 0 if self._reaper is None else self._reaper.pending_bytes
+        self._bytes, self._total, self._seen = found, found.total() + pending, seen
         self._counted_guests = self._num_guests()
         self._counted_at = time.monotonic()
         self._counting_s = self._counted_at - begin

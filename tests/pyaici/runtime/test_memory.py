@@ -144,6 +144,23 @@ def test_forks_count(join: Join, arg: str) -> None:
     assert bad.memory["owner_bytes"] <= OWNER
 
 
+def test_memory_of_those_that_have_ended_costs_the_next_no_error(join: Join) -> None:
+    """A thread of the worker frees it: twice the limit would be there if nobody waited."""
+    owners = [join("ann"), join("bob")]
+    before = owners[0].resident
+    for turn in range(20):
+        owner = owners[turn % 2]
+        owner.start("once 55")
+        deadline = time.monotonic() + PATIENCE
+        while owner.resident - before < 55 * MIB:
+            assert time.monotonic() < deadline
+            owner.step()
+        assert owner.resident - before < WORKER + SLACK
+        owner.runtime.free(owner.live)
+        owner.live.clear()
+        assert not owner.errors
+
+
 def test_clones_and_starts_are_refused_while_the_owner_has_too_much(join: Join) -> None:
     bad = join("bad")
     bad.start("mid 40")
