@@ -12,19 +12,16 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from aicirt import logs
-from aicirt.command import ended_by, run_command
-from aicirt.config import WorkerConfig
-from aicirt.cpu_quota import default_worker_count
-from aicirt.errors import AiciError, RuntimeFailure
-from aicirt.limit import describe
-from aicirt.logs import fields
-from aicirt.modules.private import private_directory
+from aicirt.contract.errors import AiciError, RuntimeFailure
 from aicirt.modules.store import ModuleStore
-from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
+from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerConfig, WorkerSettings, describe
 from aicirt.supervisor.server import Supervisor
-from aicirt.user import User
-from aicirt.wasm.limits import Limits
+from aicirt.system import logs
+from aicirt.system.files import private_directory
+from aicirt.system.logs import fields
+from aicirt.system.resources import default_worker_count
+from aicirt.system.terminal import ended_by, run_command
+from aicirt.system.user import User
 
 _log = logging.getLogger("aicirt")
 _EPILOG = """\

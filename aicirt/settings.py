@@ -1,13 +1,99 @@
-"""Limits and intervals of the runtime, one place, each with its reason.
-
-Limits of the guest itself (memory, stack, CPU time of each callback) are in `aicirt.wasm.limits`.
-"""
+"""Limits, intervals and settings of the runtime, in one place, each with its reason."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
 
-from aicirt.limit import limit
+from aicirt.system.user import User
+
+
+def limit(default: float, unit: str, beyond: str) -> Any:
+    """A field of a dataclass of limits: its default, its unit, and what happens beyond it."""
+    return dataclasses.field(default=default, metadata={"unit": unit, "beyond": beyond})
+
+
+def describe(limits: type[Any]) -> Iterator[tuple[str, str, str]]:
+    """(name, default with its unit, what happens beyond it) of every field of a dataclass of limits."""
+    for item in dataclasses.fields(limits):
+        default: Any = item.default
+        yield item.name, _amount(default, item.metadata["unit"]), item.metadata["beyond"]
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit.startswith("bytes"):
+        size, name = (value / (1 << 20), "MiB") if value >= 1 << 20 else (value / (1 << 10), "KiB")
+        if size >= 1:
+            unit = f"{unit} ({size:g} {name})"
+    return f"{value:.0f} {unit}" if value == int(value) else f"{value:g} {unit}"
+
+
+#: bytes of a WebAssembly page, the unit of memory.grow
+WASM_PAGE = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one guest may use. Times are CPU time of the guest, in milliseconds."""
+
+    #: linear memory without shared mappings. A regex at 262 k tokens needs about 1 MiB; a
+    #: script interpreter 1-16 MiB. Memory is only paid for when touched.
+    memory_bytes: int = limit(
+        64 << 20, "bytes", "memory.grow fails; if the controller then traps, memory_limit"
+    )
+    #: entries of all tables: one per function whose address is taken; large programs have 10 k
+    table_elements: int = limit(20_000, "entries", "table.grow fails")
+    #: mutable globals: C has one, AssemblyScript 14; each takes a microsecond of every clone
+    mutable_globals: int = limit(200, "globals", "the module is refused")
+    #: exports. Compilers make tens. A worker pauses while it loads a module: about 1.5 us for each export
+    exports: int = limit(500, "exports", "the module is refused")
+    #: names of all exports together. Loading takes 2 ms for each MB of them
+    export_bytes: int = limit(64 << 10, "bytes of names", "the module is refused")
+    #: functions. Large programs have 10 k. Loading takes 35 ns for each
+    functions: int = limit(100_000, "functions", "the module is refused")
+    #: types, globals, imports, tags and segments, of each kind; compilers make tens, and loading,
+    #: instantiating and describing a module takes microseconds for each (types: 9 us). Also parameters and
+    #: results of all types together: 45 ns for each
+    items: int = limit(5_000, "of each kind", "the module is refused (types, globals, imports, segments...)")
+    #: tables: one of functions, one of exceptions or references
+    tables: int = limit(4, "tables", "the module is refused")
+    #: a module's file. An interpreter is 1 MB; compiling costs about 1.3 s per MB
+    module_bytes: int = limit(16 << 20, "bytes", "the module is refused")
+    #: `aici_init`, `aici_init_prompt` and the start functions: may build large tables
+    init_ms: float = limit(1000.0, "ms", "time_limit")
+    #: on the critical path between two forward passes. A sequence may save up what it does not use, as far as
+    #: `critical_saved_ms`
+    pre_ms: float = limit(1.0, "ms a step", "time_limit, once what was saved is used too")
+    #: runs beside the forward pass, which takes about this long
+    mid_ms: float = limit(20.0, "ms a step", "the sequence is late, see max_late_steps")
+    #: what slow host functions (tokenize) may take in one `aici_mid_process` besides, which cannot be
+    #: interrupted. In the other callbacks their time is the guest's: everybody waits for it there
+    mid_host_ms: float = limit(20.0, "ms of tokenize a step", "time_limit")
+    #: on the critical path between two forward passes, as `pre_ms`
+    post_ms: float = limit(1.0, "ms a step", "time_limit, once what was saved is used too")
+    #: what a sequence has of both at the start, and may save: a call that takes long once in a while, or that
+    #: a busy machine interrupts, is not ended. Others wait so long at most
+    critical_saved_ms: float = limit(2.0, "ms", "more is not saved; pre_ms + post_ms if that is more")
+    #: one call of `aici_warm`. Nobody waits for it, but only between two calls there is a state to keep. A
+    #: mask of a large vocabulary takes 0.1 to 1 ms, tokens that are sure to come take up to 10 ms to find
+    warm_ms: float = limit(50.0, "ms a call", "the snapshot stays as it was")
+    #: read-only mappings (the vocabulary image: 10 MB at 262 k tokens), counted apart
+    shared_bytes: int = limit(256 << 20, "bytes", "memory_limit (the vocabulary, which all share)")
+
+
+#: Stack of Wasm code. wasmtime's default; a thread needs this much and `STACK_MARGIN` more.
+WASM_STACK = 512 << 10
+#: Stack that host functions (Python) may need on top of the Wasm stack. Wasm running out of
+#: stack within less than this of a thread's end kills the process.
+STACK_MARGIN = 256 << 10
+#: Stack of a fiber: Wasm and, on the same stack, host functions and the epoch callback.
+FIBER_STACK = 2 << 20
+#: Period of the epoch ticker: the unit in which time limits are looked at. Each tick costs
+#: about 25 us of another thread while a guest runs.
+TICK_MS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +268,65 @@ STOP_SECONDS = 0.5
 START_SECONDS = 60.0
 #: a call on the control socket; uploads have their own, longer limit in the compile child
 CALL_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What every worker is told when it starts."""
+
+    limits: Limits = field(default_factory=Limits)
+    request: RequestLimits = field(default_factory=RequestLimits)
+    worker: WorkerSettings = field(default_factory=WorkerSettings)
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    #: where compiled modules are; the folder in which workers are started
+    code: str = ""
+    #: how they write their log, one of `aicirt.system.logs.FORMATS`
+    log_format: str = "text"
+    #: as whom they run, if not as the daemon's user
+    user: User | None = None
+
+    @classmethod
+    def with_overrides(cls, overrides: Mapping[str, float]) -> WorkerConfig:
+        """The defaults with some limits replaced by name.
+
+        Raises ValueError for an unknown name, and for what is no amount of that limit.
+        """
+        default = cls()
+        groups = ("limits", "request", "worker", "daemon")
+        parts: dict[str, Any] = {name: getattr(default, name) for name in groups}
+        for name, value in overrides.items():
+            for group, part in parts.items():
+                kinds = {limit.name: type(getattr(part, limit.name)) for limit in fields(part)}
+                if name in kinds:
+                    parts[group] = replace(part, **{name: _checked_amount(name, value, kinds[name])})
+                    break
+            else:
+                known = sorted(limit.name for part in parts.values() for limit in fields(part))
+                raise ValueError(f"there is no limit {name!r}; known: {', '.join(known)}")
+        return cls(**parts)
+
+    def to_json(self) -> str:
+        """For the command line of the worker."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerConfig:
+        """The other way round."""
+        data = json.loads(text)
+        user = data.pop("user")
+        return cls(
+            Limits(**data.pop("limits")),
+            RequestLimits(**data.pop("request")),
+            WorkerSettings(**data.pop("worker")),
+            DaemonSettings(**data.pop("daemon")),
+            user=User(**user) if user else None,
+            **data,
+        )
+
+
+def _checked_amount(name: str, value: float, kind: type[int] | type[float]) -> int | float:
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} is {value:g}; it must be 0 or a positive number")
+    if kind is int and value != int(value):
+        raise ValueError(f"{name} is {value:g}; it must be a whole number")
+    return kind(value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wasmtime import wat2wasm
 
-from aicirt.wasm.names import NAMES
-from aicirt.wasm.reader import leb
+from aicirt.wasm.module.reader import leb
+from aicirt.wasm.module.rewrite import NAMES
 
 #: by the first byte of the argument: the function that never returns
 LOOPS = {

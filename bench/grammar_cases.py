@@ -13,7 +13,7 @@ import numpy as np
 from llguidance import LLMatcher
 
 from aicirt.wasm import Program
-from aicirt.worker.vocabulary import LoadedVocabulary
+from aicirt.worker.templates import LoadedVocabulary
 from bench import kbnf_grammars
 from bench.contestants import Contestant
 from bench.contestants.aici import Aici

@@ -12,13 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from aicirt.config import WorkerConfig
-from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, error_from_wire
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import (
+from aicirt.contract.errors import AiciError, error_from_wire
+from aicirt.contract.messages import (
     CLONE,
     FREE,
     START,
@@ -33,20 +28,21 @@ from aicirt.ipc.messages import (
     decode,
     encode,
 )
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.names import open_shared_memory
-from aicirt.ipc.segment import Segment
+from aicirt.ipc.segment import Layout, Segment
+from aicirt.settings import WorkerConfig
 from aicirt.supervisor.vocabularies import sealed_file
+from aicirt.system.files import Descriptor
 from aicirt.vocab.image import build_image
 from aicirt.wasm import Engine, Export, Fiber, Linker, Program, Ticker, host_functions
-from aicirt.worker.building import Build
 from aicirt.worker.client import Client
 from aicirt.worker.hostapi import CALLS, TIMED
-from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
+from aicirt.worker.scheduling import Listener
 from aicirt.worker.sequence import Sequence as Guest
-from aicirt.worker.templates import Template
-from aicirt.worker.vocabulary import LoadedVocabulary
-from aicirt.worker.warming import Warmed, Warming
+from aicirt.worker.templates import Build, LoadedVocabulary, Template, Warmed, Warming
 from pyaici.capabilities import ALL
 from pyaici.step import RowKind, Verb
 from pyaici.tokens import Vocabulary
@@ -192,7 +188,7 @@ class LocalWorker:
         self._send(Free(FREE, [seq.id for seq in seqs]))
 
     def step(self, inputs: Sequence[StepInput]) -> list[Any]:
-        """A whole step: a list per answer, [seq, verb, ...] as in `aicirt.ipc.messages`. Rows go back."""
+        """Runs a step; returns a list per answer: [seq, verb, ...]. Rows go back."""
         number = next(self._numbers)
         self._send(StepRequest(STEP, number, True, *self._used, list(inputs)))
         self._used = [], []

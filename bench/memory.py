@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from aicirt.worker.results import BITMASK
+from aicirt.contract.abi import ROW_BITMASK
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from bench.host import LocalWorker
@@ -34,7 +34,7 @@ def walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Gu
     news: tuple[int, ...] = ()
     for token in (*tokens, None):
         mask = worker.mask(seq, news, sampled=bool(news))
-        if mask.row is not None and mask.row.kind == BITMASK:
+        if mask.row is not None and mask.row.kind == ROW_BITMASK:
             worker.row(mask.row)
         if token is not None:
             news = (token,)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from bench.attack_modules import LOOPS
 from bench.report import ROOT
 from bench.vocabularies import vocabulary

@@ -10,7 +10,7 @@ Everything is in `pyaici.engines.hf`; this file only starts it.
 
 from __future__ import annotations
 
-from aicirt.command import leave
+from aicirt.system.terminal import leave
 from pyaici.engines.hf.program import main
 
 if __name__ == "__main__":

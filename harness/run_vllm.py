@@ -10,7 +10,7 @@ Everything is in `pyaici.engines.vllm`; this file only starts it.
 
 from __future__ import annotations
 
-from aicirt.command import leave
+from aicirt.system.terminal import leave
 from pyaici.engines.vllm.program import main
 
 if __name__ == "__main__":

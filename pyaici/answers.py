@@ -6,8 +6,8 @@ import struct
 from collections.abc import Container
 from typing import Any
 
-from aicirt.errors import AiciError, ProtocolError
-from aicirt.ipc.messages import CLONED, MID, NOTICE, PRE, STARTED, STAYED, decode
+from aicirt.contract.errors import AiciError, ProtocolError
+from aicirt.contract.messages import CLONED, MID, NOTICE, PRE, STARTED, STAYED, decode
 
 #: what reading nonsense raises
 NONSENSE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)

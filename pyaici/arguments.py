@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aicirt.errors import ArgumentError, VocabularyError
+from aicirt.contract.errors import ArgumentError, VocabularyError
 
 
 def argument_bytes(arg: str | bytes) -> bytes:

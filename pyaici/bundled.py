@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aicirt.errors import UnknownModuleError
-from aicirt.identity import looks_like_id
+from aicirt.contract.errors import UnknownModuleError
+from aicirt.contract.modules import looks_like_id
 from pyaici.build.controller import SOURCE_SUFFIXES
 from pyaici.scripting.language import LANGUAGES, language_of
 

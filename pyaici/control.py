@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     ForeignDaemonError,
     ProtocolError,
     RuntimeFailure,
@@ -20,11 +20,10 @@ from aicirt.errors import (
     SupervisorDiedError,
     error_from_wire,
 )
-from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.messages import PROTOCOL_VERSION, Call, Reply
-from aicirt.ipc.peer import peer_credentials
+from aicirt.contract.messages import PROTOCOL_VERSION, Call, Reply
+from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.settings import CALL_SECONDS
-from aicirt.shortage import describe
+from aicirt.system.shortage import describe
 
 #: set where others may stop waiting for calls of this thread: when the event is, aicirt is told to end them
 abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from aicirt.child import child_environment
-from aicirt.errors import RuntimeFailure, RuntimeTimeoutError
+from aicirt.contract.errors import RuntimeFailure, RuntimeTimeoutError
 from aicirt.ipc import names
 from aicirt.settings import START_SECONDS
-from aicirt.shortage import describe
+from aicirt.system.environment import child_environment
+from aicirt.system.shortage import describe
 from pyaici.detached import DetachedProcess, start_detached
 
 

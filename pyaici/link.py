@@ -9,17 +9,14 @@ from typing import Any, NamedTuple
 
 import posix_ipc
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     RuntimeTimeoutError,
     WorkerDiedError,
     error_from_wire,
 )
-from aicirt.ipc.cpu import current_cpu
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import (
+from aicirt.contract.messages import (
     CLONE,
     CLONED,
     FREE,
@@ -32,11 +29,12 @@ from aicirt.ipc.messages import (
     Start,
     encode,
 )
-from aicirt.ipc.peer import Peer
-from aicirt.ipc.segment import Segment
-from aicirt.ipc.spin import ANSWER_SECONDS, SAMPLING_SECONDS, spin
+from aicirt.ipc.cpu import ANSWER_SECONDS, SAMPLING_SECONDS, current_cpu, spin
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import Peer
+from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
-from aicirt.shortage import describe
+from aicirt.system.shortage import describe
 from pyaici.answers import NONSENSE, check_children, nonsense, read_message, read_variables
 from pyaici.rows import SegmentRows
 from pyaici.step import SKIP_POST, Verb

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterator, ValuesView
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, RuntimeFailure
-from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import LINK_NUMBERS
+from aicirt.contract.errors import AiciError, RuntimeFailure
+from aicirt.contract.messages import LINK_NUMBERS
+from aicirt.ipc.segment import Layout
 from pyaici.link import WorkerLink
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aicirt.modules.info import ModuleInfo
+from aicirt.contract.modules import ModuleInfo
 
 if TYPE_CHECKING:
     from pyaici.control import Control

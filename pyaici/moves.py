@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from aicirt.errors import AiciError, RuntimeFailure, SupervisorDiedError, error_from_wire
-from aicirt.ipc.messages import FREE, STAY, STAYED, Free, Stay
+from aicirt.contract.errors import AiciError, RuntimeFailure, SupervisorDiedError, error_from_wire
+from aicirt.contract.messages import FREE, STAY, STAYED, Free, Stay
 from aicirt.settings import CALL_SECONDS
 from pyaici.control import Control
 from pyaici.link import WorkerLink

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 #: a run may wait for its turn, and for its controller to be compiled
 _TIMEOUT = httpx2.Timeout(600, connect=10)

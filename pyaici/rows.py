@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
 from aicirt.ipc.segment import Segment
 from pyaici.answers import check_sampling
 from pyaici.step import MidResult, Row, RowKind, Verb

@@ -14,10 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, VocabularyError
-from aicirt.ipc.messages import START, STEP, Start, StepRequest
-from aicirt.modules.info import ModuleInfo
-from aicirt.stored_script import StoredScript
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, VocabularyError
+from aicirt.contract.messages import START, STEP, Start, StepRequest
+from aicirt.contract.modules import ModuleInfo, StoredScript
 from pyaici.arguments import argument_bytes, prompt_bytes
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.control import Control
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 class Runtime:
     """A connection to an aicirt, which is started if `socket` names none.
 
-    Use as a context manager, from one thread. Errors are `aicirt.errors.AiciError`.
+    Use as a context manager, from one thread. Errors are `aicirt.contract.errors.AiciError`.
 
     ::
 

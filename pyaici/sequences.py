@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from aicirt.errors import RuntimeFailure, UnknownSequenceError
-from aicirt.ipc.messages import FREE, Free
+from aicirt.contract.errors import RuntimeFailure, UnknownSequenceError
+from aicirt.contract.messages import FREE, Free
 from pyaici.link import WorkerLink
 from pyaici.step import SKIP_POST, SKIP_PRE, StepInput
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from aicirt.ipc.messages import StepInput as StepInput
+from aicirt.contract.messages import StepInput as StepInput
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
 
 #: flags of a result of `mid_process`: AICI_MID_* of aici.h
 HOLD_END, SKIP_PRE, SKIP_POST = 1, 2, 4

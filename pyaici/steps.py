@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import ProtocolError, RuntimeFailure, error_from_wire
-from aicirt.ipc.messages import DUE, FREE, MID, PRE, Due, Free
-from aicirt.ipc.spin import CRITICAL_SECONDS
+from aicirt.contract.errors import ProtocolError, RuntimeFailure, error_from_wire
+from aicirt.contract.messages import DUE, FREE, MID, PRE, Due, Free
+from aicirt.ipc.cpu import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
 from pyaici.answers import NONSENSE, check_children, check_splice, read_variables
 from pyaici.step import HOLD_END, SKIP_POST, MidResult, PreResult, StepInput, StepResult, Verb

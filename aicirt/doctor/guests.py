@@ -6,8 +6,8 @@ import subprocess
 import sys
 from functools import lru_cache
 
-from aicirt.child import child_environment
 from aicirt.doctor.finding import Finding, State
+from aicirt.system.environment import child_environment
 
 _SECONDS = 60
 _COMMAND = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]

@@ -11,17 +11,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from aicirt.cpu_quota import cgroup_quota, default_worker_count, usable_cpus
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.doctor import guests, walls
 from aicirt.doctor.finding import Finding, State
-from aicirt.errors import RuntimeFailure
-from aicirt.free_memory import free_bytes
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.layout import Layout
-from aicirt.modules.private import private_directory
+from aicirt.ipc.segment import Layout
 from aicirt.modules.store import default_directory
 from aicirt.settings import LEAST_WORKER_MEMORY, WorkerSettings, share_memory
-from aicirt.user import CURE, User
+from aicirt.system.files import private_directory
+from aicirt.system.resources import cgroup_quota, default_worker_count, free_bytes, usable_cpus
+from aicirt.system.user import CURE, User
 
 #: vocabulary and rows of a usual engine, for which shared memory must do
 _SEGMENT = Layout(131_072, num_rows=256, num_dense=4)
@@ -119,7 +118,7 @@ def semaphores() -> Finding:
 
 def memory_files() -> Finding:
     """Sealed memory files: snapshots and vocabularies."""
-    from aicirt.wasm.memfd import check_sealed, sealed
+    from aicirt.system.files import check_sealed, sealed
 
     try:
         fd = sealed("aici-doctor", 4096, [])
@@ -146,7 +145,7 @@ def processors() -> Finding:
 
 def stack(soft: int | None = None) -> Finding:
     """For guests and what they call."""
-    from aicirt.wasm.limits import STACK_MARGIN, WASM_STACK
+    from aicirt.settings import STACK_MARGIN, WASM_STACK
 
     soft = resource.getrlimit(resource.RLIMIT_STACK)[0] if soft is None else soft
     found = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft >> 10} KiB"

@@ -8,8 +8,8 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-from aicirt.child import child_environment
 from aicirt.doctor.finding import Finding, State
+from aicirt.system.environment import child_environment
 
 _SECONDS = 60
 _COMMAND = [sys.executable, "-P", "-m", "aicirt.sandbox"]

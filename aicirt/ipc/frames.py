@@ -1,4 +1,7 @@
-"""Messages on a Unix stream socket: a 4-byte length, then msgpack; file descriptors may ride along."""
+"""Messages on a Unix stream socket, with file descriptors, and the process at the other end.
+
+A message is a 4-byte length, then msgpack.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,44 @@ from array import array
 from collections import deque
 from typing import Any, NamedTuple
 
-from aicirt.errors import ProtocolError
-from aicirt.ipc.messages import Reply, decode, encode
+from aicirt.contract.errors import ProtocolError
+from aicirt.contract.messages import Reply, decode, encode
+
+_CREDENTIALS = struct.Struct("=iII")
+
+
+def peer_credentials(sock: socket.socket) -> tuple[int, int]:
+    """(process id, user id) of the other end of a connected Unix socket; the id is 0 where we cannot see it.
+
+    Of a listening process they are those from when it began to listen.
+    """
+    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(data)
+    return pid, uid
+
+
+class Peer:
+    """A process watched through a pidfd."""
+
+    __slots__ = ("_fd", "_poll", "pid")
+
+    def __init__(self, pid: int) -> None:
+        """Raises ProcessLookupError if there is no such process."""
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+
+    def alive(self) -> bool:
+        """False once the process has ended (also as a zombie)."""
+        return self._fd >= 0 and not self._poll.poll(0)
+
+    def close(self) -> None:
+        """Stops watching."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
 
 _LENGTH = struct.Struct("<I")
 #: room for 16 descriptors

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import posix_ipc
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
 
 _SHM_DIR = Path("/dev/shm")
 _NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]+)$")

@@ -8,7 +8,7 @@ What the peer wrote is copied out before it is looked at.
 
 from __future__ import annotations
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
 
 #: bytes in front of the data, a cache line each: the writer's position and processor; the reader's position
 HEADER_BYTES = 128

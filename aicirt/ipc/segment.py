@@ -1,18 +1,105 @@
-"""One shared-memory segment between a client and a worker."""
+"""The shared-memory segment of one (client, worker) pair: its layout, and the mask rows in it."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
+from dataclasses import dataclass
 
 import posix_ipc
 
-from aicirt.errors import ProtocolError, SpaceError
+from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
-from aicirt.ipc.layout import Layout
 from aicirt.ipc.ring import HEADER_BYTES, Ring
-from aicirt.shortage import describe
+from aicirt.system.shortage import describe
+
+_LINE = 64
+
+
+def _aligned(n: int, to: int = _LINE) -> int:
+    return (n + to - 1) // to * to
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of a segment. All derived offsets are bytes from its start."""
+
+    #: number of token ids a mask has a bit for
+    vocab_size: int
+    #: mask rows: one per live sequence, and one more each while the next is being computed
+    num_rows: int = 256
+    #: rows of one float32 per token
+    num_dense: int = 4
+    #: bytes of each of the two rings; a message may be longer, it is split
+    ring_bytes: int = 1 << 19
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.vocab_size <= 1 << 22:
+            raise ProtocolError(f"vocabulary of {self.vocab_size} tokens: between 1 and 4194304 are possible")
+        if not 2 <= self.num_rows <= 1 << 16:
+            raise ProtocolError(f"{self.num_rows} mask rows: between 2 and 65536 are possible")
+        if not 0 <= self.num_dense <= 1 << 12:
+            raise ProtocolError(f"{self.num_dense} dense rows: between 0 and 4096 are possible")
+        if not 1 << 12 <= self.ring_bytes <= 1 << 28 or self.ring_bytes % _LINE:
+            raise ProtocolError(f"ring of {self.ring_bytes} bytes: 4 KiB to 256 MiB, a multiple of 64")
+
+    @property
+    def mask_words(self) -> int:
+        """32-bit words of a bitmask."""
+        return (self.vocab_size + 31) // 32
+
+    @property
+    def row_bytes(self) -> int:
+        """Distance of two rows."""
+        return _aligned(self.mask_words * 4)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Distance of two dense rows."""
+        return _aligned(self.vocab_size * 4)
+
+    @property
+    def to_worker(self) -> int:
+        """Ring from the client to the worker."""
+        return 0
+
+    @property
+    def to_client(self) -> int:
+        """Ring from the worker to the client."""
+        return HEADER_BYTES + self.ring_bytes
+
+    @property
+    def generations(self) -> int:
+        """uint32 per row, dense rows after the others; odd while the row is given out."""
+        return 2 * (HEADER_BYTES + self.ring_bytes)
+
+    @property
+    def rows(self) -> int:
+        """num_rows x row_bytes."""
+        return _aligned(self.generations + 4 * (self.num_rows + self.num_dense), 4096)
+
+    @property
+    def dense(self) -> int:
+        """num_dense x dense_bytes."""
+        return self.rows + self.num_rows * self.row_bytes
+
+    @property
+    def total(self) -> int:
+        """Bytes of the segment."""
+        return _aligned(self.dense + self.num_dense * self.dense_bytes, 4096)
+
+    def to_wire(self) -> list[int]:
+        """The four numbers, msgpack-able."""
+        return [self.vocab_size, self.num_rows, self.num_dense, self.ring_bytes]
+
+    @classmethod
+    def from_wire(cls, wire: list[int]) -> Layout:
+        """Raises ProtocolError if a number is out of range."""
+        if not isinstance(wire, list) or len(wire) != 4 or not all(isinstance(n, int) for n in wire):
+            raise ProtocolError(f"not a segment layout: {wire!r}")
+        return cls(*wire)
 
 
 class Segment:
@@ -86,3 +173,55 @@ class Segment:
             self._map.close()
         if self._owner:
             self.unlink()
+
+
+class RowPool:
+    """The worker's side of one kind of row."""
+
+    __slots__ = ("_address", "_free", "_kind", "_private", "_published", "_stride")
+
+    def __init__(self, memory: memoryview, layout: Layout, *, dense: bool) -> None:
+        count = layout.num_dense if dense else layout.num_rows
+        first = layout.num_rows if dense else 0
+        start = layout.generations + 4 * first
+        self._published = memory[start : start + 4 * count].cast("I")
+        self._private = [0] * count  # what is published is for the client to check, never read back
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if count else 0
+        self._address = base + (layout.dense if dense else layout.rows)
+        self._stride = layout.dense_bytes if dense else layout.row_bytes
+        self._free = list(range(count - 1, -1, -1))
+        self._kind = "dense" if dense else "mask"
+
+    def take(self) -> tuple[int, int, int]:
+        """A free row: (number, generation, address to write to). Raises SpaceError if none is left."""
+        if not self._free:
+            raise SpaceError(
+                f"all {len(self._private)} {self._kind} rows of this client are in use; release rows "
+                "or ask for more when attaching"
+            )
+        row = self._free.pop()
+        generation = self._advance(row)
+        return row, generation, self._address + row * self._stride
+
+    def give_back(self, row: int, generation: int) -> None:
+        """Raises ProtocolError if that row is not out under that generation."""
+        if not 0 <= row < len(self._private):
+            raise ProtocolError(f"there is no {self._kind} row {row}")
+        if self._private[row] != generation or not generation & 1:
+            raise ProtocolError(f"{self._kind} row {row} is not out under generation {generation}")
+        self._advance(row)
+        self._free.append(row)
+
+    @property
+    def free(self) -> int:
+        """Rows that can be taken."""
+        return len(self._free)
+
+    def release(self) -> None:
+        """Lets go of the memory so that its map can be closed."""
+        self._published.release()
+
+    def _advance(self, row: int) -> int:
+        generation = (self._private[row] + 1) & 0xFFFFFFFF
+        self._private[row] = self._published[row] = generation
+        return generation

@@ -5,10 +5,10 @@ Unlike `aicirt.wasm` this never runs a guest; compiling happens in a child proce
 
 from __future__ import annotations
 
+from aicirt.contract.modules import ModuleInfo
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
-from aicirt.modules.info import ModuleInfo
+from aicirt.modules.ownership import Tag, Tags
 from aicirt.modules.store import ModuleStore, default_directory
-from aicirt.modules.tags import Tag, Tags
 
 __all__ = [
     "CompileLimits",

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 
-from aicirt.child import child_environment
-from aicirt.descriptor import Descriptor
-from aicirt.errors import CompileLimitError, ProtocolError, RuntimeFailure, error_from_wire
-from aicirt.modules.info import ModuleInfo
-from aicirt.user import User
-from aicirt.wasm.limits import Limits
+from aicirt.contract.errors import CompileLimitError, ProtocolError, RuntimeFailure, error_from_wire
+from aicirt.contract.modules import ModuleInfo
+from aicirt.settings import Limits
+from aicirt.system.environment import child_environment
+from aicirt.system.files import Descriptor
+from aicirt.system.user import User
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from aicirt import sandbox
-from aicirt.errors import AiciError, CompileLimitError, RuntimeFailure
+from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
+from aicirt.contract.modules import ModuleInfo
 from aicirt.ipc.cpu import BACKGROUND_NICE, give_way
 from aicirt.modules.compile import CompileLimits
-from aicirt.modules.info import ModuleInfo
-from aicirt.user import become
-from aicirt.wasm.check import check
+from aicirt.settings import Limits
+from aicirt.system.user import become
 from aicirt.wasm.engine import Engine
-from aicirt.wasm.limits import Limits
+from aicirt.wasm.module.check import check
 from aicirt.wasm.program import compile_module, serialize
 
 

@@ -6,11 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from aicirt.errors import ModuleError, RuntimeFailure, UnknownModuleError
-from aicirt.identity import is_module_id
-from aicirt.modules.private import is_regular, read_regular, write_whole
-from aicirt.shortage import describe, is_shortage
-from aicirt.stored_script import MAX_SOURCE, StoredScript
+from aicirt.contract.errors import ModuleError, RuntimeFailure, UnknownModuleError
+from aicirt.contract.modules import MAX_SOURCE, StoredScript, is_module_id
+from aicirt.system.files import is_regular, read_regular, write_whole
+from aicirt.system.shortage import describe, is_shortage
 
 _MODULE, _SCRIPT = ".wasm", ".script"
 #: bytes of a script's file: JSON may take six for a character of one, and the name is short

@@ -13,14 +13,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import replace
 from pathlib import Path
 
-from aicirt.errors import ModuleError, ProtocolError, RuntimeFailure
-from aicirt.identity import resolve_name
-from aicirt.modules.claims import Claim, Claims
+from aicirt.contract.errors import ModuleError, ProtocolError, RuntimeFailure
+from aicirt.contract.modules import ModuleInfo, StoredScript, resolve_name
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.files import ModuleFiles, ScriptNote
-from aicirt.modules.holdings import Holdings
-from aicirt.modules.info import ModuleInfo
-from aicirt.modules.private import (
+from aicirt.modules.ownership import Claim, Claims, Holdings, Tags
+from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION, Limits
+from aicirt.system.files import (
     is_private_file,
     let_read,
     move_whole,
@@ -28,15 +27,11 @@ from aicirt.modules.private import (
     read_regular,
     write_whole,
 )
-from aicirt.modules.tags import Tags
-from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION
-from aicirt.shortage import describe, is_shortage
-from aicirt.stored_script import StoredScript
-from aicirt.user import User
-from aicirt.wasm.check import CHECKED
+from aicirt.system.shortage import describe, is_shortage
+from aicirt.system.user import User
 from aicirt.wasm.engine import code_key
-from aicirt.wasm.limits import Limits
-from aicirt.wasm.rewrite import REWRITER_VERSION
+from aicirt.wasm.module.check import CHECKED
+from aicirt.wasm.module.rewrite import REWRITER_VERSION
 
 
 def default_directory() -> Path:

@@ -5,7 +5,6 @@ Each wall is optional: a container or an older kernel may forbid it. `enter` tel
 
 from __future__ import annotations
 
-from aicirt.sandbox.enter import Walls, die_with, enter
-from aicirt.sandbox.profile import BUILDER, COMPILER, WORKER, Profile
+from aicirt.sandbox.enter import BUILDER, COMPILER, WORKER, Profile, Walls, die_with, enter
 
 __all__ = ["BUILDER", "COMPILER", "WORKER", "Profile", "Walls", "die_with", "enter"]

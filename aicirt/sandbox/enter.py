@@ -7,13 +7,86 @@ import resource
 import signal
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from aicirt.sandbox import kernel, landlock, seccomp
-from aicirt.sandbox.namespaces import enter_namespaces
-from aicirt.sandbox.profile import Profile
+from aicirt.sandbox import calls, kernel, landlock, seccomp
+from aicirt.sandbox.landlock import Access
+from aicirt.sandbox.seccomp import Filter
+
+_IPC, _USER, _NET = 0x0800_0000, 0x1000_0000, 0x4000_0000
+_NAMES = {_USER: "user", _NET: "network", _IPC: "ipc"}
+
+
+def enter_namespaces() -> tuple[str, ...]:
+    """Moves this process, while it has one thread, into new namespaces; returns their names, if any.
+
+    Writes no map of user ids: the process needs no name for its user, and has no other.
+    """
+    # root in a container may have no user namespaces, but the right to make the others
+    for flags in (_USER | _NET | _IPC, _NET | _IPC):
+        try:
+            kernel.unshare(flags)
+        except OSError:
+            continue
+        return tuple(name for flag, name in _NAMES.items() if flags & flag)
+    return ()
+
+
+_READ = Access.READ_FILE | Access.READ_DIR
+#: where a Python package that is imported later finds system libraries
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Rights of one kind of process."""
+
+    name: str
+    #: makes the filter of its system calls, in which its process id occurs
+    calls: Callable[[], Filter]
+    #: paths that it may open, and how
+    opens: tuple[tuple[str, Access], ...] = ()
+    #: whether it may read Python's own files and system libraries: it imports modules when it needs them
+    imports: bool = False
+    #: resource limits, by RLIMIT_*
+    limits: Mapping[int, int] = field(default_factory=dict)
+    #: how willingly the kernel ends this process when memory runs out, before the engine and the daemon
+    #: (which have 0, as inherited): https://docs.kernel.org/filesystems/proc.html, up to 1000
+    oom_score_adj: int = 0
+
+    def readable(self) -> list[tuple[Path, Access]]:
+        """Returns the rules for Landlock."""
+        libraries = {sys.prefix, sys.base_prefix, *sys.path, *_LIBRARIES} if self.imports else set()
+        rules = [*self.opens, *((path, _READ) for path in sorted(libraries) if path)]
+        return [(Path(path), access) for path, access in rules]
+
+
+#: runs guests of many clients. Its working directory holds compiled modules; /dev/shm has semaphores
+WORKER = Profile(
+    "worker",
+    calls.worker,
+    opens=((".", _READ), ("/dev/shm", Access.READ_FILE | Access.WRITE_FILE)),
+    imports=True,
+    limits={resource.RLIMIT_CORE: 0},
+    oom_score_adj=900,
+)
+#: runs `aici_init`: if it ends, requests wait, and none of them fails
+BUILDER = replace(WORKER, name="builder", oom_score_adj=950)
+#: compiles one module: its input and output are open before, and it needs nothing else
+COMPILER = Profile(
+    "compiler",
+    calls.compiler,
+    limits={
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_NOFILE: 0,
+    },
+    oom_score_adj=1000,
+)
+
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _OOM = Path("/proc/self/oom_score_adj")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from aicirt.errors import OwnerLimitError
+from aicirt.contract.errors import OwnerLimitError
 from aicirt.settings import DaemonSettings
 
 _HOUR, _MINUTE = 3600.0, 60.0

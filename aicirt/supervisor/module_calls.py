@@ -1,21 +1,67 @@
-"""What a client may ask about modules: to keep them, to name them, to describe them, to remove them."""
+"""What a client may ask about modules: to keep, name, describe and remove them, within its owner's limits."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import OwnerLimitError, ProtocolError
-from aicirt.logs import fields
-from aicirt.settings import LIST_PAGE
-from aicirt.stored_script import StoredScript
-from aicirt.supervisor.owners import owner_of
+from aicirt.contract.errors import OwnerLimitError, ProtocolError
+from aicirt.contract.modules import StoredScript
+from aicirt.settings import LEAST_UPLOAD, LIST_PAGE
+from aicirt.system.logs import fields
 
 if TYPE_CHECKING:
     from aicirt.supervisor.server import Supervisor
     from aicirt.supervisor.session import Session
+
+
+#: of clients that do not say whose they are
+DEFAULT_OWNER = "local"
+_MAX_OWNER = 64
+
+
+def owner_of(args: dict[str, Any], default: str = DEFAULT_OWNER) -> str:
+    """Whom a call names as its `owner`. Raises ProtocolError for what is no name."""
+    owner = args.get("owner") or default
+    if not isinstance(owner, str) or len(owner) > _MAX_OWNER or not owner.isprintable():
+        raise ProtocolError(f"an owner is named by 1 to {_MAX_OWNER} printable characters, not {owner!r}")
+    return owner
+
+
+class Uploads:
+    """Bytes by owner: what is stored, which a restart does not change, and what is being uploaded."""
+
+    def __init__(self, limit: int, stored: Callable[[str], int]) -> None:
+        """`stored`: bytes that an owner has in the store."""
+        self._limit = limit
+        self._stored = stored
+        self._coming: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self, owner: str, size: int) -> Iterator[None]:
+        """Around an upload of so many bytes, none if it is stored already. Raises OwnerLimitError."""
+        if not size:
+            yield
+            return
+        nbytes = max(LEAST_UPLOAD, size)
+        have = self._stored(owner) + self._coming[owner]
+        if have + nbytes > self._limit:
+            raise OwnerLimitError(
+                f"owner {owner!r} has uploaded modules and scripts that count {have} bytes, of {self._limit} "
+                f"(owner_upload_bytes); this one counts {nbytes}: remove some before",
+                limit=self._limit,
+            )
+        self._coming[owner] += nbytes
+        try:
+            yield
+        finally:
+            self._coming[owner] -= nbytes
+            self._coming += Counter()  # forgets those who have none
+
 
 _log = logging.getLogger("aicirt.supervisor")
 

@@ -15,23 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aicirt.config import WorkerConfig
-from aicirt.errors import RuntimeFailure
-from aicirt.free_memory import free_bytes
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.ipc import names
-from aicirt.ipc.peer import peer_credentials
-from aicirt.logs import fields
+from aicirt.ipc.frames import peer_credentials
 from aicirt.modules.store import ModuleStore
-from aicirt.settings import share_memory
+from aicirt.settings import WorkerConfig, share_memory
 from aicirt.supervisor.fair_queue import builds, compilations
-from aicirt.supervisor.pool import WorkerPool
+from aicirt.supervisor.module_calls import Uploads
+from aicirt.supervisor.pool import TenantPool, WorkerPool
 from aicirt.supervisor.session import Session
 from aicirt.supervisor.templates import Templates
-from aicirt.supervisor.tenants import TenantPool
-from aicirt.supervisor.uploads import Uploads
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.supervisor.warming import Warming
 from aicirt.supervisor.workers import WorkerProcess
+from aicirt.system.logs import fields
+from aicirt.system.resources import free_bytes
 
 _log = logging.getLogger("aicirt.supervisor")
 

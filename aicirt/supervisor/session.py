@@ -10,18 +10,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, ControllerError, ProtocolError, RuntimeFailure, WorkerDiedError
+from aicirt.contract.errors import AiciError, ControllerError, ProtocolError, RuntimeFailure, WorkerDiedError
+from aicirt.contract.messages import PROTOCOL_VERSION, Reply
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
-from aicirt.ipc.messages import PROTOCOL_VERSION, Reply
-from aicirt.logs import fields
-from aicirt.shortage import describe, is_shortage
-from aicirt.supervisor.balance import other
-from aicirt.supervisor.module_calls import ModuleCalls
-from aicirt.supervisor.moves import move
-from aicirt.supervisor.owners import DEFAULT_OWNER, owner_of
-from aicirt.supervisor.usage import usage
+from aicirt.supervisor.balance import move, other
+from aicirt.supervisor.module_calls import DEFAULT_OWNER, ModuleCalls, owner_of
+from aicirt.supervisor.workers import usage
+from aicirt.system.files import Descriptor
+from aicirt.system.logs import fields
+from aicirt.system.shortage import describe, is_shortage
 
 if TYPE_CHECKING:
     from aicirt.supervisor.server import Supervisor

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
-from aicirt.logs import fields
-from aicirt.modules.info import ModuleInfo
+from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
+from aicirt.contract.modules import ModuleInfo
 from aicirt.modules.store import ModuleStore, Turns
 from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
 from aicirt.supervisor.workers import WorkerProcess
+from aicirt.system.files import Descriptor
+from aicirt.system.logs import fields
 
 _log = logging.getLogger("aicirt.supervisor")
 

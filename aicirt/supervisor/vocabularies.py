@@ -15,12 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import OwnerLimitError, SpaceError, VocabularyError
+from aicirt.contract.errors import OwnerLimitError, SpaceError, VocabularyError
 from aicirt.modules.store import Turns
 from aicirt.settings import DaemonSettings
-from aicirt.vocab.fingerprint import fingerprint_of
-from aicirt.vocab.image import build_image
+from aicirt.system.files import Descriptor
+from aicirt.vocab.image import build_image, fingerprint_of
 
 Found = TypeVar("Found")
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

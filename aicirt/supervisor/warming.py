@@ -10,12 +10,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
-from aicirt.errors import AiciError, SpaceError, WorkerDiedError
-from aicirt.logs import fields
+from aicirt.contract.abi import EXPORTS, Export
+from aicirt.contract.errors import AiciError, SpaceError, WorkerDiedError
 from aicirt.settings import RESPAWN_SECONDS, WARM_STAGES, WorkerSettings
 from aicirt.supervisor.templates import Built, Templates, snapshot_bytes
 from aicirt.supervisor.workers import WorkerProcess
-from aicirt.wasm.abi import EXPORTS, Export
+from aicirt.system.logs import fields
 
 _log = logging.getLogger("aicirt.supervisor")
 _WARM = EXPORTS[Export.WARM][0]

@@ -12,21 +12,46 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from aicirt.child import child_environment
-from aicirt.config import WorkerConfig
-from aicirt.descriptor import Descriptor
-from aicirt.errors import ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError, error_from_wire
+from aicirt.contract.errors import ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError, error_from_wire
+from aicirt.contract.messages import Call
 from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.messages import Call
-from aicirt.logs import fields
-from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS
-from aicirt.shortage import describe
-from aicirt.supervisor.load import Load
-from aicirt.supervisor.usage import progress
+from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS, WorkerConfig
+from aicirt.supervisor.balance import Load
+from aicirt.system.environment import child_environment
+from aicirt.system.files import Descriptor
+from aicirt.system.logs import fields
+from aicirt.system.shortage import describe
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def usage(pid: int) -> dict[str, float]:
+    """`cpu_s`: seconds of processor time; `rss_kib`: memory, shared pages included. Empty if it is gone."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        # the name of the program, in parentheses, may hold anything
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        pages = int((folder / "statm").read_text().split()[1])
+    except OSError:
+        return {}
+    return {"cpu_s": (int(fields[11]) + int(fields[12])) / _TICK, "rss_kib": pages * _PAGE_KIB}
+
+
+def progress(pid: int) -> tuple[bool, float]:
+    """Whether the main thread of a process runs or waits for a processor, and seconds of CPU time that the
+    process has used."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False, 0.0
+    return fields[0] == "R", (int(fields[11]) + int(fields[12])) / _TICK
+
 
 _log = logging.getLogger("aicirt.supervisor")
 #: index of the process that runs `aici_init`, which may take a second: it has no sequences. Where each worker

@@ -1,16 +1,39 @@
-"""Builds the vocabulary image of docs/vocabulary.md."""
+"""Builds the vocabulary image of docs/vocabulary.md, and computes the fingerprint of a vocabulary."""
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab import layout
-from aicirt.vocab.signatures import NUM_CLASSES, SLICES, byte_classes, edge_bits
-from aicirt.vocab.trie import build_trie
+from aicirt.vocab.trie import NUM_CLASSES, SLICES, build_trie, byte_classes, edge_bits
+
+
+def fingerprint_of(spec: dict[str, Any]) -> str:
+    """SHA-256 (hex) of all that a client registers: equal for equal vocabularies on any machine.
+
+    `spec` is what the call `vocabulary` registers. Raises KeyError, TypeError, ValueError, AttributeError or
+    struct.error for what is none.
+    """
+    digest = hashlib.sha256(b"aici vocabulary 1\0")
+
+    def add(*parts: bytes) -> None:
+        digest.update(struct.pack(f"<I{len(parts)}I", len(parts), *map(len, parts)))
+        digest.update(b"".join(parts))
+
+    add(*spec["tokens"])
+    add(*(f"{token} {label}".encode() for token, label in sorted(spec["special"].items())))
+    roles = (spec["vocab_size"], tuple(spec["eos"]), spec.get("bos"), spec.get("pad"), spec.get("unk"))
+    add(repr(roles).encode())
+    add(spec["tokenizer_kind"].encode(), spec["tokenizer_data"])
+    return digest.hexdigest()
+
 
 _HEADER_BYTES = layout.HEADER_WORDS * 4
 

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab import layout
 
 _ITEM_TYPES = {"token_bytes": np.uint8, "flags": np.uint8, "byte_class": np.uint8}

@@ -1,27 +1,160 @@
-"""The model's tokenizer as controllers see it: any bytes in, tokens with exactly these bytes out.
-
-A client describes its tokenizer by a kind and a block of data:
-
-| kind         | data                                                      | what tokenizes            |
-|--------------|-----------------------------------------------------------|---------------------------|
-| `tokenizers` | a tokenizer.json text without special tokens and prefixes | the `tokenizers` package  |
-| `ranks`      | JSON: `pattern` (Oniguruma), `first`, `end` (ids by rank) | `RankEncoder`             |
-| `longest`    | empty                                                     | longest match (exact)     |
-| `greedy`     | empty                                                     | longest match (a stand-in)|
-
-The first two need the `tokenizers` package; without it longest match stands in.
-"""
+"""The model's tokenizer as controllers see it: any bytes in, tokens with exactly these bytes out."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any
 
-from aicirt.errors import VocabularyError
-from aicirt.vocab.ranks import RankEncoder
-from aicirt.vocab.spell import Speller
+from aicirt.contract.errors import VocabularyError
+
+#: merged pieces that are remembered; texts repeat their words
+_REMEMBERED = 1 << 14
+
+
+class RankEncoder:
+    """Splits text into words, then merges the adjacent pair with the lowest id until none is a token.
+
+    `tokens` holds the bytes of every token, by id; those in `mergeable` are ordered by rank.
+    `split` cuts text into words (the pattern of the encoding).
+    """
+
+    def __init__(
+        self, tokens: Sequence[bytes], mergeable: range, split: Callable[[str], Iterable[str]]
+    ) -> None:
+        self._ranks = {tokens[token]: token for token in mergeable if tokens[token]}
+        self._split = split
+        self._words: dict[bytes, list[int]] = {}
+
+    def __call__(self, text: str) -> list[int]:
+        """The tokens of `text`. Raises VocabularyError if a single byte is no token."""
+        tokens: list[int] = []
+        for word in self._split(text):
+            tokens += self._encode(word.encode())
+        return tokens
+
+    def _encode(self, word: bytes) -> list[int]:
+        if word in self._ranks:
+            return [self._ranks[word]]
+        tokens = self._words.get(word)
+        if tokens is None:
+            tokens = self._merge(word)
+            if len(self._words) < _REMEMBERED and len(word) < 64:
+                self._words[word] = tokens
+        return tokens
+
+    def _merge(self, word: bytes) -> list[int]:
+        """Time n log n in the bytes of the word. Of equal pairs the leftmost goes first."""
+        ranks = self._ranks
+        size = len(word)
+        # Piece i covers word[i:end[i]]; the piece before it starts at before[i]. 0 = merged away.
+        end = [*range(1, size + 1), 0]
+        before = list(range(-1, size))
+        pairs = [
+            (rank, i, i + 2) for i in range(size - 1) if (rank := ranks.get(word[i : i + 2])) is not None
+        ]
+        heapify(pairs)
+        while pairs:
+            _, left, stop = heappop(pairs)
+            middle = end[left]
+            if not middle or middle >= size or end[middle] != stop:
+                continue  # one of the two has been merged with another since
+            end[left], end[middle] = stop, 0
+            before[stop] = left
+            if stop < size and (rank := ranks.get(word[left : end[stop]])) is not None:
+                heappush(pairs, (rank, left, end[stop]))
+            previous = before[left]
+            if previous >= 0 and (rank := ranks.get(word[previous:stop])) is not None:
+                heappush(pairs, (rank, previous, stop))
+        tokens: list[int] = []
+        at = 0
+        while at < size:
+            token = ranks.get(word[at : end[at]])
+            if token is None:
+                raise VocabularyError(f"byte 0x{word[at]:02x} is no token of this vocabulary")
+            tokens.append(token)
+            at = end[at]
+        return tokens
+
+
+#: tokens are looked up by their first bytes, so that few lengths have to be tried at a position
+_PREFIX = 2
+
+
+class Speller:
+    """Turns any bytes into tokens whose bytes, concatenated, are exactly these.
+
+    `tokens` holds the bytes of every token, by id; empty ones (special, unused) are never used.
+    Of several tokens with the same bytes the highest id is taken: byte-fallback tokens come
+    first in the vocabularies that have them, and the ordinary token is the one that models use.
+    """
+
+    def __init__(self, tokens: Iterable[bytes]) -> None:
+        self._ids = {piece: token for token, piece in enumerate(tokens) if piece}
+        lengths: defaultdict[bytes, set[int]] = defaultdict(set)
+        for piece in self._ids:
+            lengths[piece[:_PREFIX]].add(len(piece))
+        self._lengths: dict[bytes, Sequence[int]] = {}
+        for prefix, found in lengths.items():
+            # A token of one byte is a match before any second byte.
+            shorter = lengths.get(prefix[:1], set()) if len(prefix) == _PREFIX else set()
+            self._lengths[prefix] = sorted(found | shorter, reverse=True)
+
+    def __call__(self, data: bytes) -> list[int]:
+        """The tokens of `data`: the longest token at each position from which the rest can be spelled.
+
+        Raises VocabularyError, with the offset in `detail["offset"]`, if no sequence of tokens
+        has these bytes.
+        """
+        tokens: list[int] = []
+        at = 0
+        while at < len(data):
+            length = next(self._matches(data, at), 0)
+            if not length:
+                return self._spell_carefully(data)
+            tokens.append(self._ids[data[at : at + length]])
+            at += length
+        return tokens
+
+    def _matches(self, data: bytes, at: int) -> Iterator[int]:
+        """Lengths of the tokens that match at `at`, longest first."""
+        prefix = data[at : at + _PREFIX]
+        lengths = self._lengths.get(prefix) or self._lengths.get(prefix[:1], ())
+        return (n for n in lengths if at + n <= len(data) and data[at : at + n] in self._ids)
+
+    def _spell_carefully(self, data: bytes) -> list[int]:
+        """Longest match that never runs into a dead end; the time is that of looking at every position."""
+        spellable = bytearray(len(data) + 1)
+        spellable[len(data)] = 1
+        for at in range(len(data) - 1, -1, -1):
+            spellable[at] = any(spellable[at + n] for n in self._matches(data, at))
+        if not spellable[0]:
+            raise self._unspellable(data)
+        tokens: list[int] = []
+        at = 0
+        while at < len(data):
+            length = next(n for n in self._matches(data, at) if spellable[at + n])
+            tokens.append(self._ids[data[at : at + length]])
+            at += length
+        return tokens
+
+    def _unspellable(self, data: bytes) -> VocabularyError:
+        """Names the first position that no sequence of tokens gets beyond."""
+        reached = {0}
+        furthest = 0
+        for at in range(len(data)):
+            if at in reached:
+                furthest = at
+                reached.update(at + n for n in self._matches(data, at))
+        return VocabularyError(
+            f"the vocabulary cannot spell byte 0x{data[furthest]:02x} at offset {furthest}: "
+            f"no token fits {data[furthest : furthest + 16]!r}",
+            offset=furthest,
+        )
+
 
 #: bytes that are not UTF-8, as `surrogateescape` decodes them
 _INVALID = "\udc80-\udcff"

@@ -29,19 +29,18 @@ Two things that one might expect otherwise:
 
 from __future__ import annotations
 
-from aicirt.wasm.abi import ABI_VERSION, Export
-from aicirt.wasm.check import ModuleReport, check
-from aicirt.wasm.engine import Engine
+from aicirt.contract.abi import ABI_VERSION, Export
+from aicirt.settings import Limits
+from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, HostFunction, Linker
 from aicirt.wasm.imports import host_functions, known_imports
-from aicirt.wasm.inspect import inspect
 from aicirt.wasm.instance import Instance
-from aicirt.wasm.limits import Limits
+from aicirt.wasm.module.check import ModuleReport, check
+from aicirt.wasm.module.reader import inspect
+from aicirt.wasm.module.rewrite import rewrite
 from aicirt.wasm.program import Program
-from aicirt.wasm.rewrite import rewrite
 from aicirt.wasm.snapshot import Snapshot
-from aicirt.wasm.ticker import Ticker
 
 __all__ = [
     "ABI_VERSION",

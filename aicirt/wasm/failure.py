@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, MemoryLimitError, RuntimeFailure, TrapError
+from aicirt.contract.errors import AiciError, MemoryLimitError, RuntimeFailure, TrapError
+from aicirt.settings import WASM_PAGE
 from aicirt.wasm import raw
-from aicirt.wasm.limits import WASM_PAGE
+from aicirt.wasm.module.rewrite import REFUSED
 from aicirt.wasm.program import REFUSED_SLOT
-from aicirt.wasm.rewrite import REFUSED
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance

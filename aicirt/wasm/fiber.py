@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
 from aicirt.wasm.instance import Instance
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import wasmtime
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.abi import FuncType
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
-from aicirt.wasm.reader import FuncType
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine

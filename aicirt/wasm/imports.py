@@ -1,20 +1,205 @@
-"""Everything that a controller may import."""
+"""Everything that a controller may import: module ``aici``, and WASI preview 1, cut down."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
-from aicirt.errors import RuntimeFailure
-from aicirt.wasm import wasi
-from aicirt.wasm.abi import IMPORT_MODULE, IMPORTS
-from aicirt.wasm.host import HostCallable, HostFunction
-from aicirt.wasm.reader import FuncType
+from aicirt.contract.abi import IMPORT_MODULE, IMPORTS, FuncType
+from aicirt.contract.errors import ControllerFailed, ResultError, RuntimeFailure
+from aicirt.wasm.host import GuestExit, HostCallable, HostFunction
+
+if TYPE_CHECKING:
+    from aicirt.wasm.instance import Instance
+
+
+WASI = "wasi_snapshot_preview1"
+
+SUCCESS, EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE = 0, 8, 21, 28, 52, 70
+
+#: parameters of every function: i = i32, I = i64; all return an i32 except proc_exit
+SIGNATURES = {
+    "args_get": "ii",
+    "args_sizes_get": "ii",
+    "environ_get": "ii",
+    "environ_sizes_get": "ii",
+    "clock_res_get": "ii",
+    "clock_time_get": "iIi",
+    "fd_advise": "iIIi",
+    "fd_allocate": "iII",
+    "fd_close": "i",
+    "fd_datasync": "i",
+    "fd_fdstat_get": "ii",
+    "fd_fdstat_set_flags": "ii",
+    "fd_fdstat_set_rights": "iII",
+    "fd_filestat_get": "ii",
+    "fd_filestat_set_size": "iI",
+    "fd_filestat_set_times": "iIIi",
+    "fd_pread": "iiiIi",
+    "fd_prestat_get": "ii",
+    "fd_prestat_dir_name": "iii",
+    "fd_pwrite": "iiiIi",
+    "fd_read": "iiii",
+    "fd_readdir": "iiiIi",
+    "fd_renumber": "ii",
+    "fd_seek": "iIii",
+    "fd_sync": "i",
+    "fd_tell": "ii",
+    "fd_write": "iiii",
+    "path_create_directory": "iii",
+    "path_filestat_get": "iiiii",
+    "path_filestat_set_times": "iiiiIIi",
+    "path_link": "iiiiiii",
+    "path_open": "iiiiiIIii",
+    "path_readlink": "iiiiii",
+    "path_remove_directory": "iii",
+    "path_rename": "iiiiii",
+    "path_symlink": "iiiii",
+    "path_unlink_file": "iii",
+    "poll_oneoff": "iiii",
+    "proc_exit": "i",
+    "proc_raise": "i",
+    "sched_yield": "",
+    "random_get": "ii",
+    "sock_accept": "iii",
+    "sock_recv": "iiiiii",
+    "sock_send": "iiiii",
+    "sock_shutdown": "ii",
+}
+
+#: an iovec list longer than this is an error (as IOV_MAX elsewhere)
+_MAX_IOVECS = 1024
+#: bytes taken by one fd_write; a caller with more sees a short write and calls again, so that
+#: time spent here stays small between two looks at the time limit
+_MAX_WRITE = 65536
+#: bytes of one random_get, for the same reason
+_MAX_RANDOM = 65536
+#: what the clock claims to tell apart; it moves once per step
+_CLOCK_RESOLUTION_NS = 1_000_000
+#: a character device that cannot seek is a terminal to C's stdio, so that stdout is flushed
+#: at each newline; a reactor never exits, and would lose what is left in a buffer
+_TERMINAL = bytes([2, 0, 0, 0, 0, 0, 0, 0]) + (1 << 1 | 1 << 6).to_bytes(8, "little") + bytes(8)
+
+
+def _nothing(guest: Instance, count_at: int, size_at: int) -> int:
+    return _put(guest, count_at, bytes(4)) or _put(guest, size_at, bytes(4))
+
+
+def _put(guest: Instance, address: int, data: bytes) -> int:
+    try:
+        guest.write(address, data)
+    except ResultError:
+        return EFAULT
+    return SUCCESS
+
+
+def _success(*_args: int) -> int:
+    return SUCCESS
+
+
+def _clock_res_get(guest: Instance, clock: int, at: int) -> int:
+    return EINVAL if clock > 3 else _put(guest, at, _CLOCK_RESOLUTION_NS.to_bytes(8, "little"))
+
+
+def _clock_time_get(guest: Instance, clock: int, _precision: int, at: int) -> int:
+    return EINVAL if clock > 3 else _put(guest, at, guest.clock_ns.to_bytes(8, "little"))
+
+
+def _bad_fd(*_args: int) -> int:
+    return EBADF
+
+
+def _fd_close(_guest: Instance, fd: int) -> int:
+    return SUCCESS if fd <= 2 else EBADF
+
+
+def _fd_fdstat_get(guest: Instance, fd: int, at: int) -> int:
+    return _put(guest, at, _TERMINAL) if fd <= 2 else EBADF
+
+
+def _fd_seek(_guest: Instance, fd: int, *_args: int) -> int:
+    return ESPIPE if fd <= 2 else EBADF
+
+
+def _fd_read(guest: Instance, fd: int, _iovecs: int, _count: int, read_at: int) -> int:
+    return _put(guest, read_at, bytes(4)) if fd == 0 else EBADF
+
+
+def _fd_write(guest: Instance, fd: int, iovecs: int, count: int, written_at: int) -> int:
+    if fd not in (1, 2):
+        return EBADF
+    if count > _MAX_IOVECS:
+        return EINVAL
+    try:
+        data = bytearray()
+        table = guest.read(iovecs, 8 * count)
+        for i in range(0, 8 * count, 8):
+            start = int.from_bytes(table[i : i + 4], "little")
+            length = int.from_bytes(table[i + 4 : i + 8], "little")
+            guest.check(start, length)
+            data += guest.read(start, min(length, _MAX_WRITE - len(data)))
+        guest.write(written_at, len(data).to_bytes(4, "little"))
+    except ResultError:
+        return EFAULT
+    if guest.log is not None and data:
+        guest.log(fd, bytes(data))
+    return SUCCESS
+
+
+def _proc_exit(_guest: Instance, status: int) -> None:
+    if status:
+        raise ControllerFailed(f"the controller exited with status {status}", status=status)
+    raise GuestExit("proc_exit")
+
+
+def _random_get(guest: Instance, at: int, length: int) -> int:
+    if length > _MAX_RANDOM:
+        return EINVAL
+    if guest.random is None:
+        guest.random = random.Random(guest.seed)
+    return _put(guest, at, guest.random.randbytes(length))
+
+
+def _no_such_call(*_args: int) -> int:
+    return ENOSYS
+
+
+_IMPLEMENTED: dict[str, HostCallable] = {
+    "args_get": _success,
+    "args_sizes_get": _nothing,
+    "environ_get": _success,
+    "environ_sizes_get": _nothing,
+    "clock_res_get": _clock_res_get,
+    "clock_time_get": _clock_time_get,
+    "fd_close": _fd_close,
+    "fd_fdstat_get": _fd_fdstat_get,
+    "fd_prestat_get": _bad_fd,
+    "fd_prestat_dir_name": _bad_fd,
+    "fd_read": _fd_read,
+    "fd_seek": _fd_seek,
+    "fd_tell": _fd_seek,
+    "fd_write": _fd_write,
+    "proc_exit": _proc_exit,
+    "random_get": _random_get,
+    "sched_yield": _success,
+}
+
+
+def signature(name: str) -> FuncType:
+    params = tuple("i64" if c == "I" else "i32" for c in SIGNATURES[name])
+    return FuncType(params, () if name == "proc_exit" else ("i32",))
+
+
+def wasi_functions() -> list[HostFunction]:
+    """All of WASI preview 1, for the linker."""
+    return [HostFunction(WASI, n, signature(n), _IMPLEMENTED.get(n, _no_such_call)) for n in SIGNATURES]
 
 
 def known_imports() -> dict[tuple[str, str], FuncType]:
     """Type of every function that a controller may import, by (module, name)."""
     known = {(IMPORT_MODULE, name): kind for name, kind in IMPORTS.items()}
-    known.update({(wasi.MODULE, name): wasi.signature(name) for name in wasi.SIGNATURES})
+    known.update({(WASI, name): signature(name) for name in SIGNATURES})
     return known
 
 
@@ -29,4 +214,4 @@ def host_functions(calls: Mapping[str, HostCallable], timed: Collection[str] = (
         wrong = sorted(calls.keys() ^ IMPORTS.keys())
         raise RuntimeFailure(f"host functions do not fit aici.h: {', '.join(wrong)}")
     own = [HostFunction(IMPORT_MODULE, n, kind, calls[n], n in timed) for n, kind in IMPORTS.items()]
-    return own + wasi.functions()
+    return own + wasi_functions()

@@ -7,15 +7,14 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
+from aicirt.contract.abi import Export
+from aicirt.contract.errors import MemoryLimitError, ModuleError, ResultError, RuntimeFailure
+from aicirt.settings import WASM_PAGE
 from aicirt.wasm import failure, raw, snapshot
-from aicirt.wasm.abi import Export
 from aicirt.wasm.engine import TRAP_WORD
-from aicirt.wasm.limits import WASM_PAGE
-from aicirt.wasm.pages import PAGE, page_faults
+from aicirt.wasm.memory import LEAST_BYTES, PAGE, page_faults
+from aicirt.wasm.module.rewrite import MEMORY
 from aicirt.wasm.program import FIRST_GLOBAL_SLOT, MEASURED_INSTANCES, MEMORY_SLOT
-from aicirt.wasm.reaper import LEAST_BYTES
-from aicirt.wasm.rewrite import MEMORY
 
 if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import wasmtime
 
-from aicirt.errors import ModuleError, RuntimeFailure
+from aicirt.contract.abi import EXPORTS, REQUIRED, Export
+from aicirt.contract.errors import ModuleError, RuntimeFailure
+from aicirt.settings import Limits
 from aicirt.wasm import raw
-from aicirt.wasm.abi import EXPORTS, REQUIRED, Export
-from aicirt.wasm.limits import Limits
-from aicirt.wasm.rewrite import GLOBAL, MEMORY, REFUSED, rewrite
+from aicirt.wasm.module.rewrite import GLOBAL, MEMORY, REFUSED, rewrite
 
 if TYPE_CHECKING:
     from os import PathLike

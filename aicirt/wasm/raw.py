@@ -13,7 +13,7 @@ from typing import Any
 
 from wasmtime import _bindings, _ffi
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 
 #: size of wasmtime_extern_t and the offset of the handle inside it
 EXTERN_SIZE = ctypes.sizeof(_bindings.wasmtime_extern_t)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import wasmtime
 
-from aicirt.wasm.engine import Engine
-from aicirt.wasm.ticker import Ticker
+from aicirt.wasm.engine import Engine, Ticker
 
 
 def main() -> None:

@@ -10,17 +10,17 @@ dropped data segments, which nothing but memory.init can tell.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import MemoryLimitError
-from aicirt.wasm.globals import read_globals, write_globals
-from aicirt.wasm.limits import WASM_PAGE
-from aicirt.wasm.memfd import check_sealed, sealed
-from aicirt.wasm.pages import PAGE, copy_runs, map_private, nonzero
+from aicirt.contract.errors import MemoryLimitError, RuntimeFailure
+from aicirt.settings import WASM_PAGE
+from aicirt.system.files import Descriptor, check_sealed, sealed
+from aicirt.wasm import raw
+from aicirt.wasm.memory import PAGE, copy_runs, map_private, nonzero
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
@@ -30,6 +30,26 @@ Runs = list[tuple[int, int]]
 
 #: below this, copying what changed (0.7 us per KiB) costs less than a new base (60 us and more)
 _REBASE_BYTES = 256 << 10
+
+
+def read_globals(guest: Instance) -> bytes:
+    """All mutable globals, as an array of wasmtime_val_t."""
+    count = len(guest.globals)
+    values = ctypes.create_string_buffer(max(1, count * raw.VAL_SIZE))
+    address = ctypes.addressof(values)
+    for i, handle in enumerate(guest.globals):
+        raw.global_get(guest.context, handle, address + i * raw.VAL_SIZE)
+    return values.raw[: count * raw.VAL_SIZE]
+
+
+def write_globals(guest: Instance, values: bytes) -> None:
+    """The reverse of `read_globals`."""
+    buffer = ctypes.create_string_buffer(values, max(1, len(values)))
+    address = ctypes.addressof(buffer)
+    for i, handle in enumerate(guest.globals):
+        error = raw.global_set(guest.context, handle, address + i * raw.VAL_SIZE)
+        if error:
+            raise RuntimeFailure(f"a global cannot be restored: {raw.take_error(error)}")
 
 
 @dataclass(frozen=True, slots=True)

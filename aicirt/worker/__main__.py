@@ -12,22 +12,22 @@ from collections.abc import Callable
 
 import posix_ipc
 
-from aicirt import logs, sandbox
-from aicirt.config import WorkerConfig
-from aicirt.errors import AiciError
+from aicirt import sandbox
+from aicirt.contract.errors import AiciError
 from aicirt.ipc.cpu import BACKGROUND_NICE, WORKER_NICE, give_way, take_short_turns
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
-from aicirt.shortage import describe
-from aicirt.user import become
-from aicirt.wasm.engine import Engine
+from aicirt.settings import WorkerConfig
+from aicirt.system import logs
+from aicirt.system.shortage import describe
+from aicirt.system.user import become
+from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.host import Linker
 from aicirt.wasm.imports import host_functions
-from aicirt.wasm.reaper import Reaper
-from aicirt.wasm.ticker import Ticker
+from aicirt.wasm.memory import Reaper
 from aicirt.worker.hostapi import CALLS, TIMED
-from aicirt.worker.listener import Listener
 from aicirt.worker.loop import Worker
+from aicirt.worker.scheduling import Listener
 
 _log = logging.getLogger("aicirt.worker")
 #: of the clock of time limits and of who hears the bell, which work for some microseconds; and of the worker

@@ -1,4 +1,4 @@
-"""The worker's end of the shared memory with one client."""
+"""The worker's end of the shared memory with one client, and what its guests print."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import itertools
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aicirt.errors import AiciError, ProtocolError
+from aicirt.contract.errors import AiciError, ProtocolError
+from aicirt.contract.messages import LINK_NUMBERS, NOTICE, Notice, decode, encode
 from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import LINK_NUMBERS, NOTICE, Notice, decode, encode
 from aicirt.ipc.ring import Ring
-from aicirt.ipc.rows import RowPool
-from aicirt.ipc.segment import Segment
+from aicirt.ipc.segment import Layout, RowPool, Segment
 from aicirt.worker.moving import Departures
 from aicirt.worker.results import RowWriter
 
 if TYPE_CHECKING:
+    from aicirt.worker.owners import Written
     from aicirt.worker.sequence import Sequence
     from aicirt.worker.steps import StepWork
-    from aicirt.worker.variables import Written
-    from aicirt.worker.vocabulary import LoadedVocabulary
+    from aicirt.worker.templates import LoadedVocabulary
+
 
 _CHILD_BIT = 1 << 31
 

@@ -8,21 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure, SpaceError
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, SpaceError
+from aicirt.contract.messages import Reply
 from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import Reply
-from aicirt.wasm.handover import from_wire, to_wire
+from aicirt.ipc.segment import Layout
+from aicirt.system.files import Descriptor
 from aicirt.wasm.program import Program
-from aicirt.worker.building import Build
+from aicirt.wasm.transfer import from_wire, to_wire
 from aicirt.worker.client import Client
 from aicirt.worker.moving import arrive, depart
-from aicirt.worker.programs import Programs
 from aicirt.worker.sequence import check_arg_address
-from aicirt.worker.templates import Template
-from aicirt.worker.vocabulary import LoadedVocabulary
-from aicirt.worker.warming import Warmed, Warming
+from aicirt.worker.templates import Build, LoadedVocabulary, Programs, Template, Warmed, Warming
 
 if TYPE_CHECKING:
     from aicirt.worker.loop import Worker

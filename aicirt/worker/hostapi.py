@@ -1,24 +1,167 @@
-"""The imports of module "aici", as aici.h declares them.
-
-Every function gets the calling instance and 32-bit unsigned integers. Addresses are
-checked by `Instance.read` and `Instance.write`, which raise ResultError; a raised
-AiciError ends the sequence with that error.
-"""
+"""The imports of module "aici", as aici.h declares them, and what they can see of a sequence."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from array import array
+from typing import TYPE_CHECKING, Any, cast
 
-from aicirt.errors import ControllerFailed, ResultError, VocabularyError
+from aicirt.contract.abi import (
+    ANY_VERSION,
+    APPEND,
+    ARG,
+    GROUP,
+    NO_TOKENS,
+    NUM_SOURCES,
+    SET,
+    TOKENIZED,
+    TOKENS,
+    VALUE,
+)
+from aicirt.contract.errors import (
+    ControllerFailed,
+    OwnerLimitError,
+    ProtocolError,
+    ResultError,
+    VocabularyError,
+)
+from aicirt.settings import RequestLimits
 from aicirt.wasm.host import GuestExit, HostCallable
-from aicirt.worker.context import TOKENIZED, VALUE, GuestContext
 
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
+    from aicirt.worker.owners import Owner, Variables
+    from aicirt.worker.sequence import Sequence
+    from aicirt.worker.templates import LoadedVocabulary
 
-_ANY_VERSION = 0xFFFFFFFF
-_NO_TOKENS = 0xFFFFFFFF
-_SET, _APPEND = 0, 1
+
+class Log:
+    """stdout and stderr of one sequence, in the order of writing."""
+
+    __slots__ = ("_dropped", "_limit", "_owner", "_parts", "_size", "_why", "waiting")
+
+    def __init__(self, limit: int, owner: Owner | None = None) -> None:
+        """`limit`: bytes between two calls of `take`; all logs of an `owner` together have a limit too."""
+        self._limit = limit
+        self._owner = owner
+        #: the limit that the first of what was dropped met
+        self._why = ""
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._dropped = 0
+        #: there is something to take; looked at in every step of every sequence
+        self.waiting = False
+
+    def write(self, data: bytes) -> None:
+        """Adds output; what goes beyond the limit is counted and dropped (the beginning is worth more)."""
+        if not data:
+            return
+        self.waiting = True
+        room, owner = self._limit - self._size, self._owner
+        if owner is not None and owner.log_room < room:
+            room = owner.log_room
+        if len(data) > room:
+            self._drop(len(data) - room)
+            data = data[:room]
+        if data:
+            self._parts.append(data)
+            self._size += len(data)
+            if owner is not None:
+                owner.log_bytes += len(data)
+
+    def _drop(self, count: int) -> None:
+        owner = self._owner
+        if not self._dropped:
+            self._why = f"{self._limit} per step"
+            if owner is not None:
+                owner.counters["log_dropped"] += 1
+                if owner.log_room < self._limit - self._size:
+                    self._why = f"{owner.log_limit} for all that owner {owner.name!r} has waiting here"
+        self._dropped += count
+
+    def take(self) -> str:
+        """All text since the last call; bytes that are not UTF-8 are replaced."""
+        text = b"".join(self._parts).decode("utf-8", "replace")
+        if self._dropped:
+            text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
+        self.clear()
+        return text
+
+    def state(self) -> list[Any]:
+        """All of it, for `restore` in another process."""
+        return [b"".join(self._parts), self._dropped, self._why]
+
+    def restore(self, state: list[Any]) -> None:
+        """What another process had kept. Raises OwnerLimitError if it would have to be dropped here."""
+        data, dropped, why = state
+        if not isinstance(data, bytes) or not isinstance(dropped, int) or not isinstance(why, str):
+            raise ProtocolError("output of a guest that is none")
+        owner = self._owner
+        if len(data) > self._limit or (owner is not None and len(data) > owner.log_room):
+            raise OwnerLimitError(f"there is no room for {len(data)} bytes of output here")
+        self.write(data)
+        self._dropped, self._why = dropped, why
+        self.waiting = bool(data or dropped)
+
+    def clear(self) -> None:
+        """Nobody will take what is here."""
+        if self._owner is not None:
+            self._owner.log_bytes -= self._size
+        self._parts.clear()
+        self._size = self._dropped = 0
+        self.waiting = False
+
+
+class GuestContext:
+    """State behind the imports of one instance; `aicirt.worker.hostapi` works on it."""
+
+    __slots__ = (
+        "capabilities",
+        "limits",
+        "log",
+        "seed",
+        "sequence",
+        "sources",
+        "variables",
+        "vocabulary",
+    )
+
+    def __init__(
+        self,
+        *,
+        vocabulary: LoadedVocabulary,
+        capabilities: dict[int, int],
+        limits: RequestLimits,
+        arg: bytes,
+        variables: Variables | None,
+        seed: int,
+        owner: Owner | None = None,
+    ) -> None:
+        self.vocabulary = vocabulary
+        #: aici.h AICI_CAP_* -> value
+        self.capabilities = capabilities
+        self.limits = limits
+        #: None while `aici_init` runs: its result serves many requests
+        self.variables = variables
+        self.seed = seed
+        self.log = Log(limits.log_bytes, owner)
+        self.sources: list[bytes] = [b""] * NUM_SOURCES
+        self.sources[ARG] = arg
+        #: who has what is behind TOKENS and GROUP, which are read rarely: both are in the step's argument
+        self.sequence: Sequence | None = None
+
+    def write_log(self, _fd: int, data: bytes) -> None:
+        """stdout and stderr of the guest, in one log."""
+        self.log.write(data)
+
+    def source(self, number: int) -> bytes:
+        """The bytes of a source. Raises ResultError if there is none with this number."""
+        if number == TOKENS:
+            return array("I", self.sequence.tokens if self.sequence else ()).tobytes()
+        if number == GROUP:
+            return array("I", self.sequence.group if self.sequence else ()).tobytes()
+        if number >= len(self.sources):
+            raise ResultError(f"aici_read: there is no source {number}")
+        return self.sources[number]
 
 
 def _context(instance: Instance) -> GuestContext:
@@ -48,7 +191,7 @@ def tokenize(instance: Instance, src: int, length: int) -> int:
     try:
         tokens = context.vocabulary.tokenize(instance.read(src, length))
     except VocabularyError:
-        return _NO_TOKENS
+        return NO_TOKENS
     context.sources[TOKENIZED] = tokens
     return len(tokens) // 4
 
@@ -78,10 +221,10 @@ def var_write(
         raise ResultError(f"aici_var_write: a value of {value_len} bytes is over the limit")
     key = _name(instance, name, name_len)
     data = instance.read(value, value_len)
-    condition = None if when_version == _ANY_VERSION else when_version
-    if op == _SET:
+    condition = None if when_version == ANY_VERSION else when_version
+    if op == SET:
         return variables.set(key, data, condition)
-    if op == _APPEND:
+    if op == APPEND:
         return variables.append(key, data, condition)
     raise ResultError(f"aici_var_write: there is no operation {op}")
 

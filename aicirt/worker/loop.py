@@ -10,17 +10,15 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from aicirt.errors import (
+from aicirt.contract.abi import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K, PROMPT, Export
+from aicirt.contract.errors import (
     AiciError,
     ControllerFailed,
     ProtocolError,
     RuntimeFailure,
     SpaceError,
 )
-from aicirt.ipc.cpu import Placement
-from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.messages import (
+from aicirt.contract.messages import (
     CLONE,
     CLONED,
     DUE,
@@ -39,29 +37,24 @@ from aicirt.ipc.messages import (
     Stay,
     Stayed,
 )
-from aicirt.ipc.spin import SAMPLING_SECONDS, spin
-from aicirt.logs import fields
+from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import IDLE_WAIT_SECONDS, RequestLimits, WorkerSettings
-from aicirt.shortage import describe
-from aicirt.wasm.abi import Export
-from aicirt.wasm.engine import Engine
+from aicirt.system.logs import fields
+from aicirt.system.shortage import describe
+from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, Linker
-from aicirt.wasm.ticker import Ticker
 from aicirt.worker.client import Client
-from aicirt.worker.context import PROMPT, GuestContext
 from aicirt.worker.control import Controls
-from aicirt.worker.listener import Listener
+from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.memory import GuestMemory
-from aicirt.worker.meter import Meter
-from aicirt.worker.owner import Owner, Owners
-from aicirt.worker.request import Request
-from aicirt.worker.results import CAP_MAX_FORKS, CAP_TOKENIZER, CAP_TOP_K
+from aicirt.worker.owners import Owner, Owners, Request
+from aicirt.worker.scheduling import Agenda, Listener, Meter, Work
 from aicirt.worker.sequence import Sequence
 from aicirt.worker.steps import StepWork, make_child
-from aicirt.worker.templates import Templates
-from aicirt.worker.vocabulary import LoadedVocabulary
-from aicirt.worker.work import Agenda, Work
+from aicirt.worker.templates import LoadedVocabulary, Templates
 
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which to look for garbage in cycles; between steps, not when Python thinks it is time

@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from aicirt.errors import AiciError, OwnerLimitError, SpaceError
-from aicirt.settings import WorkerSettings
+from aicirt.contract.abi import ARG, PROMPT
+from aicirt.contract.errors import AiciError, OwnerLimitError, SpaceError
+from aicirt.settings import WASM_STACK, WorkerSettings
 from aicirt.wasm.instance import Instance
-from aicirt.wasm.limits import WASM_STACK
-from aicirt.wasm.pages import PAGE, page_faults
-from aicirt.worker.context import ARG, PROMPT, GuestContext
+from aicirt.wasm.memory import PAGE, page_faults
+from aicirt.worker.hostapi import GuestContext
 
 if TYPE_CHECKING:
+    from aicirt.wasm.memory import Reaper
     from aicirt.wasm.program import Program
-    from aicirt.wasm.reaper import Reaper
     from aicirt.wasm.snapshot import Snapshot
     from aicirt.worker.client import Client
     from aicirt.worker.sequence import Sequence

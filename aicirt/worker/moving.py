@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import ProtocolError, RuntimeFailure
+from aicirt.contract.abi import STEP_ARG
+from aicirt.contract.errors import ProtocolError, RuntimeFailure
 from aicirt.settings import MOST_MOVED_BYTES
+from aicirt.system.files import Descriptor, check_sealed, sealed_bytes
 from aicirt.wasm import transfer
-from aicirt.wasm.memfd import check_sealed, sealed_bytes
-from aicirt.worker.context import GuestContext
-from aicirt.worker.request import Request
+from aicirt.worker.hostapi import GuestContext
+from aicirt.worker.owners import Request
 from aicirt.worker.sequence import Sequence, check_arg_address
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from aicirt.worker.client import Client
     from aicirt.worker.loop import Worker
 
-#: bytes of an aici_step_arg that a Sequence writes when it is made
-_ARG_BYTES = 168
 _WORD = 0xFFFFFFFF
 
 
@@ -136,7 +134,7 @@ def arrive(
             for number, place in zip(range(len(context.sources)), fields[2], strict=True):
                 context.sources[number] = sources[place]
             check_arg_address(fields[3], left[-1].size)
-            before = left[-1].read(fields[3], _ARG_BYTES)
+            before = left[-1].read(fields[3], STEP_ARG.size)
             seq = Sequence(fields[0], left.pop(), context, request, fields[3])
             made.append(seq)
             request.live += 1

@@ -13,30 +13,47 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aicirt.errors import CapabilityError, EmptyMaskError, LivelockError, ResultError
-from aicirt.ipc.messages import Bare, Sample, Splice
+from aicirt.contract.abi import (
+    BIAS,
+    CAP_BACKTRACK,
+    CAP_DENSE,
+    CAP_FF_TOKENS,
+    CAP_HOLD_END,
+    CAP_TOP_K,
+    CONTINUE,
+    FORK,
+    GREEDY,
+    MID_FLAGS,
+    MID_HOLD_END,
+    MID_RESULT,
+    POST_RESULT,
+    PRE_RESULT,
+    ROW_ALL,
+    ROW_BITMASK,
+    ROW_DENSE,
+    ROW_SAME,
+    ROW_SPARSE,
+    ROW_TOKEN,
+    SAMPLE,
+    SPLICE,
+    STOP,
+)
+from aicirt.contract.errors import CapabilityError, EmptyMaskError, LivelockError, ResultError
+from aicirt.contract.messages import Bare, Sample, Splice
 
 if TYPE_CHECKING:
-    from aicirt.ipc.layout import Layout
-    from aicirt.ipc.rows import RowPool
+    from aicirt.ipc.segment import Layout, RowPool
     from aicirt.wasm.instance import Instance
     from aicirt.worker.sequence import Sequence
 
-STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR = range(8)
-ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
-
-CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
-CAP_TOKENIZER, CAP_MAX_FORKS, CAP_HOLD_END = 8, 9, 10
-#: AICI_MID_*
-HOLD_END, SKIP_PRE, SKIP_POST = 1, 2, 4
-_FLAGS = HOLD_END | SKIP_PRE | SKIP_POST
-
-_PRE = struct.Struct("<3I")
-_POST = struct.Struct("<2I")
-_MID = struct.Struct("<5I2f5I")
-_PRE_SIZE, _POST_SIZE, _MID_SIZE = _PRE.size, _POST.size, _MID.size
-#: an aici_mid_result without its last field, `flags`, which was added later
-_OLD_MID_SIZE = 44
+_PRE = PRE_RESULT.packer("size", "num_forks")
+_POST = POST_RESULT.packer("size", "verb")
+_MID = MID_RESULT.packer("size", "flags")
+_PRE_SIZE, _POST_SIZE, _MID_SIZE = PRE_RESULT.size, POST_RESULT.size, MID_RESULT.size
+#: an aici_mid_result without its last field, which was added later
+_OLD_MID_SIZE = MID_RESULT.offsets["flags"]
+#: an entry of a SPARSE row
+_BIAS_SIZE = BIAS.size
 _ALL_BITS = 0xFFFFFFFF
 # PyDLL: giving the interpreter's lock away costs as much as copying a mask
 _libc = ctypes.PyDLL(None)
@@ -44,7 +61,6 @@ _memmove, _differ = _libc.memmove, _libc.memcmp
 _memmove.argtypes = _differ.argtypes = [ctypes.c_void_p] * 3
 _memmove.restype = None
 _NEG_INF = -math.inf
-_GREEDY = -1.0
 
 
 def read_pre(instance: Instance, address: int) -> tuple[int, int]:
@@ -131,7 +147,7 @@ class RowWriter:
 
     def _row(self, seq: Sequence, kind: int, row: int, row_len: int, default: float) -> tuple[int, int, int]:
         instance, layout = seq.instance, self._layout
-        if kind == BITMASK:
+        if kind == ROW_BITMASK:
             nbytes = self._mask_bytes
             if row_len < self._mask_words:
                 raise ResultError(
@@ -147,34 +163,37 @@ class RowWriter:
                 self._rows.give_back(number, generation)
                 raise _nothing_allowed()
             return number, generation, 0
-        if kind == ALL:
+        if kind == ROW_ALL:
             return 0, 0, 0
-        if kind == TOKEN:
+        if kind == ROW_TOKEN:
             if row >= layout.vocab_size:
                 raise ResultError(f"aici_mid_result: token {row} is not below {layout.vocab_size}")
             return row, 0, 0
-        if kind == SAME:
+        if kind == ROW_SAME:
             if not seq.has_row:
                 raise ResultError("aici_mid_result: AICI_ROW_SAME, but this sequence had no row before")
             return 0, 0, 0
-        if kind not in (SPARSE, DENSE):
+        if kind not in (ROW_SPARSE, ROW_DENSE):
             raise ResultError(f"aici_mid_result: there is no row kind {kind}")
         if not seq.context.capabilities.get(CAP_DENSE, 0):
             raise CapabilityError("this engine takes no SPARSE or DENSE rows (AICI_CAP_DENSE)")
         return (
-            self._sparse(seq, row, row_len, default) if kind == SPARSE else self._dense_row(seq, row, row_len)
+            self._sparse(seq, row, row_len, default)
+            if kind == ROW_SPARSE
+            else self._dense_row(seq, row, row_len)
         )
 
     def _sparse(self, seq: Sequence, row: int, count: int, default: float) -> tuple[int, int, int]:
         layout = self._layout
         if default not in (0.0, _NEG_INF):
             raise ResultError(f"aici_mid_result: row_default is {default}, 0 or -inf are possible")
-        if count * 8 > layout.row_bytes:
+        if count * _BIAS_SIZE > layout.row_bytes:
             raise ResultError(
-                f"aici_mid_result: {count} sparse entries; {layout.row_bytes // 8} fit, use AICI_ROW_DENSE"
+                f"aici_mid_result: {count} sparse entries; {layout.row_bytes // _BIAS_SIZE} fit, "
+                "use AICI_ROW_DENSE"
             )
-        check_span(seq.instance, row, count * 8, "row")
-        pairs = np.frombuffer(seq.instance.read(row, count * 8), dtype=np.uint32).reshape(count, 2)
+        check_span(seq.instance, row, count * _BIAS_SIZE, "row")
+        pairs = np.frombuffer(seq.instance.read(row, count * _BIAS_SIZE), dtype=np.uint32).reshape(count, 2)
         bias = pairs[:, 1].view(np.float32) if count else np.empty(0, np.float32)
         if count and int(pairs[:, 0].max()) >= layout.vocab_size:
             raise ResultError(
@@ -185,7 +204,7 @@ class RowWriter:
         if default == _NEG_INF and not (bias > _NEG_INF).any():
             raise _nothing_allowed()
         number, generation, target = self._rows.take()
-        _memmove(target, pairs.ctypes.data, count * 8)
+        _memmove(target, pairs.ctypes.data, count * _BIAS_SIZE)
         return number, generation, count
 
     def _dense_row(self, seq: Sequence, row: int, row_len: int) -> tuple[int, int, int]:
@@ -239,10 +258,10 @@ def _at_the_end(instance: Instance, address: int) -> bytes:
 
 def _known(flags: int, seq: Sequence) -> int:
     """Flags as they count."""
-    if flags > _FLAGS:
-        raise ResultError(f"aici_mid_result: flags are {flags:#x}; version 1 has {_FLAGS:#x}")
-    if flags & HOLD_END and not seq.context.capabilities.get(CAP_HOLD_END, 0):
-        return flags & ~HOLD_END
+    if flags > MID_FLAGS:
+        raise ResultError(f"aici_mid_result: flags are {flags:#x}; version 1 has {MID_FLAGS:#x}")
+    if flags & MID_HOLD_END and not seq.context.capabilities.get(CAP_HOLD_END, 0):
+        return flags & ~MID_HOLD_END
     return flags
 
 
@@ -267,7 +286,7 @@ def _count_empty(seq: Sequence) -> None:
 
 
 def _temperature(value: float) -> float:
-    if value == _GREEDY:
+    if value == GREEDY:
         return 0.0
     if 0 < value < math.inf:
         return value

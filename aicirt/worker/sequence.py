@@ -6,7 +6,25 @@ import struct
 from array import array
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import (
+from aicirt.contract.abi import (
+    ARG_HAS_LOGPROB,
+    ARG_SAMPLED,
+    CAP_FORK,
+    CAP_SUSPEND,
+    CONTINUE,
+    FORK,
+    INLINE_GROUP,
+    INLINE_TOKENS,
+    MID_SKIP_POST,
+    MID_SKIP_PRE,
+    PROMPT,
+    STEP_ARG,
+    STOP,
+    SUSPEND,
+    TOP,
+    Export,
+)
+from aicirt.contract.errors import (
     AiciError,
     CapabilityError,
     ForkLimitError,
@@ -14,39 +32,25 @@ from aicirt.errors import (
     ResultError,
     TimeLimitError,
 )
-from aicirt.wasm.abi import Export
 from aicirt.wasm.host import GuestExit
-from aicirt.worker.context import PROMPT, TOP, GuestContext
-from aicirt.worker.results import (
-    CAP_FORK,
-    CAP_SUSPEND,
-    CONTINUE,
-    FORK,
-    SKIP_POST,
-    SKIP_PRE,
-    STOP,
-    SUSPEND,
-    check_span,
-    read_post,
-    read_pre,
-)
+from aicirt.worker.hostapi import GuestContext
+from aicirt.worker.results import check_span, read_post, read_pre
 
 if TYPE_CHECKING:
     import collections.abc
 
-    from aicirt.ipc.messages import StepInput
+    from aicirt.contract.messages import StepInput
     from aicirt.wasm.instance import Instance
-    from aicirt.worker.request import Request
+    from aicirt.worker.owners import Request
+    from aicirt.worker.scheduling import Work
     from aicirt.worker.steps import StepWork
-    from aicirt.worker.work import Work
 
-#: seq_id .. num_group and tokens[0] of aici_step_arg, which follow `size`
-_ARG = struct.Struct("<5I2f3I")
+
+#: all that follows `size`, up to the first token
+_ARG = struct.Struct(STEP_ARG.packer("seq_id", "num_group").format + "I")
 _WORD = struct.Struct("<I")
-_ARG_SIZE, _NUM_GROUP, _TOKENS, _GROUP = 168, 36, 40, 104
-_INLINE = 16
-#: aici.h AICI_ARG_*
-_SAMPLED, _HAS_LOGPROB = 1, 2
+_ARG_SIZE, _SEQ_ID, _NUM_GROUP = STEP_ARG.size, STEP_ARG.offsets["seq_id"], STEP_ARG.offsets["num_group"]
+_TOKENS, _GROUP = STEP_ARG.offsets["tokens"], STEP_ARG.offsets["group"]
 # plain numbers: looking up a member of an Enum costs as much as calling a guest
 _POST, _PRE = int(Export.POST), int(Export.PRE)
 
@@ -139,7 +143,7 @@ class Sequence:
         context.sequence = self
         if request.owner is not None:
             request.owner.sequences += 1
-        _WORD.pack_into(instance.view, arg_address + 4, number)
+        _WORD.pack_into(instance.view, arg_address + _SEQ_ID, number)
         _WORD.pack_into(instance.view, arg_address + _GROUP, number)
 
     def deliver(self, op: StepInput) -> None:
@@ -167,7 +171,7 @@ class Sequence:
             address + 4,
             self.id,
             step,
-            (_SAMPLED if sampled else 0) | (_HAS_LOGPROB if logprob == logprob else 0),
+            (ARG_SAMPLED if sampled else 0) | (ARG_HAS_LOGPROB if logprob == logprob else 0),
             backtrack,
             count,
             logprob,
@@ -177,7 +181,7 @@ class Sequence:
             tokens[0] if count else 0,
         )
         if count > 1:
-            inline = array("I", tokens[1:_INLINE]).tobytes()
+            inline = array("I", tokens[1:INLINE_TOKENS]).tobytes()
             start = address + _TOKENS + 4
             view[start : start + len(inline)] = inline
         if len(self.group) > 1:
@@ -193,7 +197,7 @@ class Sequence:
         self.group = group
         view, address = self.instance.view, self.arg_address
         _WORD.pack_into(view, address + _NUM_GROUP, len(group))
-        inline = array("I", group[:_INLINE]).tobytes()
+        inline = array("I", group[:INLINE_GROUP]).tobytes()
         view[address + _GROUP : address + _GROUP + len(inline)] = inline
 
     def _time_allowed(self) -> str:
@@ -220,7 +224,7 @@ class Sequence:
             left = self._saved_ns
         self.allowance_ns = left
         try:
-            if self.changed and self._has_post and not flags & SKIP_POST:
+            if self.changed and self._has_post and not flags & MID_SKIP_POST:
                 verb = read_post(instance, instance.call(_POST, 0, left))
                 if instance.used_ns:
                     self.critical_ns = instance.used_ns
@@ -229,7 +233,7 @@ class Sequence:
                     return STOP, 0
             if not self._has_pre:
                 return CONTINUE, 1
-            if flags & SKIP_PRE:
+            if flags & MID_SKIP_PRE:
                 self.request.suspended_rounds = 0
                 return CONTINUE, 1
             verb, forks = read_pre(instance, instance.call(_PRE, 0, left))
@@ -258,7 +262,7 @@ class Sequence:
         """
         self.final = True
         flags, self.flags = self.flags, 0
-        if not self._has_post or flags & SKIP_POST:
+        if not self._has_post or flags & MID_SKIP_POST:
             return not self.changed
         try:
             if self.changed:

@@ -7,7 +7,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import (
+from aicirt.contract.abi import CONTINUE, ERROR, FORK, LATE, STOP, SUSPEND, Export
+from aicirt.contract.errors import (
     AiciError,
     LateError,
     ProtocolError,
@@ -15,23 +16,20 @@ from aicirt.errors import (
     TimeLimitError,
     UnknownSequenceError,
 )
-from aicirt.ipc.messages import MID, PRE, Bare, Mid, Pre, StepInput, StepRequest
+from aicirt.contract.messages import MID, PRE, Bare, Mid, Pre, StepInput, StepRequest
 from aicirt.settings import MOST_LAST_BYTES, MOST_TOLD_BYTES
-from aicirt.wasm.abi import Export
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
-from aicirt.worker.context import GuestContext
+from aicirt.worker.hostapi import GuestContext
 from aicirt.worker.memory import LOOK_SECONDS
-from aicirt.worker.results import CONTINUE, ERROR, FORK, LATE, STOP, SUSPEND
+from aicirt.worker.owners import StepShares, used_time
+from aicirt.worker.scheduling import Work
 from aicirt.worker.sequence import Sequence
-from aicirt.worker.shares import StepShares, used_time
-from aicirt.worker.work import Work
 
 if TYPE_CHECKING:
     from aicirt.worker.client import Client
     from aicirt.worker.loop import Worker
-    from aicirt.worker.request import Request
-    from aicirt.worker.variables import Variables
+    from aicirt.worker.owners import Request, Variables
 
 _MID = int(Export.MID)
 _LOOK_NS = int(LOOK_SECONDS * 1e9)

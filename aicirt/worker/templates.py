@@ -1,18 +1,112 @@
-"""Templates: what sequences of a (module, argument) start from, as a worker keeps them."""
+"""Templates: the snapshots that sequences of a (module, argument) start from, built, warmed and kept."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import logging
+import mmap
+import os
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aicirt.errors import RuntimeFailure
-from aicirt.settings import WorkerSettings
+import numpy as np
+
+from aicirt.contract.abi import Export
+from aicirt.contract.errors import (
+    AiciError,
+    ArgumentError,
+    ControllerFailed,
+    ProtocolError,
+    RuntimeFailure,
+    SpaceError,
+)
+from aicirt.settings import RequestLimits, WorkerSettings
+from aicirt.vocab.reader import VocabularyImage
+from aicirt.vocab.tokenizer import load_tokenizer
+from aicirt.wasm.fiber import Fiber
+from aicirt.wasm.host import GuestExit, Linker
+from aicirt.wasm.instance import Instance
+from aicirt.wasm.program import Program
+from aicirt.worker.hostapi import GuestContext
+from aicirt.worker.sequence import check_arg
 
 if TYPE_CHECKING:
     from aicirt.wasm.snapshot import Snapshot
-    from aicirt.worker.vocabulary import LoadedVocabulary
+    from aicirt.worker.memory import GuestMemory
+
+
+class Programs:
+    """Loaded when they are first needed; the least recently used are given up beyond a number.
+
+    One that is given up is unloaded when no guest and no template of it is left.
+    """
+
+    def __init__(self, linker: Linker, limit: int) -> None:
+        self._linker = linker
+        self._limit = limit
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+        #: how many had to go for others
+        self.given_up = 0
+
+    def get(self, module: str, path: str) -> Program:
+        """The program of a module (its id), whose compiled code is at `path`. Raises ModuleError."""
+        program = self._programs.get(module)
+        if program is None:
+            program = self._programs[module] = Program.from_file(self._linker, path)
+            program.id = module
+            if len(self._programs) > self._limit:
+                self._programs.popitem(last=False)
+                self.given_up += 1
+        self._programs.move_to_end(module)
+        return program
+
+
+class LoadedVocabulary:
+    """One registered vocabulary."""
+
+    __slots__ = ("_fd", "_size", "_tokenize", "exact", "image", "vocab_size")
+
+    def __init__(
+        self, image_fd: int, image_bytes: int, tokenizer_fd: int, tokenizer_bytes: int, tokenizer_kind: str
+    ) -> None:
+        """Takes over the descriptors. Raises VocabularyError if the tokenizer cannot be loaded."""
+        try:
+            data = os.pread(tokenizer_fd, tokenizer_bytes, 0) if tokenizer_bytes else b""
+            if len(data) != tokenizer_bytes:
+                raise ProtocolError(f"the tokenizer has {len(data)} bytes, {tokenizer_bytes} were announced")
+        finally:
+            os.close(tokenizer_fd)
+        try:
+            self._size = image_bytes
+            self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
+            self.vocab_size = self.image.vocab_size
+            tokens = [self.image.token(token) for token in range(self.vocab_size)]
+            self._tokenize = load_tokenizer(tokenizer_kind, data, tokens)
+        except BaseException:
+            os.close(image_fd)
+            raise
+        self._fd = image_fd
+        #: the model's own tokenizer, not a stand-in
+        self.exact = self._tokenize.exact
+
+    def map_into(self, instance: Instance) -> int:
+        """Address of the image in the guest; mapped at the first call."""
+        for mapping in instance.mappings:  # the image is the only thing that is ever mapped
+            return mapping.address
+        return instance.map_readonly(self._fd, self._size)
+
+    @property
+    def file(self) -> tuple[int, int]:
+        """Descriptor and size of the image."""
+        return self._fd, self._size
+
+    def tokenize(self, text: bytes) -> bytes:
+        """Tokens as little-endian uint32."""
+        return np.asarray(self._tokenize(text), dtype="<u4").tobytes()
 
 
 @dataclass(slots=True)
@@ -87,3 +181,223 @@ class Templates:
     def _too_much(self) -> bool:
         number, settings = len(self._templates), self._settings
         return number > settings.max_templates or (number > 1 and self._bytes > settings.snapshot_bytes)
+
+
+_log = logging.getLogger("aicirt.worker")
+
+
+class Build:
+    """The calls that make a template: the start function, `_initialize`, `aici_arg` and `aici_init`.
+
+    Everything runs in slices, as a task of the agenda: loading the program and making the instance is the
+    first, then each call is a fiber with the limit `init_ms`.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        memory: GuestMemory,
+        limits: RequestLimits,
+        load: Callable[[], Program],
+        arg: bytes,
+        vocabulary: LoadedVocabulary,
+        capabilities: dict[int, int],
+        done: Callable[[Template | AiciError], None],
+    ) -> None:
+        """`load` returns the module's program. `done` gets the template, or what the calls failed with."""
+        self.owner = owner
+        self._memory = memory
+        #: CPU time of all slices so far
+        self.used_ns = 0
+        self._load = load
+        self._arg = arg
+        self._done = done
+        self._context = GuestContext(
+            vocabulary=vocabulary, capabilities=capabilities, limits=limits, arg=arg, variables=None, seed=0
+        )
+        self._instance: Instance | None = None
+        self._slices = self._run()
+        self._ended = False
+
+    def run(self) -> bool:
+        """Runs one slice; True if it was the last."""
+        if self._ended:
+            return True
+        begin = time.thread_time_ns()
+        outcome: Template | AiciError
+        try:
+            next(self._slices)
+        except StopIteration as end:
+            outcome = end.value
+        except GuestExit as error:
+            outcome = ControllerFailed(f"the controller stopped before aici_init ({error.reason})")
+        except AiciError as error:
+            outcome = error
+        except Exception as error:
+            _log.exception("building a template failed")
+            outcome = RuntimeFailure(f"building a template failed: {error!r}")
+        else:
+            self.used_ns += time.thread_time_ns() - begin
+            return False
+        self.used_ns += time.thread_time_ns() - begin
+        if not self._ended:  # its snapshot may have been more than the owner may have
+            self._end(outcome)
+        return True
+
+    def cancel(self) -> None:
+        """Ends the work: `done` gets an error at once."""
+        self.fail(RuntimeFailure("nobody waits for this argument any more"))
+
+    def fail(self, error: AiciError) -> None:
+        """Ends the work with an error that is not its own."""
+        if not self._ended:
+            self._end(error)
+
+    def _end(self, outcome: Template | AiciError) -> None:
+        self._ended = True
+        if isinstance(outcome, AiciError) and self._context.log.waiting:
+            outcome.detail.setdefault("log", self._context.log.take())
+        if self._instance is not None:
+            self._instance.close()
+        self._done(outcome)
+
+    def _run(self) -> Generator[None, None, Template]:
+        """Yields between slices; returns the template."""
+        program = self._load()
+        self._instance = instance = Instance(program)
+        instance.owner = self._context
+        instance.log = self._context.write_log
+        self._memory.watch(instance, self.owner, self.fail)
+        yield
+        for export in (Export.START, Export.INITIALIZE):
+            if program.has[export]:
+                yield from _call(instance, export)
+        address = yield from _call(instance, Export.ARG)
+        check_arg(instance, address)
+        if program.has[Export.INIT]:
+            try:
+                value = yield from _call(instance, Export.INIT, len(self._arg))
+            except ControllerFailed as error:
+                raise ArgumentError(error.message, **error.detail) from None
+            except GuestExit as error:
+                raise ArgumentError(f"the controller stopped in aici_init ({error.reason})") from None
+            if value:
+                raise ArgumentError(f"the controller refused its argument (aici_init returned {value})")
+        yield  # a snapshot takes some milliseconds of a large memory
+        self._memory.check(self.owner, instance.changed_bytes())
+        log = self._context.log.take().encode()
+        return Template(instance.snapshot(), self._arg, address, self._context.vocabulary, log)
+
+
+def _call(instance: Instance, export: int, *args: int) -> Generator[None, None, int]:
+    """Calls an export; yields between slices and returns its result."""
+    fiber = Fiber(instance, export, args)
+    while not fiber.poll():
+        yield
+    return fiber.result
+
+
+#: what `aici_warm` returns
+_DONE, _MORE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A template with more in its tables."""
+
+    template: Template
+    #: whether `aici_warm` would go on
+    more: bool
+
+
+class Warming:
+    """Calls of `aici_warm` in an instance of a template, which has seen no prompt; for `Agenda.when_idle`.
+
+    Ends when the guest is done, when `budget_ms` of CPU time are spent, or when half of `most_bytes` are:
+    what the last call adds must fit into the other half.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        capabilities: dict[int, int],
+        limits: RequestLimits,
+        budget_ms: float,
+        most_bytes: int,
+        done: Callable[[Warmed | AiciError], None],
+    ) -> None:
+        """`done` gets the new template, or why there is none; `template` stays as it is in any case.
+
+        Raises RuntimeFailure if there is no room for an instance.
+        """
+        self.owner = template.owner
+        self._template = template
+        self._budget_ns = int(budget_ms * 1e6)
+        self._most_bytes = most_bytes
+        self._done = done
+        self._spent_ns = 0
+        self._over = False
+        self.instance = instance = Instance.from_snapshot(template.snapshot)
+        # what it prints is dropped: logs are the same whether a template is warm or not
+        instance.owner = GuestContext(
+            vocabulary=template.vocabulary,
+            capabilities=capabilities,
+            limits=limits,
+            arg=template.arg,
+            variables=None,
+            seed=0,
+        )
+        self._fiber = Fiber(instance, Export.WARM)
+
+    def run(self) -> bool:
+        """Runs one slice; True if it was the last."""
+        if self._over:
+            return True
+        begin = time.thread_time_ns()
+        try:
+            if not self._fiber.poll():
+                self._spent_ns += time.thread_time_ns() - begin
+                return False
+            self._spent_ns += time.thread_time_ns() - begin
+            more = _more(self._fiber.result) and self.instance.grown_bytes() < self._most_bytes // 2
+            if more and self._spent_ns < self._budget_ns:
+                self._fiber = Fiber(self.instance, Export.WARM)
+                return False
+            outcome: Warmed | AiciError = Warmed(self._take(), more)
+        except Exception as error:
+            outcome = _problem(error)
+        self._end(outcome)
+        return True
+
+    def fail(self, error: AiciError) -> None:
+        """Ends it with an error that is not its own."""
+        if not self._over:
+            self._end(error)
+
+    def _end(self, outcome: Warmed | AiciError) -> None:
+        self._over = True
+        self.instance.close()
+        self._done(outcome)
+
+    def _take(self) -> Template:
+        grown = self.instance.grown_bytes()
+        if grown > self._most_bytes:
+            raise SpaceError(
+                f"aici_warm made the snapshot {grown} bytes larger, the limit is {self._most_bytes}",
+                limit=self._most_bytes,
+            )
+        return dataclasses.replace(self._template, snapshot=self.instance.snapshot(), number=0)
+
+
+def _more(result: int) -> bool:
+    if result not in (_DONE, _MORE):
+        raise ControllerFailed(f"aici_warm returned {result}; 1 is more to do, 0 is done")
+    return result == _MORE
+
+
+def _problem(error: Exception) -> AiciError:
+    if isinstance(error, AiciError):
+        return error
+    if isinstance(error, GuestExit):
+        return ControllerFailed(f"the controller stopped in aici_warm ({error.reason})")
+    return RuntimeFailure(f"aici_warm failed: {error!r}")

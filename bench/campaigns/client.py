@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from bench.campaigns.ledger import make_vocabulary
 from bench.campaigns.load import Load
 from pyaici.runtime import Runtime

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, PreResult, Row, RowKind, StepInput, Verb

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from aicirt.errors import ModuleError
-from aicirt.wasm.abi import EXPORTS
+from aicirt.contract.abi import EXPORTS
+from aicirt.contract.errors import ModuleError
 from aicirt.wasm.imports import known_imports
-from aicirt.wasm.reader import Reader, leb
-from aicirt.wasm.rewrite import RESERVED
+from aicirt.wasm.module.reader import Reader, leb
+from aicirt.wasm.module.rewrite import RESERVED
 from bench.campaigns.sections import (
     CODE,
     EXPORT,

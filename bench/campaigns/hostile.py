@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wasmtime import wat2wasm
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import Engine, Request
 from bench.campaigns.processes import names_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     AiciError,
     LateError,
     RuntimeFailure,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from aicirt.errors import ControllerError, ModuleError
+from aicirt.contract.errors import ControllerError, ModuleError
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.crowd import Crowd
 from bench.campaigns.hostile import arena

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from aicirt.wasm.reader import leb
+from aicirt.wasm.module.reader import leb
 from bench.campaigns import entries
 from bench.campaigns.sections import Section, join, split
 

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
-from aicirt.errors import AiciError, ControllerError, SpaceError
+from aicirt.contract.errors import AiciError, ControllerError, SpaceError
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import Engine, Request
 from bench.campaigns.hostile import guest

@@ -19,10 +19,11 @@ from typing import Any
 
 import wasmtime
 
-from aicirt.config import WorkerConfig
-from aicirt.errors import AiciError, ControllerError, ModuleError, SpaceError, error_from_wire
+from aicirt.contract.errors import AiciError, ControllerError, ModuleError, SpaceError, error_from_wire
 from aicirt.modules.compile import CompileLimits
-from aicirt.wasm import Program, check
+from aicirt.settings import WorkerConfig
+from aicirt.wasm import Program
+from aicirt.wasm.module.check import check
 from aicirt.wasm.program import compile_module, serialize
 from bench.campaigns.mutation import mutate
 from bench.campaigns.seeds import seed_modules

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from aicirt.errors import RuntimeFailure
-from aicirt.wasm.pages import _PAGEMAP_SCAN, PagemapReader, change_finder
+from aicirt.contract.errors import RuntimeFailure
+from aicirt.wasm.memory import _PAGEMAP_SCAN, PagemapReader, change_finder
 from bench.campaigns import syscalls
 from bench.campaigns.load import Load
 from bench.campaigns.processes import children

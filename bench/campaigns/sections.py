@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aicirt.errors import ModuleError
-from aicirt.wasm.reader import Reader, leb
+from aicirt.contract.errors import ModuleError
+from aicirt.wasm.module.reader import Reader, leb
 
 TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT, TAG = range(
     1, 14

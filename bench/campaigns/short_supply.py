@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aicirt.errors import RuntimeFailure, WorkerDiedError
+from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
 from bench.campaigns.ledger import make_vocabulary
 from bench.campaigns.load import Load
 from bench.report import ROOT

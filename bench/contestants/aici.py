@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aicirt.errors import AiciError
-from aicirt.ipc.messages import Sample
+from aicirt.contract.errors import AiciError
+from aicirt.contract.messages import Sample
 from aicirt.wasm import Program
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template

@@ -13,7 +13,7 @@ import outlines_core
 import xgrammar
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from aicirt.worker.vocabulary import LoadedVocabulary
+from aicirt.worker.templates import LoadedVocabulary
 from bench.contestants import Contestant, Refused
 from bench.peers import llguidance_tokenizer
 from pyaici.tokens import Vocabulary

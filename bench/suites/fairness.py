@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from aicirt.errors import AiciError, WorkerDiedError
+from aicirt.contract.errors import AiciError, WorkerDiedError
 from bench.attack_modules import slow_module, straight_module
 from bench.measure import percentile, summarise
 from bench.offender import INITS, KINDS, offender

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from aicirt.vocab.spell import Speller
+from aicirt.vocab.tokenizer import Speller
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.steps import make_child
 from aicirt.worker.templates import Template

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aicirt.config import WorkerConfig
+from aicirt.settings import WorkerConfig
 from bench.contestants import Contestant
 from bench.contestants.native import Xgrammar
 from bench.contestants.race import Result, race

@@ -8,9 +8,9 @@ from functools import partial
 
 from wasmtime import wat2wasm
 
+from aicirt.contract.abi import FuncType
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Snapshot, Ticker
-from aicirt.wasm.pages import PAGE
-from aicirt.wasm.reader import FuncType
+from aicirt.wasm.memory import PAGE
 from bench.measure import alternate, summarise
 from bench.report import Report
 

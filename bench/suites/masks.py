@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aicirt.ipc.messages import Sample
-from aicirt.vocab.spell import Speller
+from aicirt.contract.messages import Sample
+from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import Program
 from aicirt.worker.templates import Template
 from bench.constraints import CONSTRAINTS, Constraint

@@ -8,8 +8,8 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from aicirt.command import leave, run_command
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
+from aicirt.system.terminal import leave, run_command
 from pyaici.build import BuildError
 from pyaici.cli import (
     build,

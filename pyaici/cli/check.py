@@ -8,14 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, ModuleError
-from aicirt.printable import show
+from aicirt.contract.errors import AiciError, ModuleError
+from aicirt.system.terminal import show
 from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:
-    from aicirt.wasm.check import ModuleReport
-    from aicirt.wasm.limits import Limits
+    from aicirt.settings import Limits
+    from aicirt.wasm.module.check import ModuleReport
 
 _MORE = """
 Says if the runtime takes a controller, and if not, every reason; then what it imports and exports, and its
@@ -48,7 +48,7 @@ def print_check(path: Path, *, brief: bool = False) -> int:
     Raises:
         AiciError: the file cannot be read.
     """
-    from aicirt.wasm.limits import Limits  # wasmtime takes time to import
+    from aicirt.settings import Limits  # wasmtime takes time to import
 
     limits = Limits()
     report = _report(path, limits)
@@ -64,7 +64,7 @@ def print_check(path: Path, *, brief: bool = False) -> int:
 
 
 def _report(path: Path, limits: Limits) -> ModuleReport:
-    from aicirt.wasm.check import ModuleReport, check
+    from aicirt.wasm.module.check import ModuleReport, check
 
     try:
         with path.open("rb") as file:

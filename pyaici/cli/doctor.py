@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.printable import printable, show
+from aicirt.system.terminal import printable, show
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _scripts() -> Finding:
 
 
 def _daemon(path: Path) -> Finding:
+    from aicirt.contract.errors import AiciError
     from aicirt.doctor import Finding, State
-    from aicirt.errors import AiciError
     from pyaici.control import Control
 
     try:

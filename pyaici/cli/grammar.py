@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, ControllerError
-from aicirt.printable import show
+from aicirt.contract.errors import AiciError, ControllerError
+from aicirt.system.terminal import show
 from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 from pyaici.grammars import find_grammar

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from typing import Any
 
-from aicirt.printable import show
+from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place, require_store
 from pyaici.grammars import bundled_grammars

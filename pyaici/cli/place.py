@@ -11,10 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
-from aicirt.errors import AiciError, UnknownModuleError
-from aicirt.identity import SHORTEST_ID, resolve_name
-from aicirt.modules.info import ModuleInfo
-from aicirt.supervisor.owners import DEFAULT_OWNER
+from aicirt.contract.errors import AiciError, UnknownModuleError
+from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
+from aicirt.supervisor.module_calls import DEFAULT_OWNER
 from pyaici.bundled import BundledController, describe_bundled
 from pyaici.cli.remote import add_server, open_server, server_of
 from pyaici.listing import list_modules

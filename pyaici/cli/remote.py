@@ -7,7 +7,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 if TYPE_CHECKING:
     from pyaici.rest import RestClient

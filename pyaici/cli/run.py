@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.cli import run_remote
 from pyaici.cli.command import add_command
 from pyaici.cli.remote import add_server, server_of

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.bundled import find_controller
 from pyaici.cli.remote import open_server
 from pyaici.engines.attempt import HINT

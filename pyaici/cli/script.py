@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from aicirt.printable import show
-from aicirt.stored_script import script_value
+from aicirt.contract.modules import script_value
+from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
 _MORE = """

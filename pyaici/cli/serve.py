@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 from typing import Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 #: of the extra `server`
 _PACKAGES = ("fastapi", "uvicorn", "sse_starlette", "prometheus_client", "pydantic_settings")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from aicirt.modules.info import ModuleInfo
+from aicirt.contract.modules import ModuleInfo
 from pyaici.bundled import BundledController
 from pyaici.rest import RestClient, ServerError
 from pyaici.scripting.script import Script

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from aicirt.printable import show
+from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, find_module, open_place
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError
-from aicirt.printable import show
+from aicirt.contract.errors import AiciError
+from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import AiciError
-from aicirt.printable import show
+from aicirt.contract.errors import AiciError
+from aicirt.system.terminal import show
 from pyaici.bundled import find_controller
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place

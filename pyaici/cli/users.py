@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.cli.command import add_command
 
 _MORE = """

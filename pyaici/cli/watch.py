@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aicirt.printable import show
+from aicirt.system.terminal import show
 from pyaici.cli.command import add_command
 
 _MORE = """

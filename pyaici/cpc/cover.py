@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 
 class DeadPrefixError(AiciError):

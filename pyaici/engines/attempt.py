@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aicirt.errors import ArgumentError, VocabularyError
+from aicirt.contract.errors import ArgumentError, VocabularyError
 from pyaici.capabilities import ALL, Capabilities
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from pyaici.engines.request import FinishReason, Origin
 
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from aicirt.errors import AiciError, LateError, ResultError
+from aicirt.contract.errors import AiciError, LateError, ResultError
 from pyaici.capabilities import MASK_ONLY
 from pyaici.engines.kept_log import MAX_LOG_BYTES
 from pyaici.step import MidResult, Row, RowKind, StepInput, Verb

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from aicirt.stored_script import script_value
+from aicirt.contract.modules import script_value
 from pyaici.bundled import find_controller
 from pyaici.engines.request import Request, Sampling
 from pyaici.grammars import find_grammar

@@ -11,7 +11,7 @@ from pyaici.engines.kept_log import KeptLog
 from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
 
 if TYPE_CHECKING:
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from pyaici.engines.text import TextTrail
 
 NAN = math.nan

@@ -11,7 +11,7 @@ from pyaici.capabilities import ALL, Capabilities
 from pyaici.engines.kept_log import MAX_LOG_BYTES
 
 if TYPE_CHECKING:
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
 
 #: as many as the APIs that clients know have; each is a line of an answer
 MAX_TOP_LOGPROBS = 20

@@ -6,7 +6,7 @@ import base64
 import math
 from typing import Any
 
-from aicirt.errors import error_from_wire
+from aicirt.contract.errors import error_from_wire
 from pyaici.engines.counts import Counts
 from pyaici.engines.events import (
     BackTracked,

@@ -11,8 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from aicirt.command import describe_error
-from aicirt.printable import printable
+from aicirt.system.terminal import describe_error, printable
 from pyaici.engines.request import FinishReason
 from pyaici.engines.transcript import Kind, Transcript, Transcripts
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 
 class ModelError(AiciError):

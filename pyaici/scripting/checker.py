@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aicirt.errors import ControllerError
+from aicirt.contract.errors import ControllerError
 from pyaici.runtime import Runtime
 from pyaici.scripting.errors import ScriptFileError
 from pyaici.scripting.problem import Problem, find_problem, is_syntax_error

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from aicirt.stored_script import MAX_NAME, MAX_SOURCE, NAME_PATTERN
+from aicirt.contract.modules import MAX_NAME, MAX_SOURCE, NAME_PATTERN
 from pyaici.scripting.language import LANGUAGES
 from pyaici.scripting.script import Script, interpreter_file
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aicirt.stored_script import MAX_SOURCE, StoredScript, interpreter_argument
+from aicirt.contract.modules import MAX_SOURCE, StoredScript, interpreter_argument
 from pyaici.build.sdk import source_tree
 from pyaici.bundled import bundled_controllers
 from pyaici.scripting.errors import InterpreterMissingError, ScriptFileError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.bundled import DESCRIPTIONS, bundled_controllers
 from pyaici.server.access import Runner, Uploader
 from pyaici.server.errors import bad_request, from_aici
@@ -16,7 +16,7 @@ from pyaici.server.json_bodies import JsonRoute
 from pyaici.server.scripts import ScriptText, read_script
 
 if TYPE_CHECKING:
-    from aicirt.modules.info import ModuleInfo
+    from aicirt.contract.modules import ModuleInfo
     from pyaici.server.desk import ControllerDesk
 
 UPLOAD_PATH = "/v1/controllers"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.errors import ControllerError, ModuleError, UnknownModuleError
-from aicirt.identity import is_module_id
+from aicirt.contract.errors import ControllerError, ModuleError, UnknownModuleError
+from aicirt.contract.modules import is_module_id
 from pyaici.bundled import bundled_controllers, upload_bundled
 from pyaici.scripting.problem import is_syntax_error
 from pyaici.server.blocking import in_own_thread
@@ -16,7 +16,7 @@ from pyaici.server.users import Role
 from pyaici.server.waiting_room import WaitingRoom
 
 if TYPE_CHECKING:
-    from aicirt.modules.info import ModuleInfo
+    from aicirt.contract.modules import ModuleInfo
     from pyaici.runtime import Runtime
     from pyaici.scripting.script import Script
     from pyaici.server.settings import ServerSettings

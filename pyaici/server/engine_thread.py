@@ -13,7 +13,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.ipc.cpu import take_short_turns
 from pyaici.engines.events import Finished
 from pyaici.server.blocking import in_own_thread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     AiciError,
     ControllerError,
     ModuleError,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.server.connections import Connections, protocol_of
 from pyaici.server.origins import is_loopback
 

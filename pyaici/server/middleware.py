@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 
-from aicirt.logs import fields
+from aicirt.system.logs import fields
 from pyaici.server.errors import internal
 from pyaici.server.refusal import refuse
 

@@ -13,7 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

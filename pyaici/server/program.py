@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import prometheus_client
 
-from aicirt import logs
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
+from aicirt.system import logs
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.server import models

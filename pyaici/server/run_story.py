@@ -19,7 +19,7 @@ from pyaici.engines.events import (
 )
 
 if TYPE_CHECKING:
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from pyaici.engines.events import Event
     from pyaici.engines.request import GenerationResult
     from pyaici.server.models import ServedModel

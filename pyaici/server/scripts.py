@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from aicirt.stored_script import MAX_NAME, NAME_PATTERN
+from aicirt.contract.modules import MAX_NAME, NAME_PATTERN
 from pyaici.scripting.errors import InterpreterMissingError
 from pyaici.scripting.request import requested_script
 from pyaici.scripting.script import Script, interpreter_file

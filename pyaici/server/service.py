@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, ModuleError, UnknownModuleError
+from aicirt.contract.errors import AiciError, ModuleError, UnknownModuleError
 from pyaici.engines.request import Request, Sampling
 from pyaici.server.engine_thread import EngineThread
 from pyaici.server.errors import bad_request, from_aici

@@ -18,7 +18,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 
 PREFIX = "AICI_SERVE_"
 _QUOTED = re.compile('"([a-z_]+)"')

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from aicirt.errors import AiciError
-from aicirt.modules.private import write_whole
+from aicirt.contract.errors import AiciError
+from aicirt.system.files import write_whole
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 _RESERVED = {"anonymous", "local"}

@@ -15,7 +15,7 @@ from pyaici.testing.transcript import Reason, Transcript
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from pyaici.testing.wish import Wish
     from pyaici.tokens import Vocabulary
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import ControllerError
+from aicirt.contract.errors import ControllerError
 from pyaici.testing.playground import Playground
 from pyaici.testing.recording_file import TranscriptFileError
 from pyaici.testing.story import quoted

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aicirt.errors import ControllerError
+from aicirt.contract.errors import ControllerError
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.scripting.call import find_call

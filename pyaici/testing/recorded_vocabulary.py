@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.models.default import default_model_folder
 from pyaici.testing.recording import Recording
 from pyaici.testing.vocabulary import small_vocabulary

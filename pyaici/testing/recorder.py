@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, EmptyMaskError, RuntimeFailure
+from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure
 from pyaici.arguments import argument_bytes
 from pyaici.capabilities import ALL, Capabilities
 from pyaici.runtime import Runtime

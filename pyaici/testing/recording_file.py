@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.capabilities import Capabilities
 from pyaici.testing.recording import (
     FORMAT,

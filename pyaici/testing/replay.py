@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aicirt.errors import ControllerError
+from aicirt.contract.errors import ControllerError
 from pyaici.capabilities import Capabilities
 from pyaici.scripting.call import find_call, recorded_call
 from pyaici.step import MidResult, StepInput, StepResult, Verb

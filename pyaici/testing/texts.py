@@ -11,7 +11,7 @@ from types import TracebackType
 
 import numpy as np
 
-from aicirt.errors import AiciError, ControllerFailed
+from aicirt.contract.errors import AiciError, ControllerFailed
 from pyaici.bundled import find_controller
 from pyaici.capabilities import MASK_ONLY
 from pyaici.masks import apply_row

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from pyaici.step import MidResult
 
 #: eos: the model ended; stop: the controller did; length: `max_tokens`; error: see `error`;

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.vocabulary import Vocabulary
 
 _ROLES = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.companion import Companion, read_companion, token_ids
 from pyaici.tokens.rwkv import vocabulary_from_rwkv
 from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model

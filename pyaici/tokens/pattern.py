@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 
 _COUNT = re.compile(r"\{\d+(?:,\d*)?\}")
 _FLAGS = re.compile(r"\(\?(?!i:)[a-zA-Z-]+[:)]")

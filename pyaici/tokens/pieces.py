@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.alphabet import byte_level_bytes
 
 PieceRule = Callable[[str], bytes]

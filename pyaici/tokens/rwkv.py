@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary, tokens_by_id
 
 #: RWKV World files begin with id 1; 0 ends a text

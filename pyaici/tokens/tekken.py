@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.tiktoken_ranks import vocabulary_from_ranks
 from pyaici.tokens.vocabulary import Vocabulary
 

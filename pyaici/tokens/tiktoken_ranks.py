@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.pattern import oniguruma_pattern
 from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary, tokens_by_id
 

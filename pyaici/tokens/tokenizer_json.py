@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.blob import tokenizers_blob
 from pyaici.tokens.companion import Companion
 from pyaici.tokens.pieces import piece_rule

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.companion import Companion, read_companion
 from pyaici.tokens.sentencepiece_model import tokenizer_json_from_model
 from pyaici.tokens.tiktoken_ranks import vocabulary_from_ranks

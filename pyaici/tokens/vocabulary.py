@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from aicirt.errors import VocabularyError
-from aicirt.vocab.fingerprint import fingerprint_of
+from aicirt.contract.errors import VocabularyError
+from aicirt.vocab.image import fingerprint_of
 
 #: ids that a file may use; the runtime takes no more, and one wrong number must not fill the memory
 MAX_TOKENS = 1 << 22

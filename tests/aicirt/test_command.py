@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.command import run_command
-from aicirt.errors import AiciError, ArgumentError
+from aicirt.contract.errors import AiciError, ArgumentError
+from aicirt.system.terminal import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SIGNALS = [(signal.SIGINT, 130, "it: interrupted\n"), (signal.SIGTERM, 143, "it: ended by SIGTERM\n")]
@@ -25,7 +25,7 @@ def start() -> Callable[..., subprocess.Popen[str]]:
 
     def start(work: str, *, ignores: bool = False) -> subprocess.Popen[str]:
         code = (
-            "import time, sys, atexit\nfrom aicirt.command import leave, run_command\n"
+            "import time, sys, atexit\nfrom aicirt.system.terminal import leave, run_command\n"
             f"def ready(): print('ready', flush=True)\ndef work():\n{work}\n"
             "atexit.register(print, 'taken apart')\n"
             "status = run_command('it', work)\nprint('status', status)\nleave(status)\n"

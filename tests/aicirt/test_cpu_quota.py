@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.cpu_quota import cgroup_quota, default_worker_count, usable_cpus
+from aicirt.system.resources import cgroup_quota, default_worker_count, usable_cpus
 
 
 def put(root: Path, files: dict[str, str]) -> Path:
@@ -55,5 +55,5 @@ def test_quotas(tmp_path: Path, files: dict[str, str], quota: float) -> None:
 def test_workers_leave_a_processor_to_the_engine(
     monkeypatch: pytest.MonkeyPatch, cpus: float, workers: int
 ) -> None:
-    monkeypatch.setattr("aicirt.cpu_quota.usable_cpus", lambda: cpus)
+    monkeypatch.setattr("aicirt.system.resources.usable_cpus", lambda: cpus)
     assert default_worker_count() == workers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.free_memory import free_bytes
+from aicirt.system.resources import free_bytes
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from aicirt.errors import UnknownModuleError
-from aicirt.identity import SHORTEST_ID, looks_like_id, resolve_name
+from aicirt.contract.errors import UnknownModuleError
+from aicirt.contract.modules import SHORTEST_ID, looks_like_id, resolve_name
 
 ONE, TWO = "41d0f2c9aa17" + "0" * 52, "41d0f2c9aa17" + "1" * 52
 OTHER = "f" * 64

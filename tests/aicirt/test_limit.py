@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from aicirt.__main__ import limits_help, main
-from aicirt.config import WorkerConfig
-from aicirt.errors import AiciError
-from aicirt.limit import describe, limit
-from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
+from aicirt.contract.errors import AiciError
+from aicirt.settings import DaemonSettings, RequestLimits, WorkerConfig, WorkerSettings, describe, limit
 from aicirt.wasm import Limits
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "controllers.md"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aicirt.command import describe_error, run_command
-from aicirt.errors import ControllerError
-from aicirt.printable import printable, show
+from aicirt.contract.errors import ControllerError
+from aicirt.system.terminal import describe_error, printable, run_command, show
 
 #: a title, a cleared screen, the same by C1, a pasted command, a line that hides the one before
 HOSTILE = "\x1b]0;title\x07 \x1b[2J \x9b2J \x1bP$q\x1b\\\\ one\rtwo \x08 \x7f"

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from aicirt.shortage import describe, is_shortage
+from aicirt.system.shortage import describe, is_shortage
 
 
 @pytest.mark.parametrize(

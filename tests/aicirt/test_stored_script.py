@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.errors import ArgumentError, ModuleError
-from aicirt.stored_script import MAX_NAME, MAX_SOURCE, StoredScript, script_value
+from aicirt.contract.errors import ArgumentError, ModuleError
+from aicirt.contract.modules import MAX_NAME, MAX_SOURCE, StoredScript, script_value
 
 SCRIPT = StoredScript("a1" * 32, "python", "story.py", "x = 'é'\n")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from aicirt.vocab.signatures import NUM_CLASSES, WELL_FORMED, byte_classes
+from aicirt.vocab.trie import NUM_CLASSES, WELL_FORMED, byte_classes
 from tests.controllers.host import Vocab
 
 SPECIALS = ("eos", "bos", "pad", "unk")

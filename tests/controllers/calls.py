@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aicirt.errors import ControllerFailed, VocabularyError
+from aicirt.contract.errors import ControllerFailed, VocabularyError
 from aicirt.wasm import GuestExit, Instance
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicirt.vocab import VocabularyImage, build_image
-from aicirt.vocab.spell import Speller
+from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import (
     Engine,
     Export,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import ControllerFailed, MemoryLimitError
+from aicirt.contract.errors import ControllerFailed, MemoryLimitError
 from aicirt.wasm import Program
 from tests.controllers.host import Guest, Vocab
 from tests.controllers.test_interface import (

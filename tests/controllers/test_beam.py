@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.engine import Engine, Model, chaotic_model
 from tests.controllers.host import (

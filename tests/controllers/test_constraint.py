@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.automata import Automaton, allowed, automata, vocabularies
 from tests.controllers.host import BITMASK, CAP_TOKENIZER, STOP, Guest, Vocab

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from pyaici.build import Toolchain, build_library, find_sdk, flags
 from tests.controllers.conftest import GUESTS

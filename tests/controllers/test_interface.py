@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import AiciError, ControllerFailed
+from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from pyaici.build import BuildError, build_controller
 from tests.controllers.host import (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from aicirt.errors import ArgumentError
+from aicirt.contract.errors import ArgumentError
 from aicirt.wasm import Program
 from bench.chi_square import p_value
 from pyaici.build import build_controller

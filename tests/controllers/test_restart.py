@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.host import BITMASK, CAP_FF_TOKENS, CAP_TOKENIZER, STOP, Guest, Mid, Vocab
 from tests.controllers.regex.patterns import Pattern, patterns

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ControllerFailed, MemoryLimitError
+from aicirt.contract.errors import ControllerFailed, MemoryLimitError
 from aicirt.vocab import build_image
 from aicirt.wasm import Export, Program
 from pyaici.build import MissingToolchain, find_sdk

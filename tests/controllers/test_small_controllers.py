@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, Program
 from tests.controllers.host import (
     BITMASK,

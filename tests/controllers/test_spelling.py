@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm import Program
 from pyaici.tokens import load_vocabulary

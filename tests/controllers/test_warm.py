@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Instance, Program
 from aicirt.wasm.snapshot import _changed as changed_pages
 from tests.controllers.automata import Automaton, automata, vocabularies

@@ -14,7 +14,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.testing import Playground
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aicirt.settings import RequestLimits
+from aicirt.contract.abi import EXPORTS, IMPORTS
+from aicirt.settings import Limits, RequestLimits
 from aicirt.vocab import layout
-from aicirt.wasm.abi import EXPORTS, IMPORTS
-from aicirt.wasm.limits import Limits
 from aicirt.worker import results, sequence
 from pyaici import step
 from pyaici.capabilities import ALL

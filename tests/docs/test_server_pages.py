@@ -13,7 +13,7 @@ import pytest
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from aicirt import errors
+from aicirt.contract import errors
 from pyaici.build import build_controller
 from pyaici.server.cpc.requests import CertificateFields, CpcRequest, CpcResponse
 from pyaici.server.openai.requests import _NEUTRAL, Constrained

@@ -22,11 +22,11 @@ def module() -> Reader:
     """What is accepted can be rewritten, and is then valid, if and only if it was valid before."""
     import wasmtime
 
-    from aicirt.errors import ModuleError
-    from aicirt.wasm.check import check
+    from aicirt.contract.errors import ModuleError
+    from aicirt.settings import Limits
     from aicirt.wasm.engine import Engine
-    from aicirt.wasm.limits import Limits
-    from aicirt.wasm.rewrite import rewrite
+    from aicirt.wasm.module.check import check
+    from aicirt.wasm.module.rewrite import rewrite
 
     engine = Engine(Limits()).wasmtime
 
@@ -53,9 +53,9 @@ def module() -> Reader:
 
 def message() -> Reader:
     """Frames on a socket, and a worker that is told what is in them."""
-    from aicirt.errors import AiciError, ProtocolError
+    from aicirt.contract.errors import AiciError, ProtocolError
+    from aicirt.contract.messages import decode
     from aicirt.ipc.frames import FrameSocket
-    from aicirt.ipc.messages import decode
     from aicirt.worker.loop import _MALFORMED
     from bench.host import LocalWorker
     from tests.fuzz.seeds import loaded_vocabulary
@@ -83,7 +83,7 @@ def message() -> Reader:
 
 def ring() -> Reader:
     """Any positions, and any bytes."""
-    from aicirt.errors import ProtocolError
+    from aicirt.contract.errors import ProtocolError
     from aicirt.ipc.ring import HEADER_BYTES, Ring
 
     def read(data: bytes) -> None:
@@ -104,10 +104,9 @@ def ring() -> Reader:
 
 def row() -> Reader:
     """What a worker answers, as the engine's process reads it."""
-    from aicirt.errors import AiciError
-    from aicirt.ipc.layout import Layout
-    from aicirt.ipc.messages import decode
-    from aicirt.ipc.segment import Segment
+    from aicirt.contract.errors import AiciError
+    from aicirt.contract.messages import decode
+    from aicirt.ipc.segment import Layout, Segment
     from pyaici.answers import NONSENSE, check_children, check_splice, read_message, read_variables
     from pyaici.rows import SegmentRows
 
@@ -142,9 +141,9 @@ def snapshot() -> Reader:
 
     import msgpack
 
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from aicirt.wasm import Engine, Limits, Linker, Program, host_functions
-    from aicirt.wasm.handover import from_wire
+    from aicirt.wasm.transfer import from_wire
     from tests.aicirt.wasm.conftest import CALLS, controller
 
     program = Program.compile(Linker(Engine(Limits()), host_functions(CALLS)), controller())
@@ -165,7 +164,7 @@ def snapshot() -> Reader:
 
 def vocabulary() -> Reader:
     """Everything that can be asked of an image."""
-    from aicirt.errors import VocabularyError
+    from aicirt.contract.errors import VocabularyError
     from aicirt.vocab.reader import VocabularyImage
 
     def read(data: bytes) -> None:
@@ -274,7 +273,7 @@ def messages() -> Reader:
 
 def config() -> Reader:
     """A file of users, and a file of settings."""
-    from aicirt.errors import AiciError
+    from aicirt.contract.errors import AiciError
     from pyaici.server.settings import read_settings
     from pyaici.server.users import UserFile
 

@@ -15,7 +15,7 @@ import msgpack
 from aicirt.vocab.image import build_image
 
 if TYPE_CHECKING:
-    from aicirt.worker.vocabulary import LoadedVocabulary
+    from aicirt.worker.templates import LoadedVocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
 #: longer literals are no inputs, and larger inputs make a run slow
@@ -76,7 +76,7 @@ def modules() -> Iterator[bytes]:
 
 def messages() -> Iterator[bytes]:
     """One of each message."""
-    from aicirt.ipc import messages as defined
+    from aicirt.contract import messages as defined
 
     simple: tuple[Any, ...] = (1, 0, b"", "a", None, [], [1, 2], {})
     for kind in vars(defined).values():

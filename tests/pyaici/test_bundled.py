@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, UnknownModuleError
 from pyaici import bundled
 from pyaici.build import build_controller
 from pyaici.build.interpreters import is_interpreter

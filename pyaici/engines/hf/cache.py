@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from aicirt.errors import SpaceError
+from aicirt.contract.errors import SpaceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.engines.engine import Engine
 from pyaici.engines.events import Event
 from pyaici.engines.hf.beam import BeamSearch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aicirt.errors import SpaceError
+from aicirt.contract.errors import SpaceError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq

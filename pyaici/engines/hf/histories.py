@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from aicirt.errors import AiciError, SpaceError
+from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.engines.hf.prefixes import Cached, shared_length
 from pyaici.engines.hf.runner import Feed
 

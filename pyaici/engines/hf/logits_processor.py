@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import LogitsProcessor
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.engines.lines import Lines
 from pyaici.masks import apply_masks
 

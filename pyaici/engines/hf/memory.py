@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from aicirt.free_memory import free_bytes
+from aicirt.system.resources import free_bytes
 from pyaici.engines.hf.cache import MIN_TOKENS
 
 #: The share of the free memory that the cache may take. The rest is for passes over long prompts, and on the

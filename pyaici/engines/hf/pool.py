@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, SpaceError
+from aicirt.contract.errors import AiciError, SpaceError
 from pyaici.engines.events import (
     BackTracked,
     Event,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aicirt.errors import SpaceError
+from aicirt.contract.errors import SpaceError
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.cache import Slot, SlotCache

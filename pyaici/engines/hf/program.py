@@ -12,8 +12,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from aicirt.command import run_command
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
+from aicirt.system.terminal import run_command
 from pyaici.engines.attempt import try_argument
 from pyaici.engines.hf.load import check_packages, load_model
 from pyaici.engines.hf.options import add_options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from aicirt.errors import EmptyMaskError
+from aicirt.contract.errors import EmptyMaskError
 from pyaici.engines.hf.ranks import Ranks
 from pyaici.masks import apply_masks
 from pyaici.step import Row, RowKind

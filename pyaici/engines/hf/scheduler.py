@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from aicirt.errors import SpaceError
+from aicirt.contract.errors import SpaceError
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed
 from pyaici.engines.request import FinishReason
 

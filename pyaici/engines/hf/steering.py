@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, ProtocolError, ResultError
+from aicirt.contract.errors import AiciError, ProtocolError, ResultError
 from pyaici.engines.events import Suspended
 from pyaici.engines.request import FinishReason
 from pyaici.step import MidResult, Row, StepInput, Verb

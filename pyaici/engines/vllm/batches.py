@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.engines.vllm.arguments import ControllerCall
 from pyaici.engines.vllm.constraints import Constraints, Controlled
 from pyaici.masks import apply_masks

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, RuntimeFailure, UnknownModuleError
+from aicirt.contract.errors import AiciError, RuntimeFailure, UnknownModuleError
 from pyaici.capabilities import Capabilities
 from pyaici.engines.vllm.controlled import Controlled, Outcome
 from pyaici.engines.vllm.drafts import Drafts

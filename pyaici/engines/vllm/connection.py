@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aicirt.errors import AiciError, RuntimeFailure, SupervisorDiedError, UnknownModuleError
+from aicirt.contract.errors import AiciError, RuntimeFailure, SupervisorDiedError, UnknownModuleError
 from pyaici.bundled import upload_bundled
 from pyaici.engines.owner_threads import OwnerThreads
 from pyaici.engines.prompts import begin_token

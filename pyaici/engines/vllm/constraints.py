@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, SupervisorDiedError, UnknownModuleError
+from aicirt.contract.errors import AiciError, SupervisorDiedError, UnknownModuleError
 from pyaici.bundled import upload_bundled
 from pyaici.engines.lines import Lines, OverruledError
 from pyaici.engines.vllm.arguments import ControllerCall

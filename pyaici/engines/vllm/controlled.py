@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aicirt.errors import AiciError, EmptyMaskError, ResultError
+from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError
 from pyaici.engines.vllm.drafts import Guess, allows, is_mask
 from pyaici.engines.vllm.events import Events, variables_to_wire
 from pyaici.step import MidResult, RowKind, StepInput, Verb

@@ -24,7 +24,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.variables import by_name
 
 #: the key

@@ -19,7 +19,7 @@ OF_CONTROLLER, OF_RUNTIME = "controller ", "controllers "
 
 def describe(controller: str, error: BaseException) -> str:
     """Why a request failed, for `stop_reason`."""
-    from aicirt.errors import AiciError, RuntimeFailure
+    from aicirt.contract.errors import AiciError, RuntimeFailure
 
     if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
         return f"{OF_CONTROLLER}{controller}: {error}"

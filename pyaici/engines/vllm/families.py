@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, error_from_wire
+from aicirt.contract.errors import AiciError, error_from_wire
 from pyaici.engines.counts import Counts
 from pyaici.engines.events import (
     BackTracked,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 from vllm.v1.structured_output.utils import strip_speculative_padding
 
-from aicirt.errors import ResultError
+from aicirt.contract.errors import ResultError
 
 if TYPE_CHECKING:
     import torch

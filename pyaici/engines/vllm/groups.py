@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aicirt.errors import AiciError, ResultError
+from aicirt.contract.errors import AiciError, ResultError
 from pyaici.engines.vllm.grammar import ControllerGrammar
 from pyaici.engines.vllm.moves import branch
 from pyaici.engines.vllm.outputs import add_tokens

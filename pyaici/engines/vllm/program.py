@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aicirt.command import run_command
-from aicirt.errors import AiciError, RuntimeFailure
+from aicirt.contract.errors import AiciError, RuntimeFailure
+from aicirt.system.terminal import run_command
 from pyaici.engines.attempt import try_argument
 from pyaici.engines.options import (
     CONTROLLER_HELP,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from aicirt.errors import ResultError
+from aicirt.contract.errors import ResultError
 from pyaici.engines.vllm.controlled import Ending, Outcome
 from pyaici.engines.vllm.moves import unending
 from pyaici.engines.vllm.stage import END, Stage

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from vllm.v1.request import RequestStatus
 
-from aicirt.errors import AiciError, ArgumentError, ResultError
+from aicirt.contract.errors import AiciError, ArgumentError, ResultError
 from pyaici.engines import WORK_FACTOR
 from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall
 from pyaici.engines.vllm.conductor import Conductor

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.cpc import Certificate, Cover, DeadPrefixError, Session, TokenTrie, enumeration, exact, heal, pcas
 from pyaici.engines.events import BackTracked, Finished, TokensAppended, VariablesChanged
 from pyaici.engines.request import FinishReason, Sampling

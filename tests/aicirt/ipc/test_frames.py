@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
+from aicirt.contract.messages import Call, Reply
 from aicirt.ipc.frames import FrameSocket, frame
-from aicirt.ipc.messages import Call, Reply
 
 
 @pytest.fixture

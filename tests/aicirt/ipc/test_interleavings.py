@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.layout import Layout
 from aicirt.ipc.ring import Ring
-from aicirt.ipc.rows import RowPool
+from aicirt.ipc.segment import Layout, RowPool
 from tests.aicirt.ipc.interleavings import Run, SharedArray, StuckError, explore, shared_bell, shared_ring
 
 

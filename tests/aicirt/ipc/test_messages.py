@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ArgumentError, ProtocolError, error_from_wire
+from aicirt.contract.errors import ArgumentError, ProtocolError, error_from_wire
+from aicirt.contract.messages import Call, Splice, decode, encode
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.frames import FrameSocket
-from aicirt.ipc.messages import Call, Splice, decode, encode
-from aicirt.ipc.peer import Peer
+from aicirt.ipc.frames import FrameSocket, Peer
 
 
 def test_a_message_keeps_its_fields() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
 from aicirt.ipc import names
 from tests.stranger import as_stranger, needs_root
 

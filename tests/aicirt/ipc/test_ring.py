@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.errors import ProtocolError
+from aicirt.contract.errors import ProtocolError
 from aicirt.ipc.ring import HEADER_BYTES, Ring
 
 

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import ProtocolError, SpaceError
+from aicirt.contract.errors import ProtocolError, SpaceError
 from aicirt.ipc import names
-from aicirt.ipc.layout import Layout
 from aicirt.ipc.names import open_shared_memory
-from aicirt.ipc.rows import RowPool
-from aicirt.ipc.segment import Segment
+from aicirt.ipc.segment import Layout, RowPool, Segment
+from aicirt.system.files import Descriptor
 
 LAYOUT = Layout(1000, num_rows=4, num_dense=2, ring_bytes=4096)
 

@@ -13,7 +13,7 @@ import posix_ipc
 import pytest
 
 from aicirt.ipc import names
-from aicirt.ipc.semaphore import Semaphore
+from aicirt.ipc.doorbell import Semaphore
 from bench.campaigns.short_supply import jumping_clock
 from bench.report import ROOT
 

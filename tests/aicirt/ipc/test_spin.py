@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from aicirt.ipc import spin as module
+from aicirt.ipc import cpu as module
+from aicirt.ipc.cpu import spin
 from aicirt.ipc.ring import HEADER_BYTES, Ring
-from aicirt.ipc.spin import spin
 
 
 @pytest.fixture(autouse=True)

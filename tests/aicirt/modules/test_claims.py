@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ModuleError
-from aicirt.modules.claims import Claim, Claims
+from aicirt.contract.errors import ModuleError
+from aicirt.modules.ownership import Claim, Claims
 
 _OWNERS = st.sampled_from(["ann", "bob", "cleo"])
 _MODULES = st.sampled_from(["1" * 64, "a" * 64])
@@ -60,7 +60,7 @@ def test_several_processes_claim_at_once(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from aicirt.modules.claims import Claims
+from aicirt.modules.ownership import Claims
 claims = Claims(Path(sys.argv[1]))
 for number in range(20):
     with claims.changing() as change:

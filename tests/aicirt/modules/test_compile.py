@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
+from aicirt.contract.errors import AiciError, CompileLimitError, ModuleError, RuntimeFailure
 from aicirt.modules import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Program
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from aicirt.contract.modules import StoredScript
 from aicirt.modules import ModuleStore
 from aicirt.settings import LEAST_UPLOAD
-from aicirt.stored_script import StoredScript
 from tests.aicirt.modules.wat import small_module
 
 

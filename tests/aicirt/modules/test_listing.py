@@ -9,9 +9,9 @@ import msgpack
 import pytest
 from wasmtime import wat2wasm
 
+from aicirt.contract.modules import StoredScript
 from aicirt.modules import ModuleStore
 from aicirt.settings import DESCRIBED_CHARACTERS, DESCRIBED_NAMES, LIST_PAGE_BYTES, MOST_DESCRIPTION
-from aicirt.stored_script import StoredScript
 from tests.aicirt.modules.wat import small_module
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ModuleError, NotOwnerError, RuntimeFailure
+from aicirt.contract.errors import ModuleError, NotOwnerError, RuntimeFailure
+from aicirt.contract.modules import StoredScript
 from aicirt.modules import ModuleStore
-from aicirt.stored_script import StoredScript
 from tests.aicirt.modules.wat import small_module
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import RuntimeFailure, UnknownModuleError
+from aicirt.contract.errors import RuntimeFailure, UnknownModuleError
 from aicirt.modules import ModuleStore
-from aicirt.modules.private import read_regular
+from aicirt.system.files import read_regular
 from tests.aicirt.modules.wat import small_module
 from tests.stranger import as_stranger, let_through, needs_root
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     CompileLimitError,
     ModuleError,
     NotOwnerError,
@@ -22,7 +22,7 @@ from aicirt.errors import (
 )
 from aicirt.modules import CompileLimits, ModuleInfo, ModuleStore, default_directory
 from aicirt.modules import store as store_module
-from aicirt.modules.private import is_private_file, let_read, private_directory, write_whole
+from aicirt.system.files import is_private_file, let_read, private_directory, write_whole
 from aicirt.wasm import Engine, Limits, Linker, Program
 from tests.aicirt.modules.wat import small_module as _module
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ModuleError, NotOwnerError, UnknownModuleError
-from aicirt.identity import looks_like_id
+from aicirt.contract.errors import ModuleError, NotOwnerError, UnknownModuleError
+from aicirt.contract.modules import looks_like_id
 from aicirt.modules import Tag, Tags
 
 ONE, TWO = "1" * 64, "a" * 64

@@ -23,7 +23,7 @@ import posix_ipc
 
 from aicirt import sandbox
 from aicirt.sandbox import kernel
-from aicirt.sandbox.numbers import NUMBERS
+from aicirt.sandbox.seccomp import NUMBERS
 
 PROFILES = {profile.name: profile for profile in (sandbox.WORKER, sandbox.BUILDER, sandbox.COMPILER)}
 COLUMNS = {"x86_64": 0, "aarch64": 1}

@@ -10,8 +10,7 @@ import pytest
 import ziglang
 
 from aicirt.sandbox import calls
-from aicirt.sandbox.numbers import LAST, NUMBERS
-from aicirt.sandbox.seccomp import Answer, Filter
+from aicirt.sandbox.seccomp import LAST, NUMBERS, Answer, Filter
 
 HEADERS = Path(ziglang.__file__).parent / "lib/libc/include"
 MACHINES = {

@@ -17,9 +17,10 @@ import posix_ipc
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.child import child_environment
-from aicirt.errors import AiciError
-from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, landlock, namespaces
+from aicirt.contract.errors import AiciError
+from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, landlock
+from aicirt.sandbox import enter as namespaces
+from aicirt.system.environment import child_environment
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from tests.processes import command_line, family

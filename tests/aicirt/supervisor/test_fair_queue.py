@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import OwnerLimitError
+from aicirt.contract.errors import OwnerLimitError
 from aicirt.settings import DaemonSettings
 from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
 

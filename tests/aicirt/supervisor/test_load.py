@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ProtocolError
-from aicirt.supervisor.load import Load
+from aicirt.contract.errors import ProtocolError
+from aicirt.supervisor.balance import Load
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from aicirt.config import WorkerConfig
-from aicirt.errors import RuntimeFailure, WorkerDiedError
+from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
+from aicirt.settings import WorkerConfig
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.workers import WorkerProcess
 

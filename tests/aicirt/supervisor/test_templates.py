@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.config import WorkerConfig
-from aicirt.errors import OwnerLimitError, TimeLimitError, UnknownModuleError, VocabularyError
+from aicirt.contract.errors import OwnerLimitError, TimeLimitError, UnknownModuleError, VocabularyError
 from aicirt.modules import ModuleStore
-from aicirt.settings import DaemonSettings
+from aicirt.settings import DaemonSettings, WorkerConfig
 from aicirt.supervisor.fair_queue import FairQueue, builds, compilations
 from aicirt.supervisor.pool import WorkerPool
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
-from aicirt.vocab.fingerprint import fingerprint_of
+from aicirt.vocab.image import fingerprint_of
 
 #: refuses an argument of three bytes after as long as it may take
 WASM = wat2wasm("""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))

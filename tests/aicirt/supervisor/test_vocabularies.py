@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import OwnerLimitError, SpaceError, VocabularyError
+from aicirt.contract.errors import OwnerLimitError, SpaceError, VocabularyError
 from aicirt.settings import DaemonSettings
 from aicirt.supervisor.fair_queue import compilations
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
-from aicirt.vocab.fingerprint import fingerprint_of
+from aicirt.vocab.image import fingerprint_of
 
 
 def spec(name: str, extra: int = 0) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from aicirt.errors import AiciError, TrapError, WorkerDiedError
+from aicirt.contract.errors import AiciError, TrapError, WorkerDiedError
 from aicirt.settings import WARM_STAGES, WorkerSettings
 from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.warming import Warming

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from aicirt.config import WorkerConfig
+from aicirt.settings import WorkerConfig
 from aicirt.supervisor.pool import WorkerPool
-from aicirt.supervisor.usage import progress
+from aicirt.supervisor.workers import progress
 
 
 def config(silence: int) -> WorkerConfig:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab import VocabularyImage, build_image, layout
-from aicirt.vocab.signatures import NUM_CLASSES, OTHER, WELL_FORMED, byte_classes
+from aicirt.vocab.trie import NUM_CLASSES, OTHER, WELL_FORMED, byte_classes
 
 _LOW = 0xFFFFFF
 

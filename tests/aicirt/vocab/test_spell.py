@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.errors import VocabularyError
-from aicirt.vocab.spell import Speller
+from aicirt.contract.errors import VocabularyError
+from aicirt.vocab.tokenizer import Speller
 
 
 def test_longest_match_wins() -> None:

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from aicirt.errors import VocabularyError
-from aicirt.vocab.ranks import RankEncoder
-from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
+from aicirt.contract.errors import VocabularyError
+from aicirt.vocab.tokenizer import BytesTokenizer, RankEncoder, load_tokenizer
 
 CORPUS = ["the cat sat on the mat", "the theory of the thing", "naïve café, 漢字 and 👍 again and again"] * 3
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Engine, GuestExit, Instance, Limits, Linker, Program, Ticker, host_functions
 
 #: what every controller must export, except for `aici_mid_process`

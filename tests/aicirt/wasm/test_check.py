@@ -5,10 +5,11 @@ import re
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.errors import ModuleError
-from aicirt.wasm import Limits, check
+from aicirt.contract.errors import ModuleError
+from aicirt.wasm import Limits
 from aicirt.wasm.imports import known_imports
-from aicirt.wasm.rewrite import RESERVED
+from aicirt.wasm.module.check import check
+from aicirt.wasm.module.rewrite import RESERVED
 
 from .conftest import IMPORTS, MID, controller
 

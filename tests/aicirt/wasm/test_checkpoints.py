@@ -12,11 +12,11 @@ import wasmtime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ModuleError
-from aicirt.wasm import checkpoints as module
-from aicirt.wasm.checkpoints import CHECKPOINT, MOST_BEHIND_CALL, MOST_STRAIGHT, checkpoints
-from aicirt.wasm.inspect import inspect
-from aicirt.wasm.rewrite import rewrite
+from aicirt.contract.errors import ModuleError
+from aicirt.wasm.module import checkpoints as module
+from aicirt.wasm.module.checkpoints import CHECKPOINT, MOST_BEHIND_CALL, MOST_STRAIGHT, checkpoints
+from aicirt.wasm.module.reader import inspect
+from aicirt.wasm.module.rewrite import rewrite
 
 #: what may go elsewhere is not counted: its operands are
 CONTROL = frozenset({0x02, 0x03, 0x04, 0x05, 0x0B, 0x0C, 0x0D, 0x0E, 0x10})
@@ -305,7 +305,7 @@ def _ends_in_time(wasm: bytes) -> bool:
 @pytest.mark.parametrize("name", ["pyctrl", "jsctrl", "json_schema"])
 def test_real_controllers_have_few(name: str) -> None:
     """Bytes that checkpoints add to real code, which runs no slower for them."""
-    wasm = (Path(module.__file__).parents[2] / "pyaici" / "_wasm" / f"{name}.wasm").read_bytes()
+    wasm = (Path(module.__file__).parents[3] / "pyaici" / "_wasm" / f"{name}.wasm").read_bytes()
     shape = inspect(wasm)
     code = shape.section(10)
     assert code is not None

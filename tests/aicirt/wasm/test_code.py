@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.errors import ModuleError
-from aicirt.wasm.code import BULK, MEMORY_GROW, TABLE_MUTATORS, Found, scan
-from aicirt.wasm.inspect import inspect
+from aicirt.contract.errors import ModuleError
+from aicirt.wasm.module.checkpoints import BULK, MEMORY_GROW, TABLE_MUTATORS, Found, scan
+from aicirt.wasm.module.reader import inspect
 
 #: one of each shape of instruction, with immediates that contain the bytes of table.set and memory.grow
 INSTRUCTIONS = """

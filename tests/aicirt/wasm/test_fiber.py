@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import RuntimeFailure, TimeLimitError, TrapError
+from aicirt.contract.errors import RuntimeFailure, TimeLimitError, TrapError
 from aicirt.wasm import Export, Fiber, Instance
 
 from .conftest import IMPORTS

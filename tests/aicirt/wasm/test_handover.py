@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.system.files import sealed
 from aicirt.wasm import Export, Instance
-from aicirt.wasm.handover import from_wire, to_wire
-from aicirt.wasm.memfd import sealed
 from aicirt.wasm.snapshot import Snapshot
+from aicirt.wasm.transfer import from_wire, to_wire
 
 Make = Callable[..., Instance]
 #: counts its calls in a global and in two places of memory; a second 64 KiB are grown in the first call

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.abi import FuncType
+from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Linker, Program, Ticker, host_functions
 from aicirt.wasm.host import HostCallable
-from aicirt.wasm.reader import FuncType
 
 from .conftest import CALLS, controller
 

@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wasmtime import wat2wasm
 
-from aicirt.errors import ModuleError
-from aicirt.wasm.check import check
-from aicirt.wasm.code import scan
-from aicirt.wasm.inspect import inspect
-from aicirt.wasm.reader import Extent, FuncType, GlobalType, Reader
-from aicirt.wasm.rewrite import rewrite
+from aicirt.contract.abi import FuncType
+from aicirt.contract.errors import ModuleError
+from aicirt.wasm.module.check import check
+from aicirt.wasm.module.checkpoints import scan
+from aicirt.wasm.module.reader import Extent, GlobalType, Reader, inspect
+from aicirt.wasm.module.rewrite import rewrite
 
 from .conftest import IMPORTS, controller
 

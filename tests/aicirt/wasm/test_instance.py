@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     ControllerFailed,
     ModuleError,
     ResultError,

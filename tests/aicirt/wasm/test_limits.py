@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import wasmtime
 
-from aicirt.errors import MemoryLimitError, RuntimeFailure, TimeLimitError
+from aicirt.contract.abi import FuncType
+from aicirt.contract.errors import MemoryLimitError, RuntimeFailure, TimeLimitError
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
-from aicirt.wasm.reader import FuncType
 
 from .conftest import controller
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import MemoryLimitError, RuntimeFailure
+from aicirt.contract.abi import FuncType
+from aicirt.contract.errors import MemoryLimitError, RuntimeFailure
+from aicirt.system.files import SEALS
 from aicirt.wasm import Engine, Export, Fiber, HostFunction, Instance, Limits, Linker, Program, Ticker
-from aicirt.wasm.memfd import SEALS
-from aicirt.wasm.reader import FuncType
 from pyaici.build import build_controller
 
 from .conftest import controller

@@ -9,9 +9,8 @@ import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.wasm.names import MAX_NAME, MAX_NAMES, NAMES, harmless, readable
-from aicirt.wasm.reader import leb
-from aicirt.wasm.rewrite import rewrite
+from aicirt.wasm.module.reader import leb
+from aicirt.wasm.module.rewrite import MAX_NAME, MAX_NAMES, NAMES, harmless, readable, rewrite
 from bench.attack_modules import doubling, with_name
 
 from .conftest import controller

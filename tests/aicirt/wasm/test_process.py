@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from aicirt.errors import ModuleError, RuntimeFailure
+from aicirt.contract.errors import ModuleError, RuntimeFailure
 from aicirt.wasm import Engine, Export, Fiber, Instance, Limits, Linker, Program, Ticker
+from aicirt.wasm import engine as ticker_module
 from aicirt.wasm import snapshot as snapshot_module
-from aicirt.wasm import ticker as ticker_module
 from aicirt.wasm.engine import stack_size
+from aicirt.wasm.module.rewrite import rewrite
 from aicirt.wasm.program import compile_module
-from aicirt.wasm.rewrite import rewrite
 
 from .conftest import controller
 
@@ -29,7 +29,7 @@ Make = Callable[..., Instance]
 PRELUDE = """
 import ctypes, faulthandler, os, resource, signal, sys, threading
 from wasmtime import wat2wasm
-from aicirt.errors import AiciError, RuntimeFailure, TimeLimitError, TrapError
+from aicirt.contract.errors import AiciError, RuntimeFailure, TimeLimitError, TrapError
 from aicirt.wasm import *
 WASM = bytes(wat2wasm('''(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (func (export "aici_arg") (result i32) (i32.const 0))
@@ -104,7 +104,7 @@ def test_threads_with_a_small_stack_are_refused(kib: int) -> None:
 
 def test_the_smallest_accepted_stack_suffices() -> None:
     code = """
-    from aicirt.wasm.limits import STACK_MARGIN, WASM_STACK
+    from aicirt.settings import STACK_MARGIN, WASM_STACK
     def run():
         engine = Engine()
         print([trap(guest(engine), Export.MID) for _ in range(3)])

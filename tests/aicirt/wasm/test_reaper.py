@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aicirt.wasm import Engine, Export, Instance
-from aicirt.wasm.reaper import LEAST_BYTES, Reaper
+from aicirt.wasm.memory import LEAST_BYTES, Reaper
 
 Make = Callable[..., Instance]
 PAGES = 512

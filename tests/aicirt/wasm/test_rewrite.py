@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import wasmtime
 
-from aicirt.errors import MemoryLimitError, ModuleError, TimeLimitError, TrapError
+from aicirt.contract.errors import MemoryLimitError, ModuleError, TimeLimitError, TrapError
 from aicirt.wasm import Export, Instance
-from aicirt.wasm.inspect import inspect
-from aicirt.wasm.reader import leb
-from aicirt.wasm.rewrite import RESERVED, rewrite
+from aicirt.wasm.module.reader import inspect, leb
+from aicirt.wasm.module.rewrite import RESERVED, rewrite
 
 from .conftest import REQUIRED, controller
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import RuntimeFailure, TrapError
+from aicirt.contract.errors import RuntimeFailure, TrapError
 from aicirt.wasm import Engine, Export, Instance, Linker, Program, Ticker
-from aicirt.wasm.pages import PAGE, PagemapReader, PageScanner, change_finder, nonzero
+from aicirt.wasm.memory import PAGE, PagemapReader, PageScanner, change_finder, nonzero
 from aicirt.wasm.snapshot import _union
 
 from .conftest import controller

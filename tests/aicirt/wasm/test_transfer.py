@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.system.files import Descriptor
 from aicirt.wasm import Export, Instance
 from aicirt.wasm.transfer import MAX_BASES, pack, unpack
 

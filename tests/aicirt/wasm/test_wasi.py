@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ControllerFailed
-from aicirt.wasm import Export, GuestExit, Instance, Linker, Program, Ticker, check
-from aicirt.wasm.wasi import EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE, MODULE, SIGNATURES, signature
+from aicirt.contract.errors import ControllerFailed
+from aicirt.wasm import Export, GuestExit, Instance, Linker, Program, Ticker
+from aicirt.wasm.imports import EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE, SIGNATURES, WASI, signature
+from aicirt.wasm.module.check import check
 from pyaici.build import build_controller
 
 Make = Callable[..., Instance]
@@ -19,7 +20,7 @@ def _calling(make: Make, name: str, *args: int, data: str = "") -> Instance:
     """A guest whose pre_process calls a WASI function with `args`."""
     kind = signature(name)
     values = " ".join(f"({t}.const {a})" for t, a in zip(kind.params, args, strict=True))
-    imports = f'(import "{MODULE}" "{name}" (func $f (param {" ".join(kind.params)}) (result i32)))'
+    imports = f'(import "{WASI}" "{name}" (func $f (param {" ".join(kind.params)}) (result i32)))'
     return make(f'(func (export "aici_pre_process") (result i32) (call $f {values})) {data}', imports=imports)
 
 
@@ -136,7 +137,7 @@ def test_the_clock_shows_what_the_owner_set(make: Make) -> None:
 
 @pytest.mark.parametrize("status", [0, 1, 255])
 def test_exit_ends_the_guest(make: Make, status: int) -> None:
-    imports = f'(import "{MODULE}" "proc_exit" (func $exit (param i32)))'
+    imports = f'(import "{WASI}" "proc_exit" (func $exit (param i32)))'
     guest = make(
         f'(func (export "aici_pre_process") (result i32) (call $exit (i32.const {status})) unreachable)',
         imports=imports,

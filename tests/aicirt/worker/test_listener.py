@@ -11,7 +11,7 @@ import pytest
 
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.wasm import Engine, Export, Fiber, Instance, Linker, Program, Ticker, host_functions
-from aicirt.worker.listener import Listener
+from aicirt.worker.scheduling import Listener
 from tests.aicirt.ipc.interleavings import Run, SharedLock, StuckError, explore, shared_bell, shared_ring
 from tests.aicirt.wasm.conftest import CALLS, controller
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from aicirt.worker.meter import Meter
+from aicirt.worker.scheduling import Meter
 
 
 class Clock:

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.descriptor import Descriptor
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
-from aicirt.ipc.messages import StepInput
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.messages import StepInput
 from aicirt.settings import MOST_MOVED_BYTES
-from aicirt.wasm.memfd import sealed_bytes
+from aicirt.system.files import Descriptor, sealed_bytes
 from aicirt.wasm.program import Program
 from aicirt.worker.moving import arrive, depart
 from aicirt.worker.sequence import Sequence

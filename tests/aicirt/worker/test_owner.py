@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.errors import OwnerLimitError
+from aicirt.contract.errors import OwnerLimitError
 from aicirt.settings import RequestLimits, WorkerSettings
-from aicirt.worker.log import Log
-from aicirt.worker.owner import Owner, Owners
-from aicirt.worker.request import Request
+from aicirt.worker.hostapi import Log
+from aicirt.worker.owners import Owner, Owners, Request
 
 SETTINGS = WorkerSettings(owner_variable_bytes=100, owner_log_bytes=50)
 WRITES = st.lists(

@@ -11,7 +11,7 @@ from wasmtime import wat2wasm
 
 from aicirt.wasm import Engine, Export, Instance, Limits, Linker, Ticker
 from aicirt.wasm.program import compile_module, serialize
-from aicirt.worker.programs import Programs
+from aicirt.worker.templates import Programs
 
 WAT = """(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (func (export "aici_arg") (result i32) (i32.const {}))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ResultError
-from aicirt.ipc.messages import Bare, Sample, Splice
-from aicirt.worker.results import ALL, HOLD_END, SAMPLE, SKIP_POST, SKIP_PRE, SPLICE, STOP
+from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, MID_SKIP_PRE, ROW_ALL, SAMPLE, SPLICE, STOP
+from aicirt.contract.errors import ResultError
+from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.sequence import Sequence
 from bench.host import LocalWorker, load_for_guests
 from pyaici.build import build_controller
@@ -36,7 +36,7 @@ def read(
     worker: LocalWorker, seq: Sequence, address: int, size: int, flags: int, verb: int = SAMPLE
 ) -> Bare | Sample | Splice:
     """An aici_mid_result of which only these fields count; cut off where the memory ends."""
-    data = struct.pack("<5I2f5I", size, verb, ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
+    data = struct.pack("<5I2f5I", size, verb, ROW_ALL, 0, 0, 0.0, 0.0, 0, 0, 0, 0, flags)
     seq.instance.write(address, data[: seq.instance.size - address])
     return worker.client.writer.read_mid(seq, address)
 
@@ -55,13 +55,15 @@ def test_sizes_and_places(worker: LocalWorker, seq: Sequence, left: int, size: i
         with pytest.raises(ResultError, match="aici_mid_result"):
             read(worker, seq, address, size, flags)
     else:
-        assert read(worker, seq, address, size, flags) == Sample(seq.id, SAMPLE, ALL, 0, 0, 0, 0.0, None, 0)
+        assert read(worker, seq, address, size, flags) == Sample(
+            seq.id, SAMPLE, ROW_ALL, 0, 0, 0, 0.0, None, 0
+        )
         assert seq.flags == (flags if size >= NEW else 0)
 
 
 @pytest.mark.parametrize("verb", [SAMPLE, SPLICE, STOP])
 def test_flags_of_every_verb(worker: LocalWorker, seq: Sequence, verb: int) -> None:
-    for flags in (0, HOLD_END, SKIP_PRE, SKIP_POST, HOLD_END | SKIP_PRE | SKIP_POST):
+    for flags in (0, MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST, MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST):
         assert read(worker, seq, 65536, NEW, flags, verb).verb == verb
         assert seq.flags == flags
 

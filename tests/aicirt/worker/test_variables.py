@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aicirt.errors import AiciError, VariableLimitError
+from aicirt.contract.errors import AiciError, VariableLimitError
 from aicirt.settings import RequestLimits
-from aicirt.worker.log import Log
-from aicirt.worker.request import Request
-from aicirt.worker.variables import Variables, Written
+from aicirt.worker.hostapi import Log
+from aicirt.worker.owners import Request, Variables, Written
 
 LIMITS = RequestLimits(
     max_variables=4, max_variable_name=8, max_variable_bytes=64, max_suspended_steps=2, max_idle_steps=5

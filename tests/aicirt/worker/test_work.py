@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aicirt.worker.work import Agenda
+from aicirt.worker.scheduling import Agenda
 
 
 class Job:

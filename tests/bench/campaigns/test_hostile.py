@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import error_from_wire
+from aicirt.contract.errors import error_from_wire
 from bench.campaigns import hostile
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.hostile import Arena, arena

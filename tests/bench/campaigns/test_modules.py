@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.wasm import check
+from aicirt.wasm.module.check import check
 from bench.campaigns import crowd, modules
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.mutation import _KINDS, mutate

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aicirt.errors import ResultError, RuntimeFailure, SpaceError
+from aicirt.contract.errors import ResultError, RuntimeFailure, SpaceError
 from bench.campaigns import results
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import row_flaw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aicirt.vocab.signatures import NUM_CLASSES, byte_classes
+from aicirt.vocab.trie import NUM_CLASSES, byte_classes
 from tests.controllers.cfg.engine import Engine, Expr, but, call, counted, lit, regex, repeat
 from tests.controllers.regex.test_loops import UNLIMITED, bits, check
 

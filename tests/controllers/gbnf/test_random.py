@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from tests.controllers.gbnf.write import gbnf
 from tests.controllers.grammars.expressions import Terminal, literal, random_grammar, random_regex
 from tests.controllers.grammars.oracle import Oracle

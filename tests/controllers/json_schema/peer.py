@@ -15,11 +15,11 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits
 from numpy.typing import NDArray
 
-from aicirt.config import WorkerConfig
-from aicirt.errors import AiciError
-from aicirt.ipc.messages import Sample
+from aicirt.contract.errors import AiciError
+from aicirt.contract.messages import Sample
+from aicirt.settings import WorkerConfig
 from aicirt.worker.sequence import Sequence as Guest
-from aicirt.worker.vocabulary import LoadedVocabulary
+from aicirt.worker.templates import LoadedVocabulary
 from bench.grammar_cases import Controllers
 from bench.host import LocalWorker, load_for_guests
 from bench.peers import llguidance_tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
 from tests.controllers.json_schema.engine import FLEXIBLE, Engine

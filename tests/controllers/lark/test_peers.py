@@ -9,7 +9,7 @@ import llguidance
 import pytest
 from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from tests.controllers.grammars.expressions import random_grammar
 from tests.controllers.grammars.properties import every_rule_has_a_text
 from tests.controllers.grammars.vocabularies import few_tokens

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from pyaici.grammars import bundled_grammars
 from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab

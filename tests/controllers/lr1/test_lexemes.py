@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from tests.controllers.lr1.conftest import Grammar
 from tests.controllers.lr1.earley import Rules, accepts
 

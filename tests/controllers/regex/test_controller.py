@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import regex
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, Program
 from tests.controllers.host import (
     BITMASK,

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from aicirt.vocab.signatures import NUM_CLASSES, byte_classes
+from aicirt.vocab.trie import NUM_CLASSES, byte_classes
 from tests.controllers.regex.engine import Engine, Refused
 from tests.controllers.regex.patterns import Pattern, patterns
 

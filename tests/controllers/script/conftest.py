@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import AiciError, ControllerError, ControllerFailed, TrapError
+from aicirt.contract.errors import AiciError, ControllerError, ControllerFailed, TrapError
 from pyaici.testing import Playground, Transcript
 
 #: seconds, for work that takes a second of a slow machine

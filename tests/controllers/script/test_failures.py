@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
     ControllerFailed,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ControllerError
+from aicirt.contract.errors import ControllerError
 from tests.controllers.script.conftest import Scripts, check
 
 #: a pattern, flags and a text

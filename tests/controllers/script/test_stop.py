@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aicirt.errors import ArgumentError, ControllerFailed
+from aicirt.contract.errors import ArgumentError, ControllerFailed
 from tests.controllers.script.conftest import Pair, Play, Scripts, check
 
 FIRST: Pair = (

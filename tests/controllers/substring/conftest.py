@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from aicirt.errors import ControllerFailed
+from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, STOP, Guest, Mid, Vocab
 

@@ -39,7 +39,7 @@ struct Ended {
   std::string message;
 };
 
-/// The limit on a guest's memory (aicirt/wasm/limits.py), for what it has allocated.
+/// The limit on a guest's memory (aicirt/settings.py), for what it has allocated.
 constexpr std::ptrdiff_t kMemory = 64 << 20;
 constexpr int kSteps = 24;
 constexpr std::ptrdiff_t kPage = 65536;

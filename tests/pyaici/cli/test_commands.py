@@ -116,7 +116,7 @@ def test_check_says_why_it_refuses(
 
 def invalid_code(wasm: bytes) -> bytes:
     """The module with its last function's body made `drop` with nothing on the stack."""
-    from aicirt.wasm.inspect import inspect
+    from aicirt.wasm.module.reader import inspect
 
     start, end = inspect(wasm).bodies[-1]
     body = b"\0\x1a" + b"\x01" * (end - start - 3) + b"\x0b"  # no locals, drop, nop..., end

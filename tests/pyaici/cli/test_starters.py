@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError
+from aicirt.contract.errors import ArgumentError
 from pyaici.build import build_controller
 from pyaici.cli.__main__ import main
 from pyaici.cli.new import LANGUAGES

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
     CapabilityError,

@@ -12,7 +12,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.errors import TrapError
+from aicirt.contract.errors import TrapError
 from pyaici.engines.events import (
     BackTracked,
     Event,

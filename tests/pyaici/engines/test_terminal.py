@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 from rich.console import Console
 
-from aicirt.errors import TrapError
+from aicirt.contract.errors import TrapError
 from pyaici.engines.events import (
     BackTracked,
     Event,

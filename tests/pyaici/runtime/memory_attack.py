@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from bench.campaigns.engine import Engine, Request
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import AiciError, ArgumentError, ForkLimitError
+from aicirt.contract.errors import AiciError, ArgumentError, ForkLimitError
 from pyaici.runtime import Runtime
 from pyaici.step import MidResult, StepInput, Verb
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.messages import MID, PRE, Mid, Pre, encode
 from aicirt.ipc.doorbell import Doorbell
-from aicirt.ipc.layout import Layout
-from aicirt.ipc.messages import MID, PRE, Mid, Pre, encode
+from aicirt.ipc.segment import Layout
 from pyaici import steps
 from pyaici.link import WorkerLink
 from pyaici.masks import apply_row, count_allowed

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError, TimeLimitError, WorkerDiedError
+from aicirt.contract.errors import ArgumentError, TimeLimitError, WorkerDiedError
 from bench.attack_modules import LOOPS, slow_module
 from pyaici.capabilities import ALL
 from pyaici.runtime import Runtime

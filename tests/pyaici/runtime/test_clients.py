@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ProtocolError, RuntimeFailure, UnknownSequenceError
+from aicirt.contract.errors import ProtocolError, RuntimeFailure, UnknownSequenceError
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import AiciError, ArgumentError, SupervisorDiedError, TimeLimitError, UnknownModuleError
+from aicirt.contract.errors import (
+    AiciError,
+    ArgumentError,
+    SupervisorDiedError,
+    TimeLimitError,
+    UnknownModuleError,
+)
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 

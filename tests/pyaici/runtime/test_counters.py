@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.errors import AiciError
-from aicirt.settings import DaemonSettings, RequestLimits, WorkerSettings
-from aicirt.wasm.limits import Limits
+from aicirt.contract.errors import AiciError
+from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
 from pyaici.build import build_controller
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime

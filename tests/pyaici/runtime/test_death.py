@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
+from aicirt.contract.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 

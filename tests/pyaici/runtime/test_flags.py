@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from pyaici.build import build_controller
 from pyaici.capabilities import MASK_ONLY, Capabilities
 from pyaici.runtime import Runtime

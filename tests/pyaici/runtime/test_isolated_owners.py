@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ArgumentError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
+from aicirt.contract.errors import ArgumentError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb

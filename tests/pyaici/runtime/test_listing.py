@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import OwnerLimitError, ProtocolError
+from aicirt.contract.errors import OwnerLimitError, ProtocolError
+from aicirt.contract.modules import StoredScript
 from aicirt.settings import LEAST_UPLOAD
-from aicirt.stored_script import StoredScript
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from tests.aicirt.modules.test_listing import with_exports

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgpack
 import pytest
 
-from aicirt.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from pyaici.build import build_controller
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
@@ -155,7 +155,7 @@ def test_exceptions_have_no_words() -> None:
     import io
     import logging
 
-    from aicirt.logs import JsonLines, Lines
+    from aicirt.system.logs import JsonLines, Lines
 
     stream = io.StringIO()
     logger = logging.Logger("aicirt.test")

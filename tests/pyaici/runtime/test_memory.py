@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import AiciError, OwnerLimitError, SpaceError
+from aicirt.contract.errors import AiciError, OwnerLimitError, SpaceError
 from pyaici.build import build_controller
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError, ProtocolError, VocabularyError
+from aicirt.contract.errors import ArgumentError, ProtocolError, VocabularyError
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 

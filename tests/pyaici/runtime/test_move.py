@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import RuntimeFailure, SpaceError, UnknownSequenceError, WorkerDiedError
+from aicirt.contract.errors import RuntimeFailure, SpaceError, UnknownSequenceError, WorkerDiedError
 from pyaici.build import build_controller
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import AiciError, SupervisorDiedError, WorkerDiedError
+from aicirt.contract.errors import AiciError, SupervisorDiedError, WorkerDiedError
 from pyaici.build import build_controller
 from pyaici.moves import Move
 from pyaici.runtime import Runtime

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     ArgumentError,
     ModuleError,
     OwnerLimitError,

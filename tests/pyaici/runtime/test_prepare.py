@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError, TimeLimitError, UnknownModuleError, VocabularyError
+from aicirt.contract.errors import ArgumentError, TimeLimitError, UnknownModuleError, VocabularyError
 from pyaici.build import build_controller
 from pyaici.runtime import Runtime
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import SpaceError
+from aicirt.contract.errors import SpaceError
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 

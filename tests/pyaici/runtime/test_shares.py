@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import TimeLimitError
+from aicirt.contract.errors import TimeLimitError
 from bench.attack_modules import straight_module
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime

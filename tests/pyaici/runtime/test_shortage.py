@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 

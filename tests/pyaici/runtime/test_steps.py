@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import RuntimeFailure
+from aicirt.contract.errors import RuntimeFailure
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
 

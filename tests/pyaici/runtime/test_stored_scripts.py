@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ArgumentError, ModuleError, OwnerLimitError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, ModuleError, OwnerLimitError, UnknownModuleError
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.scripting.language import LANGUAGES, Language

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.child import child_environment
-from aicirt.errors import ForeignDaemonError
+from aicirt.contract.errors import ForeignDaemonError
+from aicirt.system.environment import child_environment
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from tests.stranger import STRANGER, as_stranger, let_through, needs_root, start_as_stranger, wait_for

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aicirt.errors import UnknownModuleError, UnknownSequenceError, VocabularyError
+from aicirt.contract.errors import UnknownModuleError, UnknownSequenceError, VocabularyError
 from pyaici.build import build_controller
 from pyaici.capabilities import MASK_ONLY
 from pyaici.runtime import Runtime

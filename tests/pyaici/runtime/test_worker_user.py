@@ -16,11 +16,11 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from wasmtime import wat2wasm
 
-from aicirt.child import child_environment
-from aicirt.errors import AiciError, CompileLimitError, ProtocolError, RuntimeFailure
+from aicirt.contract.errors import AiciError, CompileLimitError, ProtocolError, RuntimeFailure
 from aicirt.ipc import names
 from aicirt.modules import CompileLimits, compile_in_child_async
-from aicirt.user import User
+from aicirt.system.environment import child_environment
+from aicirt.system.user import User
 from pyaici.launch import Daemon
 from pyaici.runtime import Runtime
 from pyaici.step import StepInput, Verb
@@ -207,8 +207,8 @@ def test_who_may_not_switch_is_told(tmp_path: Path) -> None:
     """A process that has given up its rights, if it had any, tries to."""
     script = f"""
 import os, sys
-from aicirt.errors import RuntimeFailure
-from aicirt.user import User, become
+from aicirt.contract.errors import RuntimeFailure
+from aicirt.system.user import User, become
 if os.geteuid() == 0:
     become({NOBODY.pw_uid}, {NOBODY.pw_gid})
     try:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import ControllerFailed, UnknownModuleError
-from aicirt.stored_script import script_value
+from aicirt.contract.errors import ControllerFailed, UnknownModuleError
+from aicirt.contract.modules import script_value
 from pyaici import bundled
 from pyaici.bundled import find_controller
 from pyaici.scripting import script as scripts

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from aicirt.command import run_command
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
+from aicirt.system.terminal import run_command
 from pyaici.runtime import Runtime
 from pyaici.server import models, program
 from pyaici.server.models import ServedModel

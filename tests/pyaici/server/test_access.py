@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.server.access import Gate
 from pyaici.server.errors import ApiError
 from pyaici.server.settings import ServerSettings

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from aicirt.errors import ArgumentError, TimeLimitError
+from aicirt.contract.errors import ArgumentError, TimeLimitError
 from bench.attack_modules import LOOPS, slow_module
 from pyaici.runtime import Runtime
 from pyaici.server.blocking import in_own_thread

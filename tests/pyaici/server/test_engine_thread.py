@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.engines.events import Log, TokensAppended, VariablesChanged
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.engines.request import FinishReason

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.server import program
 from pyaici.server.settings import ServerSettings, read_settings
 from tests.pyaici.server.serving import Serving, read_events

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pytest
 
-from aicirt.printable import printable
+from aicirt.system.terminal import printable
 from pyaici.build import build_controller
 from pyaici.bundled import bundled_controllers, find_controller
 from pyaici.cli.__main__ import main

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from aicirt.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
 from pyaici.build import build_controller
 from pyaici.capabilities import MASK_ONLY
 from pyaici.step import MidResult, RowKind, StepInput, Verb

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import RuntimeFailure, VocabularyError
+from aicirt.contract.errors import RuntimeFailure, VocabularyError
 from pyaici.capabilities import ALL, MASK_ONLY, Capabilities
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
 from pyaici.testing.recording import Forked, Sampled, Spliced

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aicirt.errors import AiciError, ArgumentError
+from aicirt.contract.errors import AiciError, ArgumentError
 from pyaici.build import build_controller
 from pyaici.testing.samples import sample_texts
 from pyaici.testing.texts import Place, Texts, Verdict

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
 from pyaici.tokens import Vocabulary, load_vocabulary
 from tests.pyaici.tokens.published import bert

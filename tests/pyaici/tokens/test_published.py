@@ -7,7 +7,7 @@ import random
 import pytest
 from tokenizers import Tokenizer
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens import Vocabulary
 from tests.pyaici.tokens.published import TOKENIZER_JSON, in_worker, original, vocabulary
 from tests.pyaici.tokens.texts import LOOKALIKES, PLAIN, RAW

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiktoken_ext import openai_public
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import BytesTokenizer, load_tokenizer
 from pyaici.tokens import Vocabulary, load_vocabulary, read_rank_file, vocabulary_from_ranks
 from pyaici.tokens.pattern import oniguruma_pattern

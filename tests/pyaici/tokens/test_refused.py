@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from pyaici.tokens import Vocabulary, load_vocabulary
 from tests.pyaici.tokens.test_components import byte_level
 

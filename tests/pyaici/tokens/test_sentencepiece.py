@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.tokens import Vocabulary, load_vocabulary
 from tests.fetch import pypi_file

@@ -11,7 +11,7 @@ import pytest
 from transformers import AddedToken, AutoTokenizer, PreTrainedTokenizer
 from transformers.tokenization_utils_sentencepiece import SentencePieceBackend
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.tokens import load_vocabulary
 from tests.pyaici.tokens.published import tokenizer_json, vocabulary

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aicirt.errors import VocabularyError
+from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.image import build_image
 from pyaici.tokens import TokenizerBlob, Vocabulary
 

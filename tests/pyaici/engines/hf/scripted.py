@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aicirt.errors import AiciError
+from aicirt.contract.errors import AiciError
 from pyaici.capabilities import Capabilities
 from pyaici.step import MidResult, PreResult, Row, RowKind, StepInput, StepResult, Verb
 

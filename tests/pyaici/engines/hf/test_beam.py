@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from aicirt.errors import EmptyMaskError, ForkLimitError
+from aicirt.contract.errors import EmptyMaskError, ForkLimitError
 from pyaici.engines.hf import FinishReason, HfEngine, Request
 from pyaici.step import MidResult, StepInput
 from pyaici.tokens import Vocabulary

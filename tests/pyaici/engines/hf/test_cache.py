@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aicirt.errors import SpaceError
+from aicirt.contract.errors import SpaceError
 from pyaici.engines.hf.cache import Slot, SlotCache
 from pyaici.engines.hf.passes import split
 from pyaici.engines.hf.runner import Feed, ModelRunner

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     AiciError,
     EmptyMaskError,
     ForkLimitError,

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from aicirt.errors import AiciError, LateError, ResultError, TrapError
+from aicirt.contract.errors import AiciError, LateError, ResultError, TrapError
 from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
 from pyaici.step import MidResult, StepInput, Verb
 from tests.pyaici.engines.hf.scripted import (

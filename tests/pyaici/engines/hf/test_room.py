@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from aicirt.errors import AiciError, SpaceError
-from aicirt.free_memory import free_bytes
+from aicirt.contract.errors import AiciError, SpaceError
+from aicirt.system.resources import free_bytes
 from pyaici.engines.hf import Event, Finished, FinishReason, HfEngine, Request, Sampling, TokensAppended
 from pyaici.engines.hf.budget import Budget
 from pyaici.engines.hf.memory import cache_limit

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import (
+from aicirt.contract.errors import (
     AiciError,
     EmptyMaskError,
     ProtocolError,

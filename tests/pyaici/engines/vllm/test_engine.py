@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aicirt.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
+from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
 from pyaici.engines.events import (

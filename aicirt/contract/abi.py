@@ -1,0 +1,196 @@
+"""The binary contract with guests, ABI version 1: the numbers, names and struct layouts of aici.h.
+
+Nothing else in Python spells them out; tests/aicirt/contract/test_abi.py compares this file with aici.h.
+Verbs and row kinds exist as plain ints too: looking up a member of an Enum takes as long as calling a guest.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+
+ABI_VERSION = 1
+#: a module exports the marker ``aici_abi_v<version>``
+MARKER = "aici_abi_v"
+IMPORT_MODULE = "aici"
+
+# -- numbers ------------------------------------------------------------------------------
+
+
+class Verb(IntEnum):
+    """What a controller wants. A guest returns the first six; the others are the runtime's own."""
+
+    STOP = 0
+    CONTINUE = 1
+    SUSPEND = 2
+    FORK = 3
+    SAMPLE = 4
+    SPLICE = 5
+    #: `mid_process` is not ready: the sequence sits out this step
+    LATE = 6
+    #: the sequence ended with an error
+    ERROR = 7
+
+
+class RowKind(IntEnum):
+    """How a row says which tokens may be sampled."""
+
+    ALL = 0
+    BITMASK = 1
+    TOKEN = 2
+    SPARSE = 3
+    DENSE = 4
+    #: the row of the sequence's previous SAMPLE; an engine never sees it: the client resolves it
+    SAME = 5
+
+
+STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE, LATE, ERROR = map(int, Verb)
+ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME = map(int, RowKind)
+
+#: flags of aici_mid_result
+MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST = 1, 2, 4
+MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST
+#: flags of aici_step_arg
+ARG_SAMPLED, ARG_HAS_LOGPROB = 1, 2
+#: the temperature of aici_mid_result that means greedy sampling; 0 means the request's own
+GREEDY = -1.0
+
+#: capabilities of the engine
+CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
+#: capabilities that the runtime adds
+CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
+#: another one of the engine
+CAP_HOLD_END = 10
+
+#: sources of aici_read
+ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED = range(7)
+NUM_SOURCES = 7
+#: what aici_tokenize returns if the vocabulary cannot spell the bytes
+NO_TOKENS = 0xFFFFFFFF
+#: operations of aici_var_write, and the version that matches any
+SET, APPEND = 0, 1
+ANY_VERSION = 0xFFFFFFFF
+
+# -- structs ------------------------------------------------------------------------------
+
+
+class CStruct:
+    """A struct of aici.h: little-endian fields of 4 bytes, without padding."""
+
+    def __init__(self, **fields: str) -> None:
+        """`fields`: each with its format as in `struct`, such as "I", "f" or "16I", in their order."""
+        sizes = [struct.calcsize(f"<{form}") for form in fields.values()]
+        self.fields = fields
+        self.size = sum(sizes)
+        #: bytes from the beginning of the struct to each field
+        self.offsets = dict(zip(fields, accumulate([0, *sizes]), strict=False))
+
+    def packer(self, first: str, last: str) -> struct.Struct:
+        """Reads and writes the fields from `first` to `last`."""
+        names = list(self.fields)
+        some = names[names.index(first) : names.index(last) + 1]
+        return struct.Struct("<" + "".join(self.fields[name] for name in some))
+
+
+INLINE_TOKENS = INLINE_GROUP = 16
+STEP_ARG = CStruct(
+    size="I",
+    seq_id="I",
+    step="I",
+    flags="I",
+    backtrack="I",
+    num_tokens="I",
+    logprob="f",
+    allowed_mass="f",
+    num_top="I",
+    num_group="I",
+    tokens=f"{INLINE_TOKENS}I",
+    group=f"{INLINE_GROUP}I",
+)
+PRE_RESULT = CStruct(size="I", verb="I", num_forks="I")
+POST_RESULT = CStruct(size="I", verb="I")
+MID_RESULT = CStruct(
+    size="I",
+    verb="I",
+    row_kind="I",
+    row="I",
+    row_len="I",
+    row_default="f",
+    temperature="f",
+    top_k="I",
+    backtrack="I",
+    ff_tokens="I",
+    num_ff_tokens="I",
+    flags="I",
+)
+#: an entry of a SPARSE row, and of the source TOP
+BIAS = CStruct(token="I", bias="f")
+TOP_ENTRY = CStruct(token="I", logprob="f")
+
+# -- functions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FuncType:
+    """The type of a WebAssembly function."""
+
+    params: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(self.params)}) -> ({', '.join(self.results)})"
+
+
+_NOTHING = FuncType((), ())
+_RESULT = FuncType((), ("i32",))
+_COUNT = FuncType(("i32",), ("i32",))
+
+
+class Export(IntEnum):
+    """Functions that the host calls; an index into an instance's handles."""
+
+    ARG = 0
+    INIT = 1
+    INIT_PROMPT = 2
+    PRE = 3
+    MID = 4
+    POST = 5
+    #: the rewritten start section, then the reactor's own start; once per fresh instance
+    START = 6
+    INITIALIZE = 7
+    WARM = 8
+
+
+#: name and type of each function export
+EXPORTS: dict[Export, tuple[str, FuncType]] = {
+    Export.ARG: ("aici_arg", _RESULT),
+    Export.INIT: ("aici_init", _COUNT),
+    Export.INIT_PROMPT: ("aici_init_prompt", _COUNT),
+    Export.PRE: ("aici_pre_process", _RESULT),
+    Export.MID: ("aici_mid_process", _RESULT),
+    Export.POST: ("aici_post_process", _RESULT),
+    Export.START: ("__aici_rt_start", _NOTHING),
+    Export.INITIALIZE: ("_initialize", _NOTHING),
+    Export.WARM: ("aici_warm", _RESULT),
+}
+#: a module without one of these is refused
+REQUIRED = (Export.ARG, Export.MID)
+
+
+def _function(params: int, result: bool = True) -> FuncType:
+    return FuncType(("i32",) * params, ("i32",) if result else ())
+
+
+#: functions of module ``aici``
+IMPORTS: dict[str, FuncType] = {
+    "read": _function(4),
+    "vocabulary": _function(0),
+    "tokenize": _function(2),
+    "var_get": _function(3),
+    "var_write": _function(6),
+    "capability": _function(1),
+    "stop": _function(0, result=False),
+    "fail": _function(2, result=False),
+}

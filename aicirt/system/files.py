@@ -1,0 +1,192 @@
+"""File descriptors with an owner, sealed memory files, and files that no other user can have written."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from aicirt.contract.errors import RuntimeFailure
+
+
+class Descriptor:
+    """Closes itself when nobody refers to it any more."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+#: a later write would show through mappings of the file, a truncation would be a SIGBUS
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.pwrite.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long]
+_libc.pwrite.restype = ctypes.c_ssize_t
+
+
+def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
+    """A sealed memfd of `nbytes` zeros, except for `ranges` of (address here, offset, bytes).
+
+    The caller owns the descriptor. Raises `RuntimeFailure` if there is no memory or descriptor left.
+    """
+    try:
+        return _fill(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), nbytes, ranges)
+    except OSError as error:
+        raise RuntimeFailure(f"a memory file of {nbytes} bytes cannot be made: {error}") from None
+
+
+def sealed_bytes(name: str, data: bytes) -> int:
+    """The same with these bytes."""
+    buffer = ctypes.create_string_buffer(data, max(1, len(data)))
+    return sealed(name, len(data), [(ctypes.addressof(buffer), 0, len(data))])
+
+
+def _fill(fd: int, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
+    try:
+        os.ftruncate(fd, nbytes)
+        for address, offset, length in ranges:
+            while length:
+                done = _libc.pwrite(fd, address, length, offset)
+                if done <= 0:
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code))
+                address, offset, length = address + done, offset + done, length - done
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS | fcntl.F_SEAL_SEAL)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def check_sealed(fd: int, nbytes: int) -> None:
+    """Raises `RuntimeFailure` unless `fd` holds at least `nbytes` that can never change."""
+    try:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise RuntimeFailure(f"file descriptor {fd} is not a memory file: {error}") from None
+    if seals & SEALS != SEALS:
+        raise RuntimeFailure(f"memory file {fd} is not sealed against writes, shrinking and growing")
+    size = os.fstat(fd).st_size
+    if size < nbytes:
+        raise RuntimeFailure(f"memory file {fd} has {size} bytes, {nbytes} were announced")
+
+
+#: a group may be let through to files that it is allowed to read, and whose names it knows
+_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IRWXO
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path` (mode 0700) if it is missing; its absolute name.
+
+    Raises `RuntimeFailure` if others could put something there: it belongs to another user, is
+    open to others, is a link, or lies in a directory where others may rename it.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise RuntimeFailure(f"{path} must be a directory of its own, not a link or file")
+    if found.st_uid != os.geteuid():
+        raise RuntimeFailure(f"{path} belongs to user {found.st_uid}, not to {os.geteuid()}: choose another")
+    if found.st_mode & _OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise RuntimeFailure(f"{path} is open to other users (mode {mode:o}): empty it and chmod 700")
+    for parent in path.resolve().parents:
+        above = parent.stat()
+        movable = above.st_mode & _OTHERS_WRITE and not above.st_mode & stat.S_ISVTX
+        if movable or above.st_uid not in (0, os.geteuid()):
+            raise RuntimeFailure(f"{parent}, above {path}, can be changed by other users")
+    return path
+
+
+def let_read(path: Path, gid: int) -> None:
+    """Lets a group read a file of ours, or go through a directory; nothing more. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        mode = 0o710 if stat.S_ISDIR(found.st_mode) else 0o640
+        if found.st_gid != gid or stat.S_IMODE(found.st_mode) != mode:
+            os.fchown(fd, -1, gid)
+            os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
+
+
+def is_private_file(path: Path) -> bool:
+    """Whether this is a regular file of ours that nobody else can write."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and _is_ours(found)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid() and not found.st_mode & _OTHERS_WRITE
+
+
+def read_regular(path: Path, most: int, *, ours: bool = False) -> bytes | None:
+    """The first `most` bytes of a regular file in a folder that others may write; None if there is none.
+
+    A FIFO, socket, device, directory or link counts as nothing, and nothing blocks. With `ours` only a file
+    counts that belongs to this user and that nobody else can write. Raises OSError if it cannot be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            return None
+        raise
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or (ours and not _is_ours(found)):
+        os.close(fd)
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return file.read(most)
+
+
+def is_regular(path: Path) -> bool:
+    """Whether there is a regular file, which is not opened."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Write a file that appears complete or not at all, also after a crash of the machine."""
+    fd, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        move_whole(Path(temporary), path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def move_whole(temporary: Path, path: Path) -> None:
+    """Give a complete, synced file its name, for good."""
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,98 @@
+"""The daemon's log: one line per event, for people or programs, without anything users say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import traceback
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+#: for `--log-format`
+FORMATS = ("text", "json")
+_OURS = "aicirt"
+
+
+def fields(**known: Any) -> dict[str, Any]:
+    """For `extra` of a log call: what it is about, for programs: worker, client, owner, module, code."""
+    return {"fields": known}
+
+
+def configure(form: str, level: int | str) -> None:
+    """From now on this process writes its log to its standard error; what ends it goes there, too."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else Lines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    log = logging.getLogger(_OURS)
+
+    def ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        log.critical("ended by an error", exc_info=(kind, error, trace))
+
+    def thread_ended(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            log.error(
+                "a thread ended by an error", exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
+            )
+
+    sys.excepthook = ended
+    threading.excepthook = thread_ended
+
+
+class Lines(logging.Formatter):
+    """For people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(event)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A line, and more where there was an exception."""
+        record.event = _event(record)
+        # a formatter keeps here what another one may have made of an exception
+        record.exc_text = None
+        return super().format(record)
+
+    def usesTime(self) -> bool:  # logging's own name
+        """It does."""
+        return True
+
+    def formatException(self, ei: Any) -> str:
+        """Where it was, and of which type, without its words."""
+        return "\n".join(_where(ei[1]))
+
+
+class JsonLines(logging.Formatter):
+    """For programs: an object a line, with time (UTC), level, logger, event, and the event's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _event(record),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            line["exception"] = _where(record.exc_info[1])
+        return json.dumps(line, ensure_ascii=False, default=type)
+
+
+def _event(record: logging.LogRecord) -> str:
+    """Others' messages, asyncio's for instance, go on with what they know of an exception."""
+    message = record.getMessage()
+    return message if record.name.partition(".")[0] == _OURS else message.partition("\n")[0]
+
+
+def _where(error: BaseException | None) -> list[str]:
+    """The type of an exception and those that it came from, with the lines of code, the last one first."""
+    found: list[str] = []
+    while error is not None:
+        found.append(type(error).__qualname__)
+        frames = traceback.extract_tb(error.__traceback__)
+        found += [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return found

@@ -1,0 +1,100 @@
+"""Processors and memory that this process may use: affinity, control groups, free memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+#: reads a number from the folder of a group of one version; OSError or ValueError: it has none
+Reader = Callable[[Path], float]
+
+
+def readings(controller: str, version_1: Reader, version_2: Reader, root: Path = Path("/")) -> list[float]:
+    """What the process's own group and each group above it say. `root` has proc and sys.
+
+    In a container, groups above its own are invisible: /sys/fs/cgroup shows its own group then.
+    """
+    found = []
+    for reader, folder in _groups(controller, version_1, version_2, root):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(reader(folder))
+    return found
+
+
+def _groups(
+    controller: str, version_1: Reader, version_2: Reader, root: Path
+) -> Iterator[tuple[Reader, Path]]:
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mounts = root / "sys/fs/cgroup"
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        if number == "0":
+            places = [(version_2, mounts)]
+        elif controller in controllers.split(","):
+            places = [(version_1, mounts / name) for name in dict.fromkeys((controllers, controller))]
+        else:
+            continue
+        for reader, mount in places:
+            for depth in range(len(parts) + 1):
+                yield reader, mount.joinpath(*parts[:depth])
+
+
+def usable_cpus(root: Path = Path("/")) -> float:
+    """Processors' worth of time: 1.5 under a quota of 150 ms in each 100 ms. `root` has proc and sys."""
+    return min(float(len(os.sched_getaffinity(0))), cgroup_quota(root))
+
+
+def cgroup_quota(root: Path = Path("/")) -> float:
+    """The least quota of this process's control group and all above it; infinite if there is none."""
+    return min(readings("cpu", _cpus_version_1, _cpus_version_2, root), default=float("inf"))
+
+
+def _cpus_version_2(folder: Path) -> float:
+    quota, period = (folder / "cpu.max").read_text().split()
+    return float("inf") if quota == "max" else int(quota) / int(period)
+
+
+def _cpus_version_1(folder: Path) -> float:
+    quota = int((folder / "cpu.cfs_quota_us").read_text())
+    period = int((folder / "cpu.cfs_period_us").read_text())
+    return float("inf") if quota < 0 else quota / period
+
+
+def default_worker_count() -> int:
+    """One per processor less one for the engine, 1 to 8."""
+    return max(1, min(8, int(usable_cpus()) - 1))
+
+
+def free_bytes(root: Path = Path("/")) -> int:
+    """Free memory of the machine, or of the fullest control group of this process if that is less.
+
+    `root` has proc and sys. File contents that the kernel keeps for speed count as free.
+    """
+    found: list[float] = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+    found += readings("memory", _memory_version_1, _memory_version_2, root)
+    return max(0, int(min(found)))
+
+
+def _memory_version_2(folder: Path) -> int:
+    limit = int((folder / "memory.max").read_text())  # without a limit it is "max", which is no number
+    return limit - int((folder / "memory.current").read_text()) + _kept_files(folder, "inactive_file")
+
+
+def _memory_version_1(folder: Path) -> int:
+    limit = int((folder / "memory.limit_in_bytes").read_text())
+    used = int((folder / "memory.usage_in_bytes").read_text())
+    return limit - used + _kept_files(folder, "total_inactive_file")
+
+
+def _kept_files(folder: Path, name: str) -> int:
+    lines = (folder / "memory.stat").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)

@@ -1,0 +1,32 @@
+"""Explains operating system errors: what the machine has run out of, and how to get more of it."""
+
+from __future__ import annotations
+
+import errno
+
+_CURES = {
+    errno.ENOSPC: "make room there, or choose another place",
+    errno.EDQUOT: "make room there, have the quota raised, or choose another place",
+    errno.EROFS: "make it writable, or choose another place",
+    errno.EAGAIN: (
+        "no process or thread is left: end some, or raise the limit (ulimit -u; TasksMax of a unit, pids.max "
+        "of a container)"
+    ),
+    errno.ENOMEM: (
+        "no memory, address space or mappings are left: end something, or raise the limit (memory.max of a "
+        "container, ulimit -v, vm.max_map_count)"
+    ),
+    errno.EMFILE: "this process may open no more files: raise the limit (ulimit -n)",
+    errno.ENFILE: "the machine may open no more files: raise fs.file-max",
+}
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether it is no defect of ours: something is short, or may not be written."""
+    return error.errno in _CURES
+
+
+def describe(error: BaseException) -> str:
+    """The error, and what can be done about it."""
+    cure = _CURES.get(error.errno or 0) if isinstance(error, OSError) else None
+    return f"{error}: {cure}" if cure else str(error)

@@ -1,0 +1,125 @@
+"""Commands on a terminal: printable text, error lines, exit statuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import NoReturn, TextIO
+
+from aicirt.contract.errors import AiciError
+
+#: C0 and C1 controls, and DEL, without newline and tab: with them a text moves the cursor, hides what is
+#: there, changes the title, or has the terminal type
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Returns the text with escapes such as `\\x1b` in place of control characters."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def show(value: object = "", *, file: TextIO | None = None, flush: bool = False) -> None:
+    """Prints a line, control characters as escapes: for every line that has words of others."""
+    print(printable(str(value)), file=file, flush=flush)
+
+
+#: after Ctrl-C or SIGTERM a command has so long to end in order. An interrupt may get lost: one that
+#: comes while a library calls Python from C ends only that call
+GRACE_SECONDS = 1.0
+#: lines of a controller's output that are shown with an error
+_LOG_LINES = 20
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM. What cleans up after Ctrl-C does so after this."""
+
+
+def run_command(
+    name: str, work: Callable[[], int], errors: tuple[type[Exception], ...] = (AiciError,)
+) -> int:
+    """Runs `work`; returns its exit status, 1 after one of `errors`, 130 after Ctrl-C, 143 after SIGTERM.
+
+    `name` is how the user calls the command. If `work` does not end within `GRACE_SECONDS` of the
+    signal, the process ends where it is.
+    """
+    try:
+        with _signals_raise(name):
+            return work()
+    except errors as error:
+        _show(name, error)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        return ended_by(name, signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+
+
+def ended_by(name: str, number: signal.Signals) -> int:
+    """Says that a signal has ended the command; returns the exit status for that."""
+    why = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    print(f"{name}: {why}", file=sys.stderr, flush=True)
+    return 128 + number
+
+
+def leave(status: int) -> NoReturn:
+    """Ends the process. After a signal at once: taking an interpreter with torch apart takes a second."""
+    if status <= 128:
+        sys.exit(status)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def _signals_raise(name: str) -> Iterator[None]:
+    """SIGINT and SIGTERM raise KeyboardInterrupt, and begin the time of grace."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+        if signal.SIGALRM not in found:  # the first signal; others end what tidies up after it
+            found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: give_up(number))
+            signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    def give_up(number: int) -> NoReturn:
+        if sys.stdout.isatty():
+            os.write(1, b"\x1b[?25h")  # the cursor, which a live display hides
+        os._exit(ended_by(name, signal.Signals(number)))
+
+    for number, handler in list(found.items()):
+        if handler is not signal.SIG_IGN:  # as for jobs in the background of a shell
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        if signal.SIGALRM in found:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in list(found.items()):
+            if handler is not None:  # one that Python did not set
+                signal.signal(number, handler)
+
+
+def _show(name: str, error: Exception) -> None:
+    """The error, after what the controller had printed before it."""
+    log = str(error.detail.get("log", "")) if isinstance(error, AiciError) else ""
+    for line in log.splitlines()[-_LOG_LINES:]:
+        show(f"  | {line}", file=sys.stderr)
+    print(describe_error(error, f"{name}: "), file=sys.stderr)
+
+
+def describe_error(error: Exception | str, before: str = "") -> str:
+    """An error for people: one line, or below "error:" the lines that a controller has written, such as the
+    traceback of a script. Control characters are shown as escapes.
+    """
+    text = printable(str(error))
+    if "\n" not in text or not isinstance(error, (AiciError, str)):
+        return f"{before}error: {text}"
+    return "\n".join([f"{before}error:", *(f"  {line}" for line in text.splitlines())])

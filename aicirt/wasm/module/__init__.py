@@ -1,0 +1,1 @@
+"""WebAssembly modules as files: reading, checking and rewriting them, without running them."""

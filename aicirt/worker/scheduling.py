@@ -1,0 +1,297 @@
+"""Runs long guest calls a slice at a time, owners in turn, interrupted by messages."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from aicirt.contract.errors import AiciError, RuntimeFailure
+from aicirt.ipc.cpu import current_cpu
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.settings import IDLE_WAIT_SECONDS
+from aicirt.wasm.fiber import Fiber
+
+#: what happened so long ago counts 1/e of what happens now
+AVERAGE_SECONDS = 1.0
+#: between two looks; a shorter time says little
+_LEAST_SECONDS = 0.01
+
+
+class Meter:
+    """Adds up what is done for sequences: their steps and starts, and slices of long calls.
+
+    Waiting and looking for a step that is expected is no work, nor is what the supervisor asks for.
+    """
+
+    __slots__ = ("_busy", "_cpu_ns", "_looked_at", "_seen_ns", "_since_cpu_ns", "_since_ns", "_work_ns")
+
+    def __init__(self) -> None:
+        self._since_ns = self._since_cpu_ns = 0
+        self._work_ns = self._seen_ns = self._cpu_ns = 0
+        self._looked_at = time.monotonic_ns()
+        self._busy = 0.0
+
+    def begin(self) -> None:
+        """Something is done for a sequence from now on; not within another one."""
+        self._since_ns = time.monotonic_ns()
+        self._since_cpu_ns = time.thread_time_ns()
+
+    def end(self) -> None:
+        """It is over."""
+        self._cpu_ns += time.thread_time_ns() - self._since_cpu_ns
+        self._work_ns += time.monotonic_ns() - self._since_ns
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all work so far."""
+        return self._cpu_ns / 1e9
+
+    def busy(self) -> float:
+        """Share of the time, 0 to 1, in which there was work: an average of the last second or so.
+
+        Time on the clock: a worker that has to share its processor has less to give.
+        """
+        now = time.monotonic_ns()
+        seconds = (now - self._looked_at) / 1e9
+        if seconds >= _LEAST_SECONDS:
+            share = min(1.0, (self._work_ns - self._seen_ns) / 1e9 / seconds)
+            self._busy += (1 - math.exp(-seconds / AVERAGE_SECONDS)) * (share - self._busy)
+            self._looked_at, self._seen_ns = now, self._work_ns
+        return self._busy
+
+
+class Listener:
+    """A thread that waits at the bell while the worker runs guests; a bell has but one waiter at a time."""
+
+    def __init__(self, bell: Doorbell, interrupt: Callable[[], object]) -> None:
+        """Calls `interrupt` in its thread when it hears the bell."""
+        self._bell = bell
+        self._interrupt = interrupt
+        #: the worker's own note: the thread was sent to the bell, and has not been seen back
+        self._sent = False
+        self._dismissed = False
+        self._over = False
+        # used as semaphores: whoever waits takes what the other one gives
+        self._go, self._back = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._back.acquire()
+        self._thread: threading.Thread | None = None
+        #: where the worker is, and where the thread has gone for that
+        self._wanted_cpu = self._cpu = -1
+
+    def start(self) -> None:
+        """Raises RuntimeFailure if there can be no thread."""
+        self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise RuntimeFailure("a worker cannot start: no thread is left (ulimit -u, -i)") from error
+
+    def listen(self) -> None:
+        """Sends the thread to the bell, also if it has come back from there since the last time."""
+        if self._sent and not self._back.acquire(False):
+            return
+        self._sent = True
+        self._dismissed = False
+        self._wanted_cpu = current_cpu()
+        self._go.release()
+
+    def dismiss(self) -> bool:
+        """Calls the thread back: the worker will wait at the bell itself.
+
+        True if it was there. It may have forgotten somebody's ring then: the worker must look at everything
+        once more before it waits.
+        """
+        if not self._sent:
+            return False
+        self._sent = False
+        if not self._back.acquire(False):
+            self._dismissed = True
+            self._bell.ring()
+            self._back.acquire()
+        return True
+
+    def stop(self) -> None:
+        """Ends the thread: the bell can be closed then."""
+        self.dismiss()  # first: a thread that has not yet gone to the bell must not end on the way there
+        self._over = True
+        if self._thread is not None:
+            self._go.release()
+            self._thread.join()
+            self._thread = None
+
+    def _follow(self) -> None:
+        """Moves this thread to the processor of the guest that it interrupts. On the one of whoever rings it
+        would wait until that sleeps, and a client that needs the answer at once does not sleep yet."""
+        if self._thread is not None and self._wanted_cpu != self._cpu:
+            self._cpu = self._wanted_cpu
+            os.sched_setaffinity(0, {self._cpu})
+
+    def _run(self) -> None:
+        while not self._over:
+            self.attend()
+
+    def attend(self) -> None:
+        """What the thread does from one time that it is sent to the next."""
+        self._go.acquire()
+        if self._over:
+            return
+        self._follow()
+        while not self._bell.wait(IDLE_WAIT_SECONDS):
+            pass
+        if not self._dismissed:
+            self._interrupt()
+        self._back.release()
+
+
+#: gets the callback's result, or what it ended with: an AiciError, or GuestExit
+Done = Callable[[int | None, Exception | None], None]
+
+#: CPU time of one turn. A slice takes about a tick (1 ms), but a host function cannot be interrupted: an
+#: owner whose slice took longer sits out the turns that it has used up
+_TURN_NS = 2_000_000
+
+
+class Task(Protocol):
+    """Something that an `Agenda` runs a slice at a time."""
+
+    #: who takes the turns; "" = the runtime itself
+    owner: str
+
+    def run(self) -> bool:
+        """Runs one slice; True if there is nothing more to run."""
+
+
+class Work:
+    """One guest call under way."""
+
+    __slots__ = ("_cancelled", "_done", "fiber", "on_slice", "owner")
+
+    def __init__(
+        self, owner: str, fiber: Fiber, done: Done, on_slice: Callable[[], None] | None = None
+    ) -> None:
+        self.owner = owner
+        self.fiber = fiber
+        self._done = done
+        #: called after every slice that did not finish the call
+        self.on_slice = on_slice
+        self._cancelled = False
+
+    def run(self) -> bool:
+        """Runs one slice; True if there is nothing more to run."""
+        if self._cancelled:
+            return True
+        try:
+            if not self.fiber.poll():
+                if self.on_slice is not None:
+                    self.on_slice()
+                return self._cancelled
+            result = self.fiber.result
+        except Exception as error:
+            self._done(None, error)
+        else:
+            self._done(result, None)
+        return True
+
+    def fail(self, error: AiciError) -> None:
+        """Ends the call with an error that is not its own."""
+        if not self._cancelled:
+            self.cancel()
+            self._done(None, error)
+
+    def cancel(self) -> None:
+        """Ends the call without a result."""
+        if not self._cancelled:
+            self._cancelled = True
+            self.fiber.cancel()
+
+
+class _OwnerQueue:
+    """The tasks of one owner, served round robin."""
+
+    __slots__ = ("overdrawn_ns", "owner", "tasks")
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.tasks: deque[Task] = deque()
+        #: CPU time beyond that of the turns which the owner has had
+        self.overdrawn_ns = 0
+
+
+class RoundRobin:
+    """Tasks of many owners. Each owner gets the same share of CPU time, however many tasks it has."""
+
+    __slots__ = ("_by_owner", "_turns")
+
+    def __init__(self) -> None:
+        self._by_owner: dict[str, _OwnerQueue] = {}
+        #: the owner whose turn it is first
+        self._turns: deque[_OwnerQueue] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    def add(self, task: Task) -> None:
+        """Appends `task` to the queue of its owner."""
+        queue = self._by_owner.get(task.owner)
+        if queue is None:
+            queue = self._by_owner[task.owner] = _OwnerQueue(task.owner)
+            self._turns.append(queue)
+        queue.tasks.append(task)
+
+    def run_slice(self) -> None:
+        """Runs the next slice of the owner whose turn it is."""
+        turns = self._turns
+        queue = turns[0]
+        while len(turns) > 1 and queue.overdrawn_ns >= _TURN_NS:
+            queue.overdrawn_ns -= _TURN_NS
+            turns.rotate(-1)
+            queue = turns[0]
+        task = queue.tasks.popleft()
+        begin = time.thread_time_ns()
+        try:
+            if not task.run():
+                queue.tasks.append(task)
+        finally:
+            if queue.tasks:
+                used = time.thread_time_ns() - begin
+                queue.overdrawn_ns = max(0, queue.overdrawn_ns + used - _TURN_NS)
+                turns.rotate(-1)
+            else:
+                turns.popleft()
+                del self._by_owner[queue.owner]
+
+
+class Agenda:
+    """All tasks of the worker. Those that nobody waits for run only while there are no others."""
+
+    __slots__ = ("_idle", "_urgent")
+
+    def __init__(self) -> None:
+        self._urgent = RoundRobin()
+        self._idle = RoundRobin()
+
+    def __bool__(self) -> bool:
+        return bool(self._urgent or self._idle)
+
+    def when_idle(self, task: Task) -> None:
+        """Takes a task that nobody waits for."""
+        self._idle.add(task)
+
+    def add(self, task: Task) -> None:
+        """Takes a task that somebody waits for."""
+        self._urgent.add(task)
+
+    def start(self, task: Task) -> None:
+        """Runs the first slice at once: most calls need no other."""
+        if not task.run():
+            self._urgent.add(task)
+
+    def run_slice(self) -> None:
+        """Runs the next slice."""
+        (self._urgent or self._idle).run_slice()
