@@ -235,9 +235,6 @@ GUESTS_SHARE = 0.5
 LEAST_WORKER_MEMORY = 64 << 20
 #: bytes that an upload counts at least: each is a file, a description, and a row in the table of claims
 LEAST_UPLOAD = 1 << 16
-#: names of imports and of exports that the description of a module lists, and characters of each. A
-#: controller has about ten, and every list has the descriptions of many
-DESCRIBED_NAMES, DESCRIBED_CHARACTERS = 64, 128
 #: bytes of the file with a description: more cannot be one
 MOST_DESCRIPTION = 1 << 18
 #: descriptions in one page of a list, and bytes after which it ends: a few milliseconds of the supervisor,

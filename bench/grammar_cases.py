@@ -23,7 +23,7 @@ from bench.lark import lark_of_yacc
 from bench.report import ROOT
 from pyaici.build import build_controller
 from pyaici.build.toolchain import Toolchain
-from pyaici.grammars import find_grammar
+from pyaici.bundled import find_grammar
 from pyaici.tokens import Vocabulary
 
 #: two files of the C library that comes with the compiler

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, error_from_wire
 from aicirt.contract.messages import (
     CLONE,
@@ -43,8 +44,7 @@ from aicirt.worker.loop import Worker
 from aicirt.worker.scheduling import Listener
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Build, LoadedVocabulary, Template, Warmed, Warming
-from pyaici.capabilities import ALL
-from pyaici.step import RowKind, Verb
+from pyaici.client.capabilities import ALL
 from pyaici.tokens import Vocabulary
 
 _CLIENT = 1

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError
+from aicirt.contract.messages import StepInput
 from bench.attack_modules import LOOPS
 from bench.report import ROOT
 from bench.vocabularies import vocabulary
-from pyaici.runtime import Runtime
-from pyaici.step import StepInput, Verb
+from pyaici.client.runtime import Runtime
 
 #: what an offender does: mid_process that uses its whole time in every step; aici_init that takes a second,
 #: again and again; mid_process that never ends, started again when it has been ended

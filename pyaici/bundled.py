@@ -1,4 +1,4 @@
-"""The controllers that come with the package, and how users name controllers."""
+"""Controllers and grammars that come with the package, languages of scripts, and how users name them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,57 @@ from typing import TYPE_CHECKING
 from aicirt.contract.errors import UnknownModuleError
 from aicirt.contract.modules import looks_like_id
 from pyaici.build.controller import SOURCE_SUFFIXES
-from pyaici.scripting.language import LANGUAGES, language_of
+from pyaici.build.sdk import source_tree
 
 if TYPE_CHECKING:
-    from pyaici.runtime import Runtime
+    from pyaici.client.runtime import Runtime
+
+
+_PACKAGED = Path(__file__).resolve().parent / "_grammars"
+
+
+def bundled_grammars() -> dict[str, Path]:
+    """File of each by its name, such as ``c.y``, sorted: of the installed package, or of the source tree."""
+    tree = source_tree()
+    folders = sorted((tree / "controllers").glob("*/grammars")) if tree else [_PACKAGED]
+    found = {path.name: path for folder in folders for path in folder.iterdir() if path.is_file()}
+    return dict(sorted(found.items()))
+
+
+def find_grammar(name: str) -> Path | None:
+    """The bundled grammar of this name, if there is one."""
+    return bundled_grammars().get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One of them."""
+
+    #: as people call it
+    name: str
+    #: the bundled controller that runs scripts of it
+    controller: str
+    #: endings of files
+    suffixes: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """As requests, and what has been uploaded, call it."""
+        return self.name.lower()
+
+
+PYTHON = Language("Python", "pyctrl", (".py",))
+JAVASCRIPT = Language("JavaScript", "jsctrl", (".js", ".mjs"))
+LANGUAGES = (PYTHON, JAVASCRIPT)
+
+
+def language_of(name: str | Path | None) -> Language | None:
+    """The language of a script by the name of its file; None: this is no name of a script."""
+    if name is None:
+        return None
+    suffix = Path(name).suffix.lower()
+    return next((language for language in LANGUAGES if suffix in language.suffixes), None)
+
 
 FOLDER = Path(__file__).resolve().parent / "_wasm"
 

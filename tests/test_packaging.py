@@ -181,7 +181,7 @@ def test_editable_hook_removes_what_is_no_controller_any_more(checkout: Path, tm
 def test_elsewhere_than_linux() -> None:
     """The import says so, before anything that cannot work is tried."""
     program = "import sys; sys.platform = 'darwin'\nimport {}"
-    for package in ("aicirt", "pyaici", "pyaici.runtime"):
+    for package in ("aicirt", "pyaici", "pyaici.client.runtime"):
         done = subprocess.run(
             [sys.executable, "-c", program.format(package)],
             cwd=ROOT,

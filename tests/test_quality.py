@@ -11,8 +11,6 @@ from pathlib import Path
 from tests.conftest import LONGEST
 
 ROOT = Path(__file__).resolve().parents[1]
-#: what uses engines
-ABOVE_ENGINES = ("pyaici/engines/", "pyaici/cli/", "pyaici/server/")
 
 
 def _is_script(path: Path) -> bool:
@@ -62,21 +60,6 @@ def test_every_module_has_a_docstring_and_the_annotations_import() -> None:
         assert re.match(r'(#!.*\n)?(r?"""|from __future__)', text), f"{path} begins with no docstring"
         only_docstring = re.fullmatch(r'""".*"""\s*', text, re.DOTALL)
         assert only_docstring or "from __future__ import annotations" in text, path
-
-
-def test_one_way_dependencies() -> None:
-    """engines -> pyaici -> aicirt; wasmtime and its bindings are known in aicirt/wasm only."""
-    for path in tracked():
-        name = str(path.relative_to(ROOT))
-        if path.suffix != ".py" or not name.startswith(("aicirt/", "pyaici/")):
-            continue
-        imported = set(re.findall(r"^\s*(?:from|import) ([\w.]+)", path.read_text(), re.MULTILINE))
-        if name.startswith("aicirt/"):
-            assert not [m for m in imported if m.split(".")[0] in {"pyaici", "torch", "transformers"}], name
-        if not name.startswith("aicirt/wasm/"):
-            assert not [m for m in imported if m.split(".")[0] == "wasmtime"], name
-        if name.startswith("pyaici/") and not name.startswith(ABOVE_ENGINES):
-            assert not [m for m in imported if m.startswith("pyaici.engines")], name
 
 
 def test_nothing_built_or_foreign_is_in_the_repository() -> None:

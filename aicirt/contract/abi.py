@@ -194,3 +194,68 @@ IMPORTS: dict[str, FuncType] = {
     "stop": _function(0, result=False),
     "fail": _function(2, result=False),
 }
+
+#: the other module that a controller may import from: WASI preview 1
+WASI = "wasi_snapshot_preview1"
+#: parameters of every function: i = i32, I = i64; all return an i32 except proc_exit
+WASI_SIGNATURES = {
+    "args_get": "ii",
+    "args_sizes_get": "ii",
+    "environ_get": "ii",
+    "environ_sizes_get": "ii",
+    "clock_res_get": "ii",
+    "clock_time_get": "iIi",
+    "fd_advise": "iIIi",
+    "fd_allocate": "iII",
+    "fd_close": "i",
+    "fd_datasync": "i",
+    "fd_fdstat_get": "ii",
+    "fd_fdstat_set_flags": "ii",
+    "fd_fdstat_set_rights": "iII",
+    "fd_filestat_get": "ii",
+    "fd_filestat_set_size": "iI",
+    "fd_filestat_set_times": "iIIi",
+    "fd_pread": "iiiIi",
+    "fd_prestat_get": "ii",
+    "fd_prestat_dir_name": "iii",
+    "fd_pwrite": "iiiIi",
+    "fd_read": "iiii",
+    "fd_readdir": "iiiIi",
+    "fd_renumber": "ii",
+    "fd_seek": "iIii",
+    "fd_sync": "i",
+    "fd_tell": "ii",
+    "fd_write": "iiii",
+    "path_create_directory": "iii",
+    "path_filestat_get": "iiiii",
+    "path_filestat_set_times": "iiiiIIi",
+    "path_link": "iiiiiii",
+    "path_open": "iiiiiIIii",
+    "path_readlink": "iiiiii",
+    "path_remove_directory": "iii",
+    "path_rename": "iiiiii",
+    "path_symlink": "iiiii",
+    "path_unlink_file": "iii",
+    "poll_oneoff": "iiii",
+    "proc_exit": "i",
+    "proc_raise": "i",
+    "sched_yield": "",
+    "random_get": "ii",
+    "sock_accept": "iii",
+    "sock_recv": "iiiiii",
+    "sock_send": "iiiii",
+    "sock_shutdown": "ii",
+}
+
+
+def wasi_type(name: str) -> FuncType:
+    """Returns the type of a function of WASI preview 1."""
+    params = tuple("i64" if c == "I" else "i32" for c in WASI_SIGNATURES[name])
+    return FuncType(params, () if name == "proc_exit" else ("i32",))
+
+
+def known_imports() -> dict[tuple[str, str], FuncType]:
+    """Returns the type of every function that a controller may import, by (module, name)."""
+    known = {(IMPORT_MODULE, name): kind for name, kind in IMPORTS.items()}
+    known.update({(WASI, name): wasi_type(name) for name in WASI_SIGNATURES})
+    return known

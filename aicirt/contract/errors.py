@@ -188,6 +188,12 @@ class SpaceError(RuntimeFailure):
     code = "space"
 
 
+class TemplateGoneError(RuntimeFailure):
+    """The worker has given the controller's snapshot up for others: the sequence must be placed again."""
+
+    code = "template_gone"
+
+
 class OwnerLimitError(RuntimeFailure):
     """An owner has as much of something as one owner may have; others are not concerned."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import nan
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -215,6 +215,24 @@ class Notice(NamedTuple):
     error: list[Any]
 
 
+# -- positions of fields --------------------------------------------------------------------------
+# Both sides read messages in every step; making NamedTuples of them takes longer than all else there.
+
+#: in every message: its kind, then the sequence, step or child that it is about
+OPERATION: Final = 0
+SUBJECT: Final = 1
+STEP_INPUTS = StepRequest._fields.index("inputs")
+INPUT_SEQ: Final = 0
+INPUT_FINAL: Final = 7
+PRE_VERDICTS = Pre._fields.index("verdicts")
+#: in every verdict of `Pre`
+VERDICT_SEQ, VERDICT_VERB = 0, 1
+MID_RESULTS, MID_VARIABLES = Mid._fields.index("results"), Mid._fields.index("variables")
+#: in every result of `Mid`, then in those of one kind
+RESULT_SEQ, RESULT_VERB = 0, 1
+SAMPLE_KIND = Sample._fields.index("kind")
+NOTICE_ERROR = Notice._fields.index("error")
+
 # -- control plane (frames over sockets) -------------------------------------------------------
 
 
@@ -237,6 +255,8 @@ class Reply(NamedTuple):
     #: descriptors that ride along
     fds: int = 0
 
+
+REPLY_NUMBER, REPLY_ERROR, REPLY_VALUE = range(3)
 
 #: the bytes of a message
 encode: Callable[[NamedTuple], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack

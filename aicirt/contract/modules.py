@@ -12,8 +12,6 @@ from typing import Any
 
 from aicirt.contract.abi import EXPORTS
 from aicirt.contract.errors import ArgumentError, ModuleError, ProtocolError, UnknownModuleError
-from aicirt.settings import DESCRIBED_CHARACTERS, DESCRIBED_NAMES
-from aicirt.wasm.module.check import ModuleReport
 
 #: bytes of a text: far beyond what people write, and with the quotes of JSON within what a server takes
 MAX_SOURCE = 1 << 20
@@ -192,6 +190,11 @@ _FROM_COMPILER = {
 }
 
 
+#: names of imports and of exports that the description of a module lists, and characters of each. A
+#: controller has about ten, and every list has the descriptions of many
+DESCRIBED_NAMES, DESCRIBED_CHARACTERS = 64, 128
+
+
 @dataclass(slots=True)
 class ModuleInfo:
     """One accepted module, or a script. All fields are plain data: `to_wire` packs with msgpack or JSON."""
@@ -271,25 +274,8 @@ class ModuleInfo:
         lists = {name: _bounded(value) for name, value in told.items() if isinstance(value, list)}
         return cls(module_id, size, **{**told, **lists})
 
-    @classmethod
-    def from_report(cls, module_id: str, report: ModuleReport) -> ModuleInfo:
-        exports = [export.name for export in report.exports]
-        return cls(
-            id=module_id,
-            size=report.size,
-            abi_version=report.abi_version or 0,
-            has_init=report.has_init,
-            has_init_prompt=report.has_init_prompt,
-            has_pre=report.has_pre,
-            has_post=report.has_post,
-            initial_memory=report.initial_memory,
-            exports=_described(exports),
-            imports=_described([f"{i.module}.{i.name}" for i in report.imports]),
-            more_exports=max(0, len(dict.fromkeys(exports)) - DESCRIBED_NAMES),
-        )
 
-
-def _described(names: list[str]) -> list[str]:
+def described_names(names: list[str]) -> list[str]:
     """So many of the names as a description may have, each once, in their order."""
     found = list(dict.fromkeys(names))
     if len(found) > DESCRIBED_NAMES:

@@ -19,13 +19,13 @@ from typing import Any
 
 from aicirt import sandbox
 from aicirt.contract.errors import AiciError, CompileLimitError, RuntimeFailure
-from aicirt.contract.modules import ModuleInfo
+from aicirt.contract.modules import DESCRIBED_NAMES, ModuleInfo, described_names
 from aicirt.ipc.cpu import BACKGROUND_NICE, give_way
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import Limits
 from aicirt.system.user import become
 from aicirt.wasm.engine import Engine
-from aicirt.wasm.module.check import check
+from aicirt.wasm.module.check import ModuleReport, check
 from aicirt.wasm.program import compile_module, serialize
 
 
@@ -65,7 +65,7 @@ def _compile(artifact: int, engine: Engine) -> ModuleInfo:
             raise
         problem = f"{len(compiled)} bytes of machine code are more than one module may have"
         raise CompileLimitError(problem, limit="artifact_bytes") from None
-    info = ModuleInfo.from_report(hashlib.sha256(wasm).hexdigest(), report)
+    info = _describe(hashlib.sha256(wasm).hexdigest(), report)
     info.compiled_size = len(compiled)
     info.compiled_sha256 = hashlib.sha256(compiled).hexdigest()
     return info
@@ -77,6 +77,23 @@ def _limit(cost: CompileLimits) -> None:
     # the soft limit sends SIGXCPU, which says why; a second later comes SIGKILL
     resource.setrlimit(resource.RLIMIT_CPU, (cost.cpu_s, cost.cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (cost.artifact_bytes, cost.artifact_bytes))
+
+
+def _describe(module_id: str, report: ModuleReport) -> ModuleInfo:
+    exports = [export.name for export in report.exports]
+    return ModuleInfo(
+        id=module_id,
+        size=report.size,
+        abi_version=report.abi_version or 0,
+        has_init=report.has_init,
+        has_init_prompt=report.has_init_prompt,
+        has_pre=report.has_pre,
+        has_post=report.has_post,
+        initial_memory=report.initial_memory,
+        exports=described_names(exports),
+        imports=described_names([f"{i.module}.{i.name}" for i in report.imports]),
+        more_exports=max(0, len(dict.fromkeys(exports)) - DESCRIBED_NAMES),
+    )
 
 
 if __name__ == "__main__":

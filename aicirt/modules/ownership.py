@@ -208,7 +208,7 @@ def _require_owner(tag: dict[str, Any] | None, owner: str) -> None:
         raise NotOwnerError(f"tag {tag['name']!r} belongs to {tag['owner']!r}")
 
 
-class Holdings:
+class Ownership:
     """Of one store. Changes hold the lock of its claims, so that nothing is added and removed at once."""
 
     def __init__(self, files: ModuleFiles, tags: Tags, claims: Claims, gone: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from aicirt.contract.errors import ModuleError, ProtocolError, RuntimeFailure
 from aicirt.contract.modules import ModuleInfo, StoredScript, resolve_name
 from aicirt.modules.compile import CompileLimits, compile_in_child, compile_in_child_async
 from aicirt.modules.files import ModuleFiles, ScriptNote
-from aicirt.modules.ownership import Claim, Claims, Holdings, Tags
+from aicirt.modules.ownership import Claim, Claims, Ownership, Tags
 from aicirt.settings import LIST_PAGE, LIST_PAGE_BYTES, MOST_DESCRIPTION, Limits
 from aicirt.system.files import (
     is_private_file,
@@ -45,7 +45,7 @@ def default_directory() -> Path:
 
 #: around work for an owner, which holds so many bytes until its turn comes: waits for the turn, and is told
 #: the seconds of CPU time that the work took
-Turns = Callable[[str, int], AbstractAsyncContextManager[Callable[[float], None]]]
+FairTurns = Callable[[str, int], AbstractAsyncContextManager[Callable[[float], None]]]
 
 
 @asynccontextmanager
@@ -98,9 +98,9 @@ class ModuleStore:
         self._key = f"{REWRITER_VERSION}-{code_key()}{_key(self._limits)}"
         self.tags = Tags(root)
         self.claims = Claims(root)
-        self.holdings = Holdings(self.files, self.tags, self.claims, self._gone)
+        self.ownership = Ownership(self.files, self.tags, self.claims, self._gone)
         #: who may compile when, with `add_async` and `get_async`
-        self.turns: Turns = _at_once
+        self.turns: FairTurns = _at_once
         #: called with the id of what is stored no more
         self.on_gone: Callable[[str], None] = _nobody_told
 
@@ -198,7 +198,7 @@ class ModuleStore:
 
     def _finish(self, info: ModuleInfo, pending: Path, artifact: Path, claimant: str) -> ModuleInfo:
         new = not self.has(info.id)
-        with self.holdings.claiming(info.id, claimant):
+        with self.ownership.claiming(info.id, claimant):
             try:
                 self.files.keep_wasm(info.id, pending.read_bytes())
                 move_whole(artifact, self.artifact_path(info.id))
@@ -316,16 +316,16 @@ class ModuleStore:
                 yield _with_names(info, tags.get(module_id, []), claim)
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> bool:
-        """As `Holdings.remove`, of a module by id or tag. Raises also UnknownModuleError."""
-        return self.holdings.remove(self.resolve(name), owner, force=force)
+        """As `Ownership.remove`, of a module by id or tag. Raises also UnknownModuleError."""
+        return self.ownership.remove(self.resolve(name), owner, force=force)
 
     def tag(self, name: str, module: str, owner: str = "") -> str | None:
-        """As `Holdings.tag`, of a module by id or tag. Raises also UnknownModuleError."""
-        return self.holdings.tag(name, self.resolve(module), owner)
+        """As `Ownership.tag`, of a module by id or tag. Raises also UnknownModuleError."""
+        return self.ownership.tag(name, self.resolve(module), owner)
 
     def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
-        """As `Holdings.untag`."""
-        return self.holdings.untag(name, owner, force=force)
+        """As `Ownership.untag`."""
+        return self.ownership.untag(name, owner, force=force)
 
     # -- scripts -----------------------------------------------------------------------------
 

@@ -171,7 +171,6 @@ class WorkerPool:
             self.restarts += 1
 
 
-_log = logging.getLogger("aicirt.supervisor")
 #: a client that was told of a worker starts its sequence there within so long
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0

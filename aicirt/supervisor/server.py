@@ -59,7 +59,7 @@ class Supervisor:
         self.compilations = compilations(config.daemon, time.monotonic)
         store.turns = self.compilations.turn
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
-        self.uploads = Uploads(config.daemon.owner_upload_bytes, store.holdings.bytes_of)
+        self.uploads = Uploads(config.daemon.owner_upload_bytes, store.ownership.bytes_of)
         #: calls that were refused, by the error's code, and what was given up for others
         self.counters: Counter[str] = Counter()
         #: by number

@@ -14,7 +14,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError, UnknownModuleError, WorkerDiedError, error_from_wire
 from aicirt.contract.modules import ModuleInfo
-from aicirt.modules.store import ModuleStore, Turns
+from aicirt.modules.store import FairTurns, ModuleStore
 from aicirt.settings import WorkerSettings
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, sealed_file
 from aicirt.supervisor.workers import WorkerProcess
@@ -60,7 +60,7 @@ class Templates:
         store: ModuleStore,
         settings: WorkerSettings,
         builder: Callable[[str], WorkerProcess],
-        turns: Turns,
+        turns: FairTurns,
     ) -> None:
         """`builder` returns the process that runs `aici_init` for an owner, which waits for its `turns`."""
         self._turns = turns

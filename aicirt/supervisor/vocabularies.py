@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from aicirt.contract.errors import OwnerLimitError, SpaceError, VocabularyError
-from aicirt.modules.store import Turns
+from aicirt.modules.store import FairTurns
 from aicirt.settings import DaemonSettings
 from aicirt.system.files import Descriptor
 from aicirt.vocab.image import build_image, fingerprint_of
@@ -56,7 +56,7 @@ class Vocabularies:
     """
 
     def __init__(
-        self, settings: DaemonSettings, turns: Turns, given_up: Callable[[RegisteredVocabulary], None]
+        self, settings: DaemonSettings, turns: FairTurns, given_up: Callable[[RegisteredVocabulary], None]
     ) -> None:
         """Images are built in `turns`; `given_up` is told of each that is there no more."""
         self._settings = settings

@@ -29,12 +29,12 @@ Two things that one might expect otherwise:
 
 from __future__ import annotations
 
-from aicirt.contract.abi import ABI_VERSION, Export
+from aicirt.contract.abi import ABI_VERSION, Export, known_imports
 from aicirt.settings import Limits
 from aicirt.wasm.engine import Engine, Ticker
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit, HostFunction, Linker
-from aicirt.wasm.imports import host_functions, known_imports
+from aicirt.wasm.imports import host_functions
 from aicirt.wasm.instance import Instance
 from aicirt.wasm.module.check import ModuleReport, check
 from aicirt.wasm.module.reader import inspect

@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from aicirt.contract.abi import IMPORT_MODULE, IMPORTS, FuncType
+from aicirt.contract.abi import IMPORT_MODULE, IMPORTS, WASI, WASI_SIGNATURES, wasi_type
 from aicirt.contract.errors import ControllerFailed, ResultError, RuntimeFailure
 from aicirt.wasm.host import GuestExit, HostCallable, HostFunction
 
@@ -14,59 +14,7 @@ if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
 
 
-WASI = "wasi_snapshot_preview1"
-
 SUCCESS, EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE = 0, 8, 21, 28, 52, 70
-
-#: parameters of every function: i = i32, I = i64; all return an i32 except proc_exit
-SIGNATURES = {
-    "args_get": "ii",
-    "args_sizes_get": "ii",
-    "environ_get": "ii",
-    "environ_sizes_get": "ii",
-    "clock_res_get": "ii",
-    "clock_time_get": "iIi",
-    "fd_advise": "iIIi",
-    "fd_allocate": "iII",
-    "fd_close": "i",
-    "fd_datasync": "i",
-    "fd_fdstat_get": "ii",
-    "fd_fdstat_set_flags": "ii",
-    "fd_fdstat_set_rights": "iII",
-    "fd_filestat_get": "ii",
-    "fd_filestat_set_size": "iI",
-    "fd_filestat_set_times": "iIIi",
-    "fd_pread": "iiiIi",
-    "fd_prestat_get": "ii",
-    "fd_prestat_dir_name": "iii",
-    "fd_pwrite": "iiiIi",
-    "fd_read": "iiii",
-    "fd_readdir": "iiiIi",
-    "fd_renumber": "ii",
-    "fd_seek": "iIii",
-    "fd_sync": "i",
-    "fd_tell": "ii",
-    "fd_write": "iiii",
-    "path_create_directory": "iii",
-    "path_filestat_get": "iiiii",
-    "path_filestat_set_times": "iiiiIIi",
-    "path_link": "iiiiiii",
-    "path_open": "iiiiiIIii",
-    "path_readlink": "iiiiii",
-    "path_remove_directory": "iii",
-    "path_rename": "iiiiii",
-    "path_symlink": "iiiii",
-    "path_unlink_file": "iii",
-    "poll_oneoff": "iiii",
-    "proc_exit": "i",
-    "proc_raise": "i",
-    "sched_yield": "",
-    "random_get": "ii",
-    "sock_accept": "iii",
-    "sock_recv": "iiiiii",
-    "sock_send": "iiiii",
-    "sock_shutdown": "ii",
-}
 
 #: an iovec list longer than this is an error (as IOV_MAX elsewhere)
 _MAX_IOVECS = 1024
@@ -186,21 +134,9 @@ _IMPLEMENTED: dict[str, HostCallable] = {
 }
 
 
-def signature(name: str) -> FuncType:
-    params = tuple("i64" if c == "I" else "i32" for c in SIGNATURES[name])
-    return FuncType(params, () if name == "proc_exit" else ("i32",))
-
-
 def wasi_functions() -> list[HostFunction]:
     """All of WASI preview 1, for the linker."""
-    return [HostFunction(WASI, n, signature(n), _IMPLEMENTED.get(n, _no_such_call)) for n in SIGNATURES]
-
-
-def known_imports() -> dict[tuple[str, str], FuncType]:
-    """Type of every function that a controller may import, by (module, name)."""
-    known = {(IMPORT_MODULE, name): kind for name, kind in IMPORTS.items()}
-    known.update({(WASI, name): signature(name) for name in SIGNATURES})
-    return known
+    return [HostFunction(WASI, n, wasi_type(n), _IMPLEMENTED.get(n, _no_such_call)) for n in WASI_SIGNATURES]
 
 
 def host_functions(calls: Mapping[str, HostCallable], timed: Collection[str] = ()) -> list[HostFunction]:

@@ -23,11 +23,14 @@ from aicirt.contract.messages import (
     CLONED,
     DUE,
     FREE,
+    INPUT_SEQ,
+    OPERATION,
     START,
     STARTED,
     STAY,
     STAYED,
     STEP,
+    STEP_INPUTS,
     Clone,
     Cloned,
     Due,
@@ -36,6 +39,7 @@ from aicirt.contract.messages import (
     Started,
     Stay,
     Stayed,
+    StepRequest,
 )
 from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
 from aicirt.ipc.doorbell import Doorbell
@@ -156,7 +160,7 @@ class Worker:
 
     def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
         """What the engine told, and what the runtime adds."""
-        capabilities = {pair[0]: pair[1] for pair in engine}
+        capabilities = {number: int(value) for number, value in engine}
         capabilities[CAP_TOP_K] = min(capabilities.get(CAP_TOP_K, 0), self.limits.max_top_k)
         capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
         capabilities[CAP_MAX_FORKS] = self.limits.max_forks
@@ -251,17 +255,17 @@ class Worker:
         return busy
 
     def _handle(self, client: Client, message: list[Any]) -> None:
-        op = message[0]
+        op = message[OPERATION]
         if op == STEP:
             self.steps += 1
             if client.departures:
-                client.departures.stay(fields[0] for fields in message[5])
-            StepWork(self, client, message)
+                client.departures.stay(fields[INPUT_SEQ] for fields in message[STEP_INPUTS])
+            StepWork(self, client, StepRequest(*message)).run()
         elif op == START:
             self.asked += 1
             self._start(client, Start(*message))
         elif op == CLONE:
-            client.departures.stay([message[1]])
+            client.departures.stay([Clone(*message).parent])
             self._clone(client, Clone(*message))
         elif op == DUE:
             due = Due(*message)

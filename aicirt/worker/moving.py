@@ -121,25 +121,25 @@ def arrive(
             raise ProtocolError("a request with more or fewer guests than sequences")
         left.reverse()
         request.live = 0
-        for fields in described:
+        for number, sequence_seed, places, address, *rest in described:
             context = GuestContext(
                 vocabulary=client.vocabulary,
                 capabilities=capabilities,
                 limits=worker.limits,
                 arg=b"",
                 variables=request.variables,
-                seed=int(fields[1]),
+                seed=int(sequence_seed),
                 owner=request.owner,
             )
-            for number, place in zip(range(len(context.sources)), fields[2], strict=True):
-                context.sources[number] = sources[place]
-            check_arg_address(fields[3], left[-1].size)
-            before = left[-1].read(fields[3], STEP_ARG.size)
-            seq = Sequence(fields[0], left.pop(), context, request, fields[3])
+            for source, place in zip(range(len(context.sources)), places, strict=True):
+                context.sources[source] = sources[place]
+            check_arg_address(address, left[-1].size)
+            before = left[-1].read(address, STEP_ARG.size)
+            seq = Sequence(number, left.pop(), context, request, address)
             made.append(seq)
             request.live += 1
-            seq.instance.write(fields[3], before)
-            _restore(seq, fields[4:])
+            seq.instance.write(address, before)
+            _restore(seq, rest)
             request.clones += seq.by_engine
         _restore_request(request, state["request"])
     except (ValueError, TypeError, LookupError, OverflowError, msgpack.UnpackException) as error:

@@ -16,7 +16,20 @@ from aicirt.contract.errors import (
     TimeLimitError,
     UnknownSequenceError,
 )
-from aicirt.contract.messages import MID, PRE, Bare, Mid, Pre, StepInput, StepRequest
+from aicirt.contract.messages import (
+    INPUT_FINAL,
+    INPUT_SEQ,
+    MID,
+    PRE,
+    RESULT_SEQ,
+    VERDICT_SEQ,
+    VERDICT_VERB,
+    Bare,
+    Mid,
+    Pre,
+    StepInput,
+    StepRequest,
+)
 from aicirt.settings import MOST_LAST_BYTES, MOST_TOLD_BYTES
 from aicirt.wasm.fiber import Fiber
 from aicirt.wasm.host import GuestExit
@@ -49,10 +62,10 @@ class StepWork:
         "_flags",
         "_going",
         "_grace",
-        "_inputs",
         "_late_already",
         "_logs",
         "_pressed",
+        "_request",
         "_results",
         "_told",
         "_told_bytes",
@@ -62,12 +75,7 @@ class StepWork:
         "number",
     )
 
-    def __init__(self, worker: Worker, client: Client, fields: list[Any]) -> None:
-        """Does the critical part at once and starts every mid_process.
-
-        Raises ProtocolError, TypeError, ValueError or struct.error for what is no step.
-        """
-        request = StepRequest(*fields)
+    def __init__(self, worker: Worker, client: Client, request: StepRequest) -> None:
         self._client = client
         self._worker = worker
         self.number = request.step
@@ -77,7 +85,7 @@ class StepWork:
         #: what is told of requests' variables: a sequence of the request, and [name, version, value] by name
         self._told: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
         self._told_bytes = 0
-        self._inputs = request.inputs
+        self._request = request
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
         #: those of them whose mid_process goes on from an earlier step: the engine gives them no more time
@@ -88,9 +96,18 @@ class StepWork:
         #: somebody waits for this worker: what has not begun yet waits for its turn
         self._pressed = False
         self._grace = 0.0
-        client.stepped = self._going = going = self._critical(request)
+        #: sequences that take part in mid_process
+        self._going: list[Sequence] = []
+
+    def run(self) -> None:
+        """Does the critical part and begins every mid_process; sends the results if all are there.
+
+        Raises ProtocolError, TypeError, ValueError or struct.error if the message is not a step.
+        """
+        client, request = self._client, self._request
+        client.stepped = self._going = self._critical()
         client.release_rows(request.released_rows, request.released_dense)
-        self._begin_mids(going)
+        self._begin_mids(self._going)
         if self._waiting:
             client.steps.append(self)
             limits = next(iter(self._waiting.values())).request.limits
@@ -101,7 +118,7 @@ class StepWork:
 
     # -- critical part ---------------------------------------------------------------------------
 
-    def _critical(self, request: StepRequest) -> list[Sequence]:
+    def _critical(self) -> list[Sequence]:
         """post_process and pre_process of all, the first answer, then the forks."""
         sequences = self._client.sequences
         verdicts: list[list[Any]] = []
@@ -114,10 +131,10 @@ class StepWork:
         shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
         if shared:
             shares.take_debts(owners)
-        inputs = request.inputs
+        inputs = self._request.inputs
         if client.put_off:  # they come first, in the same order
             places = {number: place for place, number in enumerate(client.put_off)}
-            inputs = sorted(inputs, key=lambda op: places.get(op[0], len(places)))
+            inputs = sorted(inputs, key=lambda op: places.get(op[INPUT_SEQ], len(places)))
             client.put_off = []
         at = look_at = clock()
         for op in inputs:
@@ -125,14 +142,14 @@ class StepWork:
                 memory.look()
                 at = clock()
                 look_at = at + _LOOK_NS
-            seq = sequences.get(op[0])
+            seq = sequences.get(op[INPUT_SEQ])
             if seq is None:
-                error = UnknownSequenceError(f"this worker has no sequence {op[0]}")
-                verdicts.append([op[0], ERROR, error.to_wire()])
+                error = UnknownSequenceError(f"this worker has no sequence {op[INPUT_SEQ]}")
+                verdicts.append([op[INPUT_SEQ], ERROR, error.to_wire()])
                 continue
             owner = seq.request.owner
             has_time = at < over_at and (not shared or shares.has_time(owner))
-            if op[7]:
+            if op[INPUT_FINAL]:
                 if not self._concluded(seq, op, has_time):
                     going.append(seq)
                 begun, at = at, clock()
@@ -194,7 +211,7 @@ class StepWork:
             shares.leave_debts(owners)
         if suspended:
             self._check_waiting(suspended, going, verdicts)
-        if request.critical:
+        if self._request.critical:
             self._client.send(Pre(PRE, self.number, verdicts))
         else:  # nobody waits for a first answer: errors and stops come with the second
             self._results += [
@@ -243,8 +260,8 @@ class StepWork:
             if error is None:
                 continue
             for seq in members:
-                verdict = next(v for v in verdicts if v[0] == seq.id)
-                verdict[1:] = [ERROR, self._end(seq, type(error)(error.message))]
+                verdict = next(v for v in verdicts if v[VERDICT_SEQ] == seq.id)
+                verdict[VERDICT_VERB:] = [ERROR, self._end(seq, type(error)(error.message))]
 
     def _fork(self, parent: Sequence, children: list[int]) -> list[Sequence]:
         """Clones the parent; children that could not be made are reported with the second answer."""
@@ -415,7 +432,7 @@ class StepWork:
 
     def concerns(self, seq: int) -> bool:
         """Whether it has something to say of a sequence, or will have."""
-        return seq in self._waiting or any(result[0] == seq for result in self._results)
+        return seq in self._waiting or any(result[RESULT_SEQ] == seq for result in self._results)
 
     def _send_if_done(self) -> None:
         if not self._waiting and self in self._client.steps:
@@ -431,7 +448,7 @@ class StepWork:
     def _variables(self) -> list[list[Any]]:
         """What has been written that the client has not been told of, of the requests that took part."""
         client = self._client
-        took_part = [client.sequences.get(op[0]) for op in self._inputs]
+        took_part = [client.sequences.get(op[INPUT_SEQ]) for op in self._request.inputs]
         by_request = {seq.request.variables: seq.id for seq in (*took_part, *self._going) if seq is not None}
         for variables in list(client.written):
             if variables in by_request:
@@ -443,8 +460,9 @@ class StepWork:
     def _tell(self, seq: int, variables: Variables) -> None:
         _, told = self._told.setdefault(variables, (seq, {}))
         for entry in variables.tell():
-            told[entry[0]] = entry
-            self._told_bytes += len(entry[0]) + len(entry[2])
+            name, _, value = entry
+            told[name] = entry
+            self._told_bytes += len(name) + len(value)
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
         """Frees the sequence; its last output goes into the logs and into the error, and what variables it

@@ -23,6 +23,7 @@ from aicirt.contract.errors import (
     ProtocolError,
     RuntimeFailure,
     SpaceError,
+    TemplateGoneError,
 )
 from aicirt.settings import RequestLimits, WorkerSettings
 from aicirt.vocab.reader import VocabularyImage
@@ -142,11 +143,11 @@ class Templates:
         return self._bytes
 
     def get(self, number: int) -> Template:
-        """Raises RuntimeFailure if it has been given up."""
+        """Returns a template. Raises TemplateGoneError if it has been given up."""
         try:
             template = self._templates[number]
         except KeyError:
-            raise RuntimeFailure(f"template {number} has been given up for others", gone=number) from None
+            raise TemplateGoneError(f"template {number} has been given up for others") from None
         self._templates.move_to_end(number)
         return template
 

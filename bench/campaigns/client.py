@@ -17,7 +17,7 @@ from typing import Any
 from aicirt.contract.errors import RuntimeFailure
 from bench.campaigns.ledger import make_vocabulary
 from bench.campaigns.load import Load
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
 
 _REPORT_SECONDS = 0.1
 #: as many as sequences could need

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
-from pyaici.capabilities import ALL, Capabilities
-from pyaici.runtime import Runtime
-from pyaici.step import MidResult, PreResult, Row, RowKind, StepInput, Verb
+from aicirt.contract.messages import StepInput
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import MidResult, PreResult, Row
 
 #: a sequence of more tokens is ended, as engines do
 MOST_TOKENS = 20_000

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from aicirt.contract.abi import EXPORTS
+from aicirt.contract.abi import EXPORTS, known_imports
 from aicirt.contract.errors import ModuleError
-from aicirt.wasm.imports import known_imports
 from aicirt.wasm.module.reader import Reader, leb
 from aicirt.wasm.module.rewrite import RESERVED
 from bench.campaigns.sections import (

@@ -24,7 +24,7 @@ from bench.campaigns.witness import Witness
 from bench.measure import percentile
 from bench.report import ROOT
 from pyaici.build import build_controller
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
 from pyaici.testing import small_vocabulary
 
 #: smaller than the defaults where reaching them takes long

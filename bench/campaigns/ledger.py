@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pyaici.step import MidResult, Row, RowKind, Verb
+from aicirt.contract.abi import RowKind, Verb
+from pyaici.client.step import MidResult, Row
 from pyaici.tokens import TokenizerBlob, Vocabulary
 
 _WORD = 0xFFFFFFFF

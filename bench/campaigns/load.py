@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import (
     AiciError,
     LateError,
@@ -18,9 +19,10 @@ from aicirt.contract.errors import (
     TimeLimitError,
     WorkerDiedError,
 )
+from aicirt.contract.messages import StepInput
 from bench.campaigns.ledger import Ledger, seen
-from pyaici.runtime import Runtime
-from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import MidResult, Row
 from pyaici.tokens import Vocabulary
 
 _T = TypeVar("_T")

@@ -19,7 +19,7 @@ from aicirt.ipc.names import process_start_time
 from bench.campaigns.client import Task
 from bench.report import ROOT
 from pyaici.build import build_controller
-from pyaici.control import Control
+from pyaici.client.control import Control
 
 #: starting takes a second or two of a processor, which others may have
 READY_SECONDS = 90.0

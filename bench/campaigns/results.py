@@ -18,8 +18,8 @@ from bench.campaigns.hostile import guest
 from bench.campaigns.processes import names_of
 from bench.campaigns.script import random_script
 from bench.campaigns.witness import Witness
-from pyaici.capabilities import ALL, Capabilities
-from pyaici.runtime import Runtime
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.runtime import Runtime
 from pyaici.testing import small_vocabulary
 
 #: requests that are in the same steps

@@ -19,7 +19,9 @@ from typing import Any
 
 import wasmtime
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ControllerError, ModuleError, SpaceError, error_from_wire
+from aicirt.contract.messages import StepInput
 from aicirt.modules.compile import CompileLimits
 from aicirt.settings import WorkerConfig
 from aicirt.wasm import Program
@@ -28,7 +30,6 @@ from aicirt.wasm.program import compile_module, serialize
 from bench.campaigns.mutation import mutate
 from bench.campaigns.seeds import seed_modules
 from bench.host import LocalWorker, load_for_guests
-from pyaici.step import StepInput, Verb
 from pyaici.testing import small_vocabulary
 
 #: number of the case, and the stage it is in

@@ -34,8 +34,8 @@ from bench.campaigns.short_supply import (
     say,
     until_refused,
 )
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 
 
 @dataclass(frozen=True)

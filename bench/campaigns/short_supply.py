@@ -18,8 +18,8 @@ from aicirt.contract.errors import RuntimeFailure, WorkerDiedError
 from bench.campaigns.ledger import make_vocabulary
 from bench.campaigns.load import Load
 from bench.report import ROOT
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 
 VOCABULARY = make_vocabulary(300, 0)
 _ANSWERS = 300

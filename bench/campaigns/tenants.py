@@ -28,10 +28,10 @@ from bench.measure import percentile
 from bench.report import ROOT
 from bench.server_process import server_process
 from pyaici.bundled import bundled_controllers
-from pyaici.control import Control
+from pyaici.client.control import Control
+from pyaici.server.http.users import Role, UserFile
+from pyaici.server.scheduling.streams import MAX_BACKLOGS_BYTES
 from pyaici.server.settings import ServerSettings
-from pyaici.server.streams import MAX_BACKLOGS_BYTES
-from pyaici.server.users import Role, UserFile
 from tests.processes import left_behind
 from tests.pyaici.server.tiny_model import make_tiny_model
 

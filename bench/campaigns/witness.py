@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from aicirt.contract.abi import Verb
 from bench.campaigns.engine import Engine, Request
-from pyaici.step import Verb
 
 #: answers of each branch that are compared; it forks in its fourth step
 STEPS = 12

@@ -14,16 +14,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, WorkerDiedError
+from aicirt.contract.messages import StepInput
 from bench.attack_modules import slow_module, straight_module
 from bench.measure import percentile, summarise
 from bench.offender import INITS, KINDS, offender
 from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
-from pyaici.step import MidResult, StepInput, Verb
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import MidResult
 
 VICTIM_TARGET, RECOVERY_TARGET, TOGETHER_TARGET = 3.0, 100.0, 0.95
 FIRST_MASK_TARGET = 500.0

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from aicirt.contract.abi import Verb
+from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import Speller
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.steps import make_child
@@ -19,8 +21,7 @@ from bench.memory import kib_of_each
 from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
-from pyaici.runtime import Runtime
-from pyaici.step import StepInput, Verb
+from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 
 #: memory of the guest in MiB -> the most that a fork inside the worker may take, us

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from bench.measure import paired_interval, summarise
 from bench.report import ROOT, Report
 from pyaici.build import build_controller
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import HfEngine, Phase, Request
 from pyaici.models import default_model_path
-from pyaici.runtime import Runtime
 
 #: sequences in the batch -> runs, and the most that control may add to one generated token, ms
 BATCHES = {1: (24, 0.3), 8: (8, 0.3)}

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from aicirt.contract.abi import Verb
+from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import Speller
 from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.steps import make_child
@@ -18,8 +20,7 @@ from bench.memory import kib_of_each, walked
 from bench.report import Report
 from bench.vocabularies import vocabulary
 from pyaici.bundled import find_controller
-from pyaici.runtime import Runtime
-from pyaici.step import StepInput, Verb
+from pyaici.client.runtime import Runtime
 
 START_TARGET, STEP_TARGET, FORK_TARGET, MEMORY_TARGET = 2.0, 60.0, 150.0, 256.0
 _TOKENS = 50

@@ -17,10 +17,10 @@ from bench.measure import alternate, summarise
 from bench.report import Report
 from bench.server_process import serving
 from pyaici.bundled import bundled_controllers
-from pyaici.engines.events import TokensAppended
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import TokensAppended
 from pyaici.engines.hf import HfEngine, Request
 from pyaici.models import default_model_path
-from pyaici.runtime import Runtime
 
 #: requests at the same time
 _BATCHES = (1, 8)

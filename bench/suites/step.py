@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aicirt.contract.abi import Verb
+from aicirt.contract.messages import StepInput
 from bench.measure import summarise
 from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
-from pyaici.runtime import Runtime
-from pyaici.step import MidResult, StepInput, Verb
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import MidResult
 
 #: sequences of a small controller with pre_process and post_process -> the most that they may add, ms (p50)
 CRITICAL = {10: 0.15, 40: 0.3, 256: 1.5}

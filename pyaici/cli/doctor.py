@@ -128,7 +128,7 @@ def _scripts() -> Finding:
 def _daemon(path: Path) -> Finding:
     from aicirt.contract.errors import AiciError
     from aicirt.doctor import Finding, State
-    from pyaici.control import Control
+    from pyaici.client.control import Control
 
     try:
         control = Control(path)

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ControllerError
 from aicirt.system.terminal import show
-from pyaici.bundled import find_controller
+from pyaici.bundled import find_controller, find_grammar
 from pyaici.cli.command import add_command
-from pyaici.grammars import find_grammar
 
 if TYPE_CHECKING:
     from pyaici.testing.texts import Place, Texts, Verdict
@@ -147,7 +146,7 @@ def test(arguments: argparse.Namespace) -> int:
 
 def sample(arguments: argparse.Namespace) -> int:
     """Prints random texts."""
-    from pyaici.testing.samples import sample_texts
+    from pyaici.testing.texts import sample_texts
 
     kind, source = _read(arguments)
     with _open(kind, source) as texts:

@@ -7,10 +7,9 @@ import shlex
 from typing import Any
 
 from aicirt.system.terminal import show
+from pyaici.bundled import LANGUAGES, bundled_grammars
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place, require_store
-from pyaici.grammars import bundled_grammars
-from pyaici.scripting.language import LANGUAGES
 
 _MORE = """
 Bundled controllers are run by their names: aici run NAME. Scripts are files, which bundled controllers run:

@@ -16,9 +16,8 @@ from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
 from aicirt.supervisor.module_calls import DEFAULT_OWNER
 from pyaici.bundled import BundledController, describe_bundled
 from pyaici.cli.remote import add_server, open_server, server_of
-from pyaici.listing import list_modules
-from pyaici.scripting.errors import ScriptFileError
-from pyaici.scripting.script import Script, interpreter_file
+from pyaici.client.control import list_modules
+from pyaici.scripting.script import Script, ScriptFileError, interpreter_file
 
 
 class Place(Protocol):
@@ -116,7 +115,7 @@ def _interpreter(script: Script) -> bytes:
 
 class _Daemon:
     def __init__(self, socket: Path) -> None:
-        from pyaici.control import Control
+        from pyaici.client.control import Control
 
         self.control = Control(socket)
 

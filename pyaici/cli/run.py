@@ -9,7 +9,7 @@ from aicirt.contract.errors import AiciError
 from pyaici.cli import run_remote
 from pyaici.cli.command import add_command
 from pyaici.cli.remote import add_server, server_of
-from pyaici.engines.hf.options import add_options
+from pyaici.engines.hf.program import add_options
 from pyaici.engines.hf.program import run as run_program
 from pyaici.engines.options import CONTROLLER_HELP
 

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError
-from pyaici.bundled import find_controller
+from pyaici.bundled import find_controller, language_of
 from pyaici.cli.remote import open_server
-from pyaici.engines.attempt import HINT
-from pyaici.engines.options import fill_in, given_argument, read_request
-from pyaici.scripting.errors import InterpreterMissingError
-from pyaici.scripting.language import language_of
+from pyaici.engines.options import HINT, fill_in, given_argument, read_request
+from pyaici.scripting.script import InterpreterMissingError
 
 if TYPE_CHECKING:
     from pyaici.engines.rest_events import RestEvents

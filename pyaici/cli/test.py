@@ -78,15 +78,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_recording(path: Path) -> bool:
+    from pyaici.recording.recording import MARK
     from pyaici.testing.cases import read_table
-    from pyaici.testing.recording_file import MARK
 
     return path.suffix != ".toml" and MARK in read_table(path)
 
 
 def _replay(path: Path, arguments: argparse.Namespace) -> int:
     """How many have failed: 0 or 1."""
-    from pyaici.testing.recording_file import read_recording, write_recording
+    from pyaici.recording.recording import read_recording, write_recording
     from pyaici.testing.replay import replay
 
     done = replay(
@@ -118,8 +118,7 @@ def _replay(path: Path, arguments: argparse.Namespace) -> int:
 
 def _run_cases(playground: Playground, path: Path, arguments: argparse.Namespace) -> int:
     """How many have failed."""
-    from pyaici.testing.case_update import update_cases
-    from pyaici.testing.cases import read_cases, run_case
+    from pyaici.testing.cases import read_cases, run_case, update_cases
 
     results = [run_case(playground, arguments.controller, case) for case in read_cases(path)]
     if arguments.update:

@@ -9,10 +9,9 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import show
-from pyaici.bundled import find_controller
+from pyaici.bundled import find_controller, language_of
 from pyaici.cli.command import add_command
 from pyaici.cli.place import add_place, open_place
-from pyaici.scripting.language import language_of
 from pyaici.scripting.script import Script, read_script
 
 _MORE = """

@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints a token, or a line for each user."""
-    from pyaici.server.users import Role, UserFile
+    from pyaici.server.http.users import Role, UserFile
 
     users = UserFile(arguments.file)
     if arguments.action == "add":

@@ -54,7 +54,7 @@ def _seconds(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     """Until Ctrl-C, or the daemon ends (which is an error)."""
-    from pyaici.control import Control
+    from pyaici.client.control import Control
 
     control = Control(Path(arguments.socket))
     before: dict[str, Any] = {}

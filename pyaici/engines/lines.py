@@ -12,14 +12,16 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, LateError, ResultError
-from pyaici.capabilities import MASK_ONLY
-from pyaici.engines.kept_log import MAX_LOG_BYTES
-from pyaici.step import MidResult, Row, RowKind, StepInput, Verb
+from aicirt.contract.messages import StepInput
+from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.step import MidResult, Row
+from pyaici.engines.engine import MAX_LOG_BYTES
 
 if TYPE_CHECKING:
-    from pyaici.runtime import Runtime
-    from pyaici.steps import Step
+    from pyaici.client.runtime import Runtime
+    from pyaici.client.step import Step
 
 #: Splices without a backtrack can be done by masks.
 CAPABILITIES = replace(MASK_ONLY, ff_tokens=True)

@@ -1,16 +1,105 @@
-"""What the programs of all engines ask alike on their command lines, and the demonstration."""
+"""Command-line options that the programs of all engines share, and the demonstration."""
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from aicirt.contract.errors import ArgumentError, VocabularyError
 from aicirt.contract.modules import script_value
-from pyaici.bundled import find_controller
-from pyaici.engines.request import Request, Sampling
-from pyaici.grammars import find_grammar
-from pyaici.scripting.language import language_of
+from pyaici.bundled import find_controller, find_grammar, language_of
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.engines.engine import (
+    Request,
+    Sampling,
+)
 from pyaici.scripting.script import interpreter_file, read_script
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from pyaici.client.runtime import Runtime
+    from pyaici.engines.engine import Engine
+    from pyaici.recording.recorder import RecordingRuntime
+
+
+def generate(engine: Engine, request: Request, *more: Callable[[], RenderableType]) -> int:
+    """The exit status: 0, or 1 if a sequence ended with an error. `more` makes what comes after the summary.
+
+    Raises KeyboardInterrupt when it has shown what there was by then.
+    """
+    from pyaici.engines.terminal import Terminal
+
+    number = engine.add(request)
+    start = time.perf_counter()
+    terminal = Terminal()
+    try:
+        with terminal:
+            engine.run(on_event=terminal.show)
+    finally:
+        terminal.summary(engine.stats, time.perf_counter() - start, *(make() for make in more))
+    return int(any(result.error is not None for result in engine.results(number)))
+
+
+#: for those who gave no argument: they may not know that there is one
+HINT = "--arg TEXT or --arg @FILE gives one"
+
+
+def try_argument(
+    runtime: Runtime, module: str, arg: str | bytes | None, folder: Path, capabilities: Capabilities = ALL
+) -> None:
+    """Needs the tokenizer in a model's `folder`, no more. `arg` None: the user gave none.
+
+    Raises ArgumentError if the controller refuses it, and every other error that its constructor ends with.
+    """
+    from pyaici.tokens import load_vocabulary
+
+    try:
+        vocabulary = load_vocabulary(folder)
+    except VocabularyError:
+        return  # what the library makes of this folder may be another matter: the engine will say
+    runtime.register(vocabulary)
+    try:
+        runtime.prepare(module, arg or "", capabilities=capabilities)
+    except ArgumentError as error:
+        if arg is not None:
+            raise
+        raise ArgumentError(f"{error.message}; {HINT}", **error.detail) from None
+
+
+def add_record_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --record."""
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="write down what model and controller do, for aici test to replay it without the model",
+    )
+
+
+def check_record(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for what cannot be recorded."""
+    if arguments.record is None:
+        return
+    if arguments.controller == "none":
+        raise ValueError("--record is of what a controller does, but there is no controller")
+    if arguments.n > 1 or getattr(arguments, "beams", 1) > 1:
+        beams = ", no --beams" if hasattr(arguments, "beams") else ""
+        raise ValueError(f"--record is of one sequence and the forks of its controller: no --n{beams}")
+    if arguments.record.is_dir() or not arguments.record.absolute().parent.is_dir():
+        raise ValueError(f"--record: {arguments.record} is no file that can be written")
+
+
+def keep_recording(runtime: RecordingRuntime, arguments: argparse.Namespace) -> None:
+    """Writes the file, and prints how it is replayed. Raises OSError; RuntimeFailure without a request."""
+    from pyaici.recording.recording import write_recording
+
+    write_recording(runtime.take(), arguments.record)
+    print(f"recorded: aici test {arguments.controller} --transcript {arguments.record}")
+
 
 #: what names a controller
 CONTROLLER_HELP = (

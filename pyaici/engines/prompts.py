@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from pyaici.engines.request import Prompt
+    from pyaici.engines.engine import Prompt
     from pyaici.tokens import Vocabulary
 
 

@@ -2,17 +2,115 @@
 
 from __future__ import annotations
 
+import codecs
 import math
+import sys
 import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyaici.engines.kept_log import KeptLog
-from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
+from pyaici.engines.engine import MAX_LOG_BYTES, FinishReason, GenerationResult, Origin, Request
 
 if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
-    from pyaici.engines.text import TextTrail
+
+
+_decoder_class = codecs.getincrementaldecoder("utf-8")
+
+
+class TextTrail:
+    """Decodes token bytes as UTF-8 step by step, and can go back.
+
+    A character whose bytes are not complete yet waits; bytes that can belong to no character become
+    U+FFFD. Memory: two small entries per token.
+    """
+
+    __slots__ = ("_ends", "_pending", "_token_bytes", "_visible")
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._visible = ""
+        #: for each token the length of the visible text after it, and the bytes that wait
+        self._ends: list[int] = []
+        self._pending: list[bytes] = []
+
+    def append(self, tokens: Iterable[int]) -> str:
+        """The text that became readable."""
+        before = len(self._visible)
+        for token in tokens:
+            waiting = self._pending[-1] if self._pending else b""
+            text, waiting = _decode(waiting + self._token_bytes(token))
+            self._visible += text
+            self._ends.append(len(self._visible))
+            self._pending.append(waiting)
+        return self._visible[before:]
+
+    def backtrack(self, count: int) -> str:
+        """Takes back the last `count` tokens; the text that went with them."""
+        if count == 0:
+            return ""
+        del self._ends[-count:], self._pending[-count:]
+        end = self._ends[-1] if self._ends else 0
+        removed, self._visible = self._visible[end:], self._visible[:end]
+        return removed
+
+    def text(self, first: int = 0) -> str:
+        """The text of the tokens from number `first` on; what is incomplete at the end is U+FFFD."""
+        start = self._ends[first - 1] if first else 0
+        waiting = self._pending[-1] if len(self._pending) > first else b""
+        return self._visible[start:] + waiting.decode("utf-8", "replace")
+
+    def copy(self) -> TextTrail:
+        """An independent one in the same state."""
+        twin = TextTrail(self._token_bytes)
+        twin._visible = self._visible
+        twin._ends = self._ends.copy()
+        twin._pending = self._pending.copy()
+        return twin
+
+
+def _decode(data: bytes) -> tuple[str, bytes]:
+    """(text, bytes of an incomplete last character)"""
+    decoder = _decoder_class("replace")
+    text = decoder.decode(data)
+    return text, decoder.getstate()[0]
+
+
+#: of a piece, besides its text; measured, and rounded up
+_PIECE_BYTES = 80
+
+
+class KeptLog:
+    """A log that several sequences write to. The oldest pieces go first, whoever has printed them."""
+
+    def __init__(self, max_bytes: int = MAX_LOG_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._pieces: deque[tuple[int, str]] = deque()
+        self._bytes = 0
+        #: characters that have gone, by sequence
+        self._dropped: Counter[int] = Counter()
+
+    def append(self, seq: int, text: str) -> None:
+        """Adds what sequence `seq` has printed."""
+        self._pieces.append((seq, text))
+        self._bytes += _size(text)
+        while self._bytes > self._max_bytes and self._pieces:
+            oldest, gone = self._pieces.popleft()
+            self._bytes -= _size(gone)
+            self._dropped[oldest] += len(gone)
+
+    def text(self, seq: int) -> str:
+        """Returns what sequence `seq` has printed; a first line tells how much of it was dropped."""
+        kept = "".join(text for number, text in self._pieces if number == seq)
+        dropped = self._dropped[seq]
+        return f"... {dropped} characters of earlier output were dropped\n{kept}" if dropped else kept
+
+
+def _size(text: str) -> int:
+    return sys.getsizeof(text) + _PIECE_BYTES
+
 
 NAN = math.nan
 

@@ -7,19 +7,20 @@ import math
 from typing import Any
 
 from aicirt.contract.errors import error_from_wire
-from pyaici.engines.counts import Counts
-from pyaici.engines.events import (
+from pyaici.engines.engine import (
     BackTracked,
+    Counts,
     Event,
     Finished,
+    FinishReason,
     Forked,
     Log,
+    Origin,
     Started,
     Suspended,
     TokensAppended,
     VariablesChanged,
 )
-from pyaici.engines.request import FinishReason, Origin
 
 #: a stream tells one request
 _REQUEST = 0

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pyaici.bundled import find_controller
-from pyaici.scripting.language import language_of
+from pyaici.bundled import find_controller, language_of
 from pyaici.scripting.script import Script, interpreter_file, read_script
 
 

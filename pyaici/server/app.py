@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from pyaici.server import controllers, operations, run
-from pyaici.server.access import Authentication, Gate
-from pyaici.server.bodies import BodyLimit
-from pyaici.server.cpc import routes as cpc
-from pyaici.server.cpc.covers import Covers
-from pyaici.server.handlers import add_handlers
-from pyaici.server.messages import routes as messages
-from pyaici.server.metrics import Metrics
-from pyaici.server.middleware import RequestIds
-from pyaici.server.openai import catalog, chat, completions
-from pyaici.server.origins import Origins
+from pyaici.server.apis import controllers, operations
+from pyaici.server.apis.cpc import routes as cpc
+from pyaici.server.apis.cpc.covers import Covers
+from pyaici.server.apis.messages import routes as messages
+from pyaici.server.apis.openai import catalog, chat, completions
+from pyaici.server.apis.run import routes as run
+from pyaici.server.http.access import Authentication, Gate
+from pyaici.server.http.bodies import BodyLimit
+from pyaici.server.http.handlers import add_handlers
+from pyaici.server.http.middleware import Metrics, RequestIds
+from pyaici.server.http.origins import Origins
 from pyaici.server.playground import routes as playground
 from pyaici.server.service import Service
 
 if TYPE_CHECKING:
-    from pyaici.server.desk import ControllerDesk
+    from pyaici.server.controller_store import ControllerStore
     from pyaici.server.models import ServedModel
     from pyaici.server.settings import ServerSettings
 
@@ -38,10 +38,10 @@ Language models whose output is steered, token by token, by small WebAssembly pr
 def create_app(
     settings: ServerSettings,
     model: ServedModel,
-    desk: ControllerDesk,
+    store: ControllerStore,
     on_failure: Callable[[], None] | None = None,
 ) -> FastAPI:
-    """The application; model and desk stay the caller's to close, after it has ended.
+    """The application; model and store stay the caller's to close, after it has ended.
 
     `on_failure`: called, in some thread, when the engine cannot go on. Raises AiciError for a file of users
     that makes no sense.
@@ -50,7 +50,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = app.state.service = Service(settings, model, desk, metrics, on_failure)
+        service = app.state.service = Service(settings, model, store, metrics, on_failure)
         app.state.watcher = operations.watch(service)
         covers = app.state.covers = Covers(service)
         try:

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyaici.engines.prompts import check_room, encode_prompt
-from pyaici.server.errors import bad_request, not_found
-from pyaici.server.fields import check_text
+from pyaici.server.http.errors import bad_request, check_text, not_found
 
 if TYPE_CHECKING:
     import torch
 
+    from pyaici.client.runtime import Runtime
     from pyaici.engines.engine import Engine
     from pyaici.engines.hf.engine import HfEngine
     from pyaici.engines.vllm.engine import VllmEngine
-    from pyaici.runtime import Runtime
     from pyaici.server.settings import ServerSettings
     from pyaici.tokens import Vocabulary
 
@@ -234,7 +233,7 @@ def _from_hub(name: str) -> Path:
 
 
 def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> tuple[HfEngine, Any]:
-    from pyaici.engines.hf.load import check_packages, load_model
+    from pyaici.engines.hf.program import check_packages, load_model
 
     check_packages()
     model, tokenizer = load_model(folder, settings.device)

@@ -18,12 +18,12 @@ import prometheus_client
 
 from aicirt.contract.errors import AiciError
 from aicirt.system import logs
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from pyaici.server import models
 from pyaici.server.app import create_app
-from pyaici.server.desk import ControllerDesk
-from pyaici.server.listening import HttpServer, bind
+from pyaici.server.controller_store import ControllerStore
+from pyaici.server.http.listening import HttpServer, bind
 from pyaici.server.settings import PREFIX, ServerSettings, read_settings
 
 _log = logging.getLogger("aicirt.server")
@@ -137,7 +137,7 @@ def serve(settings: ServerSettings) -> None:
             failed.set()
             server.should_exit = True
 
-        app = create_app(settings, model, ControllerDesk(for_desk, settings), end)
+        app = create_app(settings, model, ControllerStore(for_desk, settings), end)
         server = HttpServer(app, settings)
         app.openapi()  # is kept; made by the first request for it, it would delay others
         gc.collect()

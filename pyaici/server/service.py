@@ -9,21 +9,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, ModuleError, UnknownModuleError
-from pyaici.engines.request import Request, Sampling
-from pyaici.server.engine_thread import EngineThread
-from pyaici.server.errors import bad_request, from_aici
-from pyaici.server.reading import Reading
-from pyaici.server.streams import Backlog
-from pyaici.server.turns import Turns
-from pyaici.server.waiting_room import WaitingRoom
+from pyaici.engines.engine import Request, Sampling
+from pyaici.server.http.errors import bad_request, from_aici
+from pyaici.server.scheduling.engine_thread import EngineThread
+from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
+from pyaici.server.scheduling.reading import Reading
+from pyaici.server.scheduling.streams import Backlog
 
 if TYPE_CHECKING:
-    from pyaici.server.desk import ControllerDesk
-    from pyaici.server.metrics import Metrics
+    from pyaici.server.controller_store import ControllerStore
+    from pyaici.server.http.middleware import Metrics
+    from pyaici.server.http.users import User
     from pyaici.server.models import ServedModel
+    from pyaici.server.scheduling.streams import EngineStream
     from pyaici.server.settings import ServerSettings
-    from pyaici.server.streams import EngineStream
-    from pyaici.server.users import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +62,19 @@ class Service:
         self,
         settings: ServerSettings,
         model: ServedModel,
-        desk: ControllerDesk,
+        controllers: ControllerStore,
         metrics: Metrics,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
         """To be made in the event loop that serves. `on_failure`: see `EngineThread`."""
         self.settings = settings
         self.model = model
-        self.desk = desk
+        self.controllers = controllers
         self.metrics = metrics
         self.engine = EngineThread(model.engine, asyncio.get_running_loop(), on_failure)
         self.reading = Reading(settings)
-        self.waiting_room = WaitingRoom.for_streams(settings)
-        self._turns = Turns(settings.max_streams, self.waiting_room)
+        self.waiting_room = WaitingLimits.for_streams(settings)
+        self._turns = FairTurns(settings.max_streams, self.waiting_room)
 
     @contextlib.asynccontextmanager
     async def run(self, job: Job, *, in_turn: bool = False) -> AsyncIterator[EngineStream]:
@@ -104,12 +103,12 @@ class Service:
         module = None
         if (call := job.controller) is not None:
             try:
-                module = await self.desk.find(call.controller, job.user)
+                module = await self.controllers.find(call.controller, job.user)
             except AiciError as error:
                 raise from_aici(error, call.param) from None
             try:
                 with self.metrics.preparing():
-                    await self.desk.prepare(module, call.arg, job.user)
+                    await self.controllers.prepare(module, call.arg, job.user)
             except (ModuleError, UnknownModuleError) as error:  # it has gone, or what runs it has
                 raise from_aici(error, call.param) from None
             except AiciError as error:

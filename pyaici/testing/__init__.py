@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from pyaici.recording.recording import Recording, read_recording, write_recording
+from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.testing.cases import Case, CaseResult, read_cases, run_case
-from pyaici.testing.playground import Playground
-from pyaici.testing.recording import Recording
-from pyaici.testing.recording_file import read_recording, write_recording
+from pyaici.testing.playground import Playground, Transcript, Wish
 from pyaici.testing.replay import Replay, replay
-from pyaici.testing.transcript import Transcript
-from pyaici.testing.vocabulary import small_vocabulary
-from pyaici.testing.wish import Wish
 
 __all__ = [
     "Case",

@@ -3,26 +3,285 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import weakref
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ControllerError
+from aicirt.contract.messages import StepInput
 from aicirt.vocab.tokenizer import load_tokenizer
-from pyaici.capabilities import ALL, Capabilities
+from pyaici.client.arguments import by_name
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.masks import apply_row
+from pyaici.client.step import MidResult, Row, Step, StepResult
+from pyaici.recording.recorder import RecordingRuntime
+from pyaici.recording.recording import Recording
+from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.call import find_call
-from pyaici.step import StepResult, Verb
-from pyaici.steps import Step
-from pyaici.testing.actor import Actor, Sampler
-from pyaici.testing.recorder import RecordingRuntime
-from pyaici.testing.recording import Recording
-from pyaici.testing.transcript import Transcript
-from pyaici.testing.vocabulary import small_vocabulary
-from pyaici.testing.wish import Wish
 from pyaici.tokens import Vocabulary
-from pyaici.variables import by_name
+
+if TYPE_CHECKING:
+    from aicirt.contract.errors import AiciError
+
+
+#: what each byte of the text that is left out costs, as a logit: e^-4 is 2 %
+_PER_BYTE = 4.0
+#: what it costs to say a piece by a shorter token than the longest that fits
+_SHORTER = 3.0
+#: what never comes in the text is less likely than leaving out all of it, and ending, by this
+_ELSEWHERE = 40.0
+
+
+class Wish:
+    """The distribution of a model that wants to write `text` and then to end.
+
+    Most likely is the longest token that comes next. Where it is forbidden the model says what comes
+    soonest in the text of all that is allowed, leaving out what lies before; then it ends; then it says
+    anything, lower token ids first.
+    """
+
+    def __init__(self, text: str | bytes, vocabulary: Vocabulary) -> None:
+        self._text = text.encode() if isinstance(text, str) else text
+        self._vocabulary = vocabulary
+        self._ids: dict[bytes, int] = {}
+        lengths: defaultdict[int, set[int]] = defaultdict(set)
+        for token, piece in enumerate(vocabulary.tokens):
+            if piece and piece not in self._ids:
+                self._ids[piece] = token
+                lengths[piece[0]].add(len(piece))
+        self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
+
+    def logits(self, said: int) -> NDArray[np.float64]:
+        """[vocabulary size], where the first `said` bytes of the text have been written (or left out)."""
+        size = self._vocabulary.vocab_size
+        left = len(self._text) - said
+        logits: NDArray[np.float64] = (
+            -_ELSEWHERE - _PER_BYTE * left - 1e-3 * np.arange(size, dtype=np.float64)
+        )
+        logits[len(self._vocabulary.tokens) :] = -np.inf
+        for at in range(len(self._text) - 1, said - 1, -1):  # what comes sooner overwrites what comes later
+            for rank, token in enumerate(self._tokens_at(at)):
+                logits[token] = max(logits[token], -_PER_BYTE * (at - said) - _SHORTER * rank)
+        logits[list(self._vocabulary.eos)] = -_PER_BYTE * left
+        return logits
+
+    def after(self, said: int, token: int) -> int:
+        """How much of the text is written or left out after this token was sampled."""
+        piece = self._vocabulary.decode([token])
+        found = self._text.find(piece, said) if piece else -1
+        return said if found < 0 else found + len(piece)
+
+    def after_forced(self, said: int, tokens: Sequence[int]) -> list[int]:
+        """The same after each of the tokens that were forced: what they begin with may be what was wanted."""
+        forced = self._vocabulary.decode(tokens)
+        wanted = self._text[said : said + len(forced)]
+        pairs = zip(forced, wanted, strict=False)
+        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        lengths = itertools.accumulate(len(self._vocabulary.decode([token])) for token in tokens)
+        return [said + min(length, common) for length in lengths]
+
+    def _tokens_at(self, at: int) -> list[int]:
+        """The tokens that the text at this place begins with, longest first."""
+        found = []
+        for length in self._lengths.get(self._text[at], ()):
+            token = self._ids.get(self._text[at : at + length])
+            if token is not None and at + length <= len(self._text):
+                found.append(token)
+        return found
+
+
+#: eos: the model ended; stop: the controller did; length: `max_tokens`; error: see `error`;
+#: work: ten times `max_tokens` steps were made
+Reason = Literal["eos", "stop", "length", "error", "work"]
+
+
+@dataclass(slots=True)
+class Transcript:
+    """One sequence, from the prompt to its end."""
+
+    #: what follows the prompt
+    text: str = ""
+    #: the same as tokens
+    tokens: list[int] = field(default_factory=list)
+    #: what happened, in order: text that was sampled as it is, {what was forced}, <-what was taken back>
+    history: str = ""
+    reason: Reason = "work"
+    error: AiciError | None = None
+    #: what the controller printed
+    log: str = ""
+    #: what mid_process answered in each step; rows are copies
+    answers: list[MidResult] = field(default_factory=list, repr=False)
+    #: rounds that the controller skipped
+    suspended: int = 0
+    #: the variables that all sequences of the request share, at its end; of the first one only
+    variables: dict[str, bytes] = field(default_factory=dict)
+    #: the other sequences of the request, in the order in which they were made; of the first one only
+    forks: list[Transcript] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Transcript]:
+        """This one and its `forks`."""
+        return [self, *self.forks]
+
+
+class Sampler:
+    """What all sequences of a request share: the model, and how tokens are chosen."""
+
+    def __init__(
+        self,
+        wish: Wish,
+        vocabulary: Vocabulary,
+        *,
+        temperature: float,
+        seed: int,
+        max_tokens: int,
+        measure: bool,
+    ) -> None:
+        """`measure`: the controller is to be told log-probabilities even if it asks for no top-k."""
+        self.wish = wish
+        self.vocabulary = vocabulary
+        self.temperature = temperature
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self.measure = measure
+
+    def sample(self, seq: int, said: int, answer: MidResult, random: np.random.Generator) -> StepInput:
+        """A token under the row of this answer, as the report of it."""
+        row = answer.row
+        assert row is not None
+        temperature = self.temperature if row.temperature is None else row.temperature
+        before = _logprobs(self.wish.logits(said) / (temperature or 1.0))
+        logits = self.wish.logits(said)
+        apply_row(logits, row)
+        allowed = _logprobs(logits / (temperature or 1.0))
+        token = int(random.choice(len(allowed), p=np.exp(allowed)) if temperature else allowed.argmax())
+        if not (row.top_k or (self.measure and not answer.skip_post)):
+            return StepInput(seq, [token], 0, True)
+        top = None
+        if row.top_k:
+            best = np.argsort(-before, kind="stable")[: row.top_k]
+            top = [(int(t), float(before[t])) for t in best]
+        mass = float(np.exp(before)[np.isfinite(logits)].sum())
+        return StepInput(seq, [token], 0, True, float(before[token]), min(mass, 1.0), top)
+
+
+def _logprobs(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    shifted = logits - logits.max()
+    normalized: NDArray[np.float64] = shifted - log(np.exp(shifted).sum())
+    return normalized
+
+
+class Actor:
+    """One live sequence."""
+
+    def __init__(self, seq: int, sampler: Sampler, prompt: list[int], number: int = 0) -> None:
+        self._sampler = sampler
+        self._random = np.random.default_rng([sampler.seed, number])
+        self._tokens = list(prompt)
+        self._prompt_tokens = len(prompt)
+        #: after each token: how much of what the model wants to say has been said
+        self._said = [0] * (len(prompt) + 1)
+        self._report = StepInput(seq)
+        self._history = ""
+        self._answers: list[MidResult] = []
+        self._error: AiciError | None = None
+        #: an end token that is appended now does not end the sequence
+        self._holds_end = False
+        self.reason: Reason | None = None
+        self.log = ""
+        self.suspended = 0
+
+    def take_report(self) -> StepInput:
+        """What has happened since the last step; it is told once."""
+        report, self._report = self._report, StepInput(self._report.seq)
+        return report
+
+    def fork(self, seq: int, number: int) -> Actor:
+        """A sequence that goes on from here."""
+        child = Actor(seq, self._sampler, [], number)
+        child._tokens, child._said = self._tokens.copy(), self._said.copy()
+        child._prompt_tokens = self._prompt_tokens
+        child._history, child._answers, child.log = self._history, self._answers.copy(), self.log
+        child.suspended = self.suspended
+        return child
+
+    def act(self, answer: MidResult) -> None:
+        """Does what mid_process has answered."""
+        row = None if answer.row is None else _copy(answer.row)
+        self._answers.append(replace(answer, row=row))
+        self._holds_end = answer.hold_end
+        if answer.verb == Verb.SAMPLE:
+            self._report = self._sampler.sample(self._report.seq, self._said[-1], answer, self._random)
+            tokens = list(self._report.tokens)
+            self._append(tokens, [self._sampler.wish.after(self._said[-1], tokens[0])])
+            self._history += self._text(tokens)
+        elif answer.verb == Verb.SPLICE:
+            room = self._sampler.max_tokens - (len(self._tokens) - answer.backtrack - self._prompt_tokens)
+            tokens = answer.ff_tokens[: max(room, 0)]
+            said = self._said[-1]
+            self._take_back(answer.backtrack)
+            self._report = StepInput(self._report.seq, tokens, answer.backtrack)
+            if answer.backtrack and tokens:  # what is replaced has been said; what is only taken back has not
+                self._append(tokens, [said] * len(tokens))
+            else:
+                self._append(tokens, self._sampler.wish.after_forced(self._said[-1], tokens))
+            self._history += f"{{{text}}}" if (text := self._text(tokens)) else ""
+        elif answer.verb != Verb.LATE:
+            self.end("stop" if answer.verb == Verb.STOP else "error", answer.error)
+
+    def end(self, reason: Reason, error: AiciError | None = None) -> None:
+        """Nothing follows."""
+        self.reason, self._error = reason, error
+
+    def transcript(self) -> Transcript:
+        tokens = self._tokens[self._prompt_tokens :]
+        return Transcript(
+            self._text(tokens),
+            tokens,
+            self._history,
+            self.reason or "work",
+            self._error,
+            self.log,
+            self._answers,
+            self.suspended,
+        )
+
+    def _append(self, tokens: list[int], said: list[int]) -> None:
+        self._tokens += tokens
+        self._said += said
+        if tokens and tokens[-1] in self._sampler.vocabulary.eos and not self._holds_end:
+            self.end("eos")
+        elif len(self._tokens) - self._prompt_tokens >= self._sampler.max_tokens:
+            self.end("length")
+
+    def _take_back(self, count: int) -> None:
+        if count:
+            self._history += f"<-{self._text(self._tokens[-count:])}>"
+            del self._tokens[-count:], self._said[-count:]
+            self._prompt_tokens = min(self._prompt_tokens, len(self._tokens))
+
+    def _text(self, tokens: list[int]) -> str:
+        return self._sampler.vocabulary.decode(tokens).decode("utf-8", "replace")
+
+
+def _copy(row: Row) -> Row:
+    """A row that stays as it is when the runtime writes the next one."""
+    arrays: dict[str, Any] = {
+        name: None if array is None else array.copy()
+        for name, array in (("bits", row.bits), ("tokens", row.tokens), ("bias", row.bias))
+    }
+    return replace(row, **arrays)
+
 
 #: rounds that a request may take for each token that it may write
 _WORK_FACTOR = 10

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ControllerError
-from pyaici.capabilities import Capabilities
+from aicirt.contract.messages import StepInput
+from pyaici.client.capabilities import Capabilities
+from pyaici.client.step import MidResult, StepResult
+from pyaici.recording.recorder import allowed_by
+from pyaici.recording.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
+from pyaici.recording.story import differences, quoted, tell
+from pyaici.recording.vocabulary import ReplayVocabulary, replay_vocabulary
 from pyaici.scripting.call import find_call, recorded_call
-from pyaici.step import MidResult, StepInput, StepResult, Verb
 from pyaici.testing.playground import Playground
-from pyaici.testing.recorded_vocabulary import ReplayVocabulary, replay_vocabulary
-from pyaici.testing.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
-from pyaici.testing.rows import allowed_by
-from pyaici.testing.story import differences, quoted, tell
 from pyaici.tokens import Vocabulary
 
 #: allowed tokens that are shown where the recorded one is not allowed

@@ -6,7 +6,7 @@ import llguidance
 import pytest
 
 from bench.lark import lark_of_yacc
-from pyaici.grammars import bundled_grammars
+from pyaici.bundled import bundled_grammars
 
 EOS = 256
 

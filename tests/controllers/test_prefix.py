@@ -17,9 +17,9 @@ from aicirt.contract.errors import ArgumentError
 from aicirt.wasm import Program
 from bench.chi_square import p_value
 from pyaici.build import build_controller
-from pyaici.capabilities import ALL, Capabilities
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import EngineModel, GenerationResult, HfEngine, Request, Sampling
-from pyaici.runtime import Runtime
 from pyaici.testing import Playground
 from pyaici.tokens import Vocabulary
 from tests.controllers.host import ALL as ANYTHING

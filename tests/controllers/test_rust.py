@@ -18,7 +18,7 @@ from aicirt.vocab import build_image
 from aicirt.wasm import Export, Program
 from pyaici.build import MissingToolchain, find_sdk
 from pyaici.build.cargo import GET_RUST
-from pyaici.testing.vocabulary import small_vocabulary
+from pyaici.recording.vocabulary import small_vocabulary
 from tests.controllers.automata import Automaton, allowed, automata, vocabularies
 from tests.controllers.host import BITMASK, CONTINUE, STOP, Guest, Vocab
 from tests.controllers.test_interface import (

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aicirt.contract.abi import EXPORTS, IMPORTS
+from aicirt.contract.abi import EXPORTS, IMPORTS, RowKind, Verb
 from aicirt.settings import Limits, RequestLimits
 from aicirt.vocab import layout
 from aicirt.worker import results, sequence
-from pyaici import step
-from pyaici.capabilities import ALL
-from pyaici.step import RowKind, Verb
+from pyaici.client import step
+from pyaici.client.capabilities import ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = (ROOT / "controllers/sdk/include/aici.h").read_text()

@@ -15,13 +15,13 @@ from pydantic_core import PydanticUndefined
 
 from aicirt.contract import errors
 from pyaici.build import build_controller
-from pyaici.server.cpc.requests import CertificateFields, CpcRequest, CpcResponse
-from pyaici.server.openai.requests import _NEUTRAL, Constrained
-from pyaici.server.openai.tool_format import FORMATS
+from pyaici.server.apis.cpc.requests import CertificateFields, CpcRequest, CpcResponse
+from pyaici.server.apis.openai.requests import _NEUTRAL, Constrained
+from pyaici.server.apis.openai.tools import FORMATS
+from pyaici.server.apis.run.routes import RunRequest
+from pyaici.server.http.users import Role, UserFile
 from pyaici.server.program import PREFIX
-from pyaici.server.run import RunRequest
 from pyaici.server.settings import ServerSettings, read_settings
-from pyaici.server.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
 
 from .blocks import Block, blocks, matches, run_blocks, run_shell

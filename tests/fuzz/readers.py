@@ -107,8 +107,8 @@ def row() -> Reader:
     from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import decode
     from aicirt.ipc.segment import Layout, Segment
-    from pyaici.answers import NONSENSE, check_children, check_splice, read_message, read_variables
-    from pyaici.rows import SegmentRows
+    from pyaici.client.answers import NONSENSE, check_children, check_splice, read_message, read_variables
+    from pyaici.client.rows import SegmentRows
 
     segment = Segment.create(Layout(300, num_rows=4, num_dense=2, ring_bytes=4096))
 
@@ -185,10 +185,10 @@ def run() -> Reader:
     """Bodies of `POST /v1/run` and `/cpc`."""
     from pydantic import ValidationError
 
-    from pyaici.server.cpc.ollama import prompt_of
-    from pyaici.server.cpc.requests import CpcRequest
-    from pyaici.server.errors import ApiError
-    from pyaici.server.run import RunRequest, _call
+    from pyaici.server.apis.cpc.ollama import prompt_of
+    from pyaici.server.apis.cpc.requests import CpcRequest
+    from pyaici.server.apis.run.routes import RunRequest, _call
+    from pyaici.server.http.errors import ApiError
 
     def read(data: bytes) -> None:
         with contextlib.suppress(ValidationError, ApiError, RecursionError):
@@ -203,14 +203,14 @@ def openai() -> Reader:
     """Bodies of completions and chats, and answers that may have calls of tools."""
     from pydantic import ValidationError
 
-    from pyaici.server.errors import ApiError
-    from pyaici.server.openai.chat_plan import _functions
-    from pyaici.server.openai.constraints import constraint
-    from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
-    from pyaici.server.openai.reader import AnswerReader
-    from pyaici.server.openai.requests import ChatRequest, CompletionRequest
-    from pyaici.server.openai.tool_format import FORMATS
-    from pyaici.server.written_json import read_json
+    from pyaici.server.apis.openai.chat_plan import _functions
+    from pyaici.server.apis.openai.constraints import constraint
+    from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
+    from pyaici.server.apis.openai.reader import AnswerReader
+    from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
+    from pyaici.server.apis.openai.tools import FORMATS
+    from pyaici.server.apis.text import read_json
+    from pyaici.server.http.errors import ApiError
 
     starts = (Start(), Start(Reasoning()), Start(Reasoning(), open=True))
     forms = list(FORMATS.values())
@@ -248,11 +248,11 @@ def _check_pieces(text: str, make: Callable[[], Any]) -> None:
 
 def messages() -> Reader:
     """Bodies of the messages API, and answers that may have calls of tools."""
-    from pyaici.server.messages.errors import MessagesError
-    from pyaici.server.messages.plan import plan
-    from pyaici.server.messages.prompt import ai00_prompt, chat_prompt
-    from pyaici.server.messages.reader import Reader as AnswerReader
-    from pyaici.server.messages.requests import parse_request
+    from pyaici.server.apis.messages.errors import MessagesError
+    from pyaici.server.apis.messages.plan import plan
+    from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
+    from pyaici.server.apis.messages.reader import Reader as AnswerReader
+    from pyaici.server.apis.messages.requests import parse_request
 
     def read(data: bytes) -> None:
         text = data.decode("utf-8", "replace")
@@ -274,8 +274,8 @@ def messages() -> Reader:
 def config() -> Reader:
     """A file of users, and a file of settings."""
     from aicirt.contract.errors import AiciError
+    from pyaici.server.http.users import UserFile
     from pyaici.server.settings import read_settings
-    from pyaici.server.users import UserFile
 
     path = Path(tempfile.mkdtemp()) / "file"
 

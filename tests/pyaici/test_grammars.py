@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.engines.hf.options import add_options
+from pyaici.bundled import bundled_grammars, find_grammar
+from pyaici.engines.hf.program import add_options
 from pyaici.engines.options import read_request
-from pyaici.grammars import bundled_grammars, find_grammar
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -6,10 +6,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aicirt.contract.abi import ABI_VERSION, EXPORTS, IMPORT_MODULE, MARKER, REQUIRED, FuncType
+from aicirt.contract.abi import (
+    ABI_VERSION,
+    EXPORTS,
+    IMPORT_MODULE,
+    MARKER,
+    REQUIRED,
+    WASI,
+    FuncType,
+    known_imports,
+)
 from aicirt.contract.errors import ModuleError
 from aicirt.settings import WASM_PAGE, Limits
-from aicirt.wasm.imports import WASI, known_imports
 from aicirt.wasm.module.checkpoints import TABLE_MUTATORS, scan
 from aicirt.wasm.module.reader import NUMERIC, Export, Import, ModuleShape, inspect
 from aicirt.wasm.module.rewrite import RESERVED, segment_problems

@@ -10,46 +10,52 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyaici.engines.events import (
+    from pyaici.engines.engine import (
         BackTracked,
         Event,
         Finished,
+        FinishReason,
         Forked,
+        GenerationResult,
         Log,
+        Origin,
+        Request,
+        Sampling,
         Started,
         Suspended,
         TokensAppended,
         VariablesChanged,
     )
     from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.hf.engine_model import EngineModel
+    from pyaici.engines.hf.histories import EngineModel
     from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
     from pyaici.engines.hf.stats import Phase, StepStats
-    from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request, Sampling
 
 _MODULES = {
     "engine": ["HfEngine"],
-    "engine_model": ["EngineModel"],
+    "histories": ["EngineModel"],
     "logits_processor": ["AiciLogitsProcessor"],
     "stats": ["Phase", "StepStats"],
 }
-#: what all engines have in common
-_SHARED = {
-    "events": [
-        "BackTracked",
-        "Event",
-        "Finished",
-        "Forked",
-        "Log",
-        "Started",
-        "Suspended",
-        "TokensAppended",
-        "VariablesChanged",
-    ],
-    "request": ["FinishReason", "GenerationResult", "Origin", "Request", "Sampling"],
-}
+#: what all engines have in common, in pyaici.engines.engine
+_SHARED = [
+    "BackTracked",
+    "Event",
+    "FinishReason",
+    "Finished",
+    "Forked",
+    "GenerationResult",
+    "Log",
+    "Origin",
+    "Request",
+    "Sampling",
+    "Started",
+    "Suspended",
+    "TokensAppended",
+    "VariablesChanged",
+]
 _HOMES = {name: f"{__name__}.{module}" for module, names in _MODULES.items() for name in names}
-_HOMES |= {name: f"pyaici.engines.{module}" for module, names in _SHARED.items() for name in names}
+_HOMES |= dict.fromkeys(_SHARED, "pyaici.engines.engine")
 
 __all__ = [
     "AiciLogitsProcessor",

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pyaici.client.masks import apply_masks
+from pyaici.engines.engine import FinishReason, Origin
 from pyaici.engines.hf.sampler import empty_mask_error
-from pyaici.engines.request import FinishReason, Origin
-from pyaici.masks import apply_masks
 
 if TYPE_CHECKING:
+    from pyaici.client.step import Row
+    from pyaici.engines.engine import Request
     from pyaici.engines.hf.pool import SequencePool
     from pyaici.engines.hf.sequence import Sequence
-    from pyaici.engines.request import Request
-    from pyaici.step import Row
 
 
 @dataclass(slots=True)

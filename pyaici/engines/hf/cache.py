@@ -1,24 +1,19 @@
-"""A key-value cache with one slot per sequence, each of its own length.
-
-The library's dynamic cache has one length for the whole batch. Here every layer keeps
-``keys`` and ``values`` of shape [slots, heads, capacity, head_dim]; token p of a sequence
-lies at position p of its slot, so taking tokens back is a smaller length and a fork is a copy
-of one slot. The live slots are kept dense (freeing one moves the last into the hole) so that a
-batch is, most of the time, a plain slice and attention reads the cache where it lies.
-"""
+"""The key-value cache: one slot per sequence, and how much room requests may claim."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from aicirt.contract.errors import SpaceError
+from aicirt.system.resources import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 #: Room for a first short conversation; both sides double when they are too small, as far as they may.
 FIRST_SLOTS = 4
@@ -301,3 +296,81 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
 def _memory_is_short(error: Exception) -> bool:
     """Torch has a type of its own for devices; on the CPU it says so in words."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower()
+
+
+#: The share of the free memory that the cache may take. The rest is for passes over long prompts, and on the
+#: CPU for all other programs, which take more of it later.
+SHARE = {"cpu": 0.5, "cuda": 0.8}
+
+
+def cache_limit(asked: int | Literal["auto"] | None, device: torch.device, token_bytes: int) -> int | None:
+    """Most tokens of a cache whose tokens take so many bytes each, on this device; None = no limit.
+
+    "auto" is as many as there is memory for now. Raises ValueError for a number below `MIN_TOKENS`.
+    """
+    if asked is None:
+        return None
+    if asked == "auto":
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
+        share = SHARE.get(device.type, SHARE["cpu"])
+        return max(MIN_TOKENS, int(free * share) // max(1, token_bytes))
+    if asked < MIN_TOKENS:
+        raise ValueError(f"cache_tokens is {asked}; it must be at least {MIN_TOKENS}")
+    return asked
+
+
+@dataclass(eq=False, slots=True)
+class Claim:
+    """What one request may come to need: so many sequences at the same time, of so many tokens each."""
+
+    sequences: int
+    tokens: int
+
+
+class Budget:
+    """Tokens of the cache that are spoken for.
+
+    The cache has room for each sequence as for the longest (see `SlotCache`), so that claims together cost
+    the number of their sequences times the tokens of the largest.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        """`limit`: most tokens of the cache; None = any number."""
+        self.limit = limit
+        self._claims: list[Claim] = []
+
+    def check(self, sequences: int, tokens: int) -> None:
+        """Raises ValueError for what there can never be room for."""
+        if self.limit is not None and sequences * tokens > self.limit:
+            raise ValueError(
+                f"the key-value cache may have {self.limit} tokens: {sequences} sequences of up to {tokens} "
+                "do not fit; ask for fewer (a search needs two for each beam), or lower max_tokens"
+            )
+
+    def claim(self, sequences: int, tokens: int) -> Claim | None:
+        """Room for sequences of so many tokens; None if there is not so much now."""
+        if not self._fits(sequences, tokens):
+            return None
+        claim = Claim(sequences, tokens)
+        self._claims.append(claim)
+        return claim
+
+    def widen(self, claim: Claim, sequences: int) -> bool:
+        """Whether so many sequences of a claim have room; it then stands for them."""
+        more = sequences - claim.sequences
+        if more > 0:
+            if not self._fits(more, claim.tokens):
+                return False
+            claim.sequences = sequences
+        return True
+
+    def release(self, claim: Claim) -> None:
+        """Its sequences have ended."""
+        self._claims.remove(claim)
+
+    def _fits(self, sequences: int, tokens: int) -> bool:
+        if self.limit is None:
+            return True
+        number = sequences + sum(claim.sequences for claim in self._claims)
+        longest = max([tokens, *(claim.tokens for claim in self._claims)])
+        return number * longest <= self.limit

@@ -16,32 +16,28 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from aicirt.contract.errors import AiciError
-from pyaici.engines.engine import Engine
-from pyaici.engines.events import Event
+from pyaici.client.masks import count_allowed
+from pyaici.client.step import Row
+from pyaici.engines.engine import Engine, Event, FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.hf.beam import BeamSearch
-from pyaici.engines.hf.budget import Budget
-from pyaici.engines.hf.family import most_tokens, width
+from pyaici.engines.hf.cache import Budget, cache_limit
 from pyaici.engines.hf.histories import Histories
-from pyaici.engines.hf.memory import cache_limit
 from pyaici.engines.hf.pool import SequencePool
 from pyaici.engines.hf.prefixes import PrefixCache
-from pyaici.engines.hf.probe import check_model
-from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner
+from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed, ModelRunner, check_model
 from pyaici.engines.hf.sampler import Choice, choose, empty_mask_error, mask
 from pyaici.engines.hf.scheduler import Scheduler
-from pyaici.engines.hf.sequence import Sequence
+from pyaici.engines.hf.sequence import Sequence, most_tokens, width
 from pyaici.engines.hf.stats import Phase, StepStats
-from pyaici.engines.hf.steering import Turn
+from pyaici.engines.hf.steering import StepActions
 from pyaici.engines.prompts import first_tokens
-from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
-from pyaici.masks import count_allowed
-from pyaici.step import Row
 from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
-    from pyaici.runtime import Runtime
+    from pyaici.client.link import Placement
+    from pyaici.client.runtime import Runtime
     from pyaici.tokens import Vocabulary
 
 
@@ -106,15 +102,15 @@ class HfEngine(Engine):
 
     # -- requests -------------------------------------------------------------------------------
 
-    def place(self, request: Request, gone: Any = None) -> Any:
-        """As `Engine` has it: where the controller will work, which is ready there."""
+    def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
+        """See `Engine.place`."""
         if request.module is None or self._runtime is None:
             return None
         return self._runtime.place(
             request.module, request.arg, capabilities=request.capabilities, owner=request.owner, gone=gone
         )
 
-    def add(self, request: Request, placed: Any = None) -> int:
+    def add(self, request: Request, placement: Placement | None = None) -> int:
         """Takes a request and returns its number; it begins with the next step, or when there is room for it.
 
         Raises ValueError for a prompt that the model cannot take, and for more sequences than the cache can
@@ -144,7 +140,7 @@ class HfEngine(Engine):
                 # copies of the controller can be made only when it has read the prompt
                 wait=request.n > 1 or request.beams > 1,
                 owner=request.owner,
-                placed=placed,
+                placement=placement,
             )
         request_id = next(self._request_ids)
         seq = self._pool.start(request_id, request, tokens, seed, control)
@@ -241,21 +237,22 @@ class HfEngine(Engine):
         stats.begin_step()
         ready, filling = self._scheduler.schedule()
         with stats.phase(Phase.POST):
-            turn = Turn(self._pool, self._runtime, ready, self._runner.num_tokens)
+            actions = StepActions(self._pool, self._runtime, ready, self._runner.num_tokens)
+            actions.post()
         with stats.phase(Phase.PRE):
-            active = turn.before()
+            active = actions.before()
         try:
             with stats.phase(Phase.FORWARD):
                 self._forward(active, filling)
         except BaseException as error:  # also an interrupt: the pass may be half done
-            turn.abandon()
+            actions.abandon()
             self._end_all(error)
             raise
         with stats.phase(Phase.MID):
-            answers = turn.hear()
+            answers = actions.hear()
         try:
             with stats.phase(Phase.MASK):
-                sampling = turn.act(active, answers)
+                sampling = actions.act(active, answers)
             self._search(active, sampling)
             self._sample([(seq, row) for seq, row in sampling if seq.request.beams == 1])
         except Exception as error:

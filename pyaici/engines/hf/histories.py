@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from aicirt.contract.errors import AiciError, SpaceError
@@ -12,10 +13,14 @@ from pyaici.engines.hf.prefixes import Cached, shared_length
 from pyaici.engines.hf.runner import Feed
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.budget import Budget, Claim
+    from numpy.typing import NDArray
+
+    from pyaici.engines.hf.cache import Budget, Claim
+    from pyaici.engines.hf.engine import HfEngine
     from pyaici.engines.hf.prefixes import PrefixCache
     from pyaici.engines.hf.runner import ModelRunner
     from pyaici.engines.hf.stats import StepStats
+
 
 #: Sequences that have slots at the same time: slots are made when needed and stay, at full length each.
 BATCH = 16
@@ -146,3 +151,25 @@ class Histories:
             yield
             if self._prefixes.cleared != cleared:
                 raise AiciError("the model failed for another request, and what it had read with it")
+
+
+class EngineModel:
+    """A Transformers engine's model, beside the engine's requests; to be used between its steps.
+
+    An engine that keeps ended sequences (``HfEngine(..., keep=8)``) feeds only what is new in a history.
+    """
+
+    def __init__(self, engine: HfEngine) -> None:
+        self._engine = engine
+
+    def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        """As `pyaici.cpc.Model.logprobs`; the softmax is in float64. Raises as `HfEngine.next_logits`."""
+        return log_softmax(self._engine.next_logits(histories))
+
+
+def log_softmax(logits: torch.Tensor) -> NDArray[np.float64]:
+    """Log-probabilities, float64 [B, N], from logits, float32 [B, N]."""
+    rows = logits.numpy().astype(np.float64)
+    rows -= rows.max(axis=1, keepdims=True)
+    rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
+    return rows

@@ -16,11 +16,11 @@ import torch
 from transformers import LogitsProcessor
 
 from aicirt.contract.errors import AiciError
+from pyaici.client.masks import apply_masks
 from pyaici.engines.lines import Lines
-from pyaici.masks import apply_masks
 
 if TYPE_CHECKING:
-    from pyaici.runtime import Runtime
+    from pyaici.client.runtime import Runtime
 
 
 class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]

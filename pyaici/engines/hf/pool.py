@@ -9,32 +9,32 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aicirt.contract.errors import AiciError, SpaceError
-from pyaici.engines.events import (
+from pyaici.client.arguments import by_name
+from pyaici.engines.engine import (
     BackTracked,
     Event,
     Finished,
+    FinishReason,
     Forked,
+    GenerationResult,
     Log,
+    Origin,
+    Request,
     Started,
     TokensAppended,
     VariablesChanged,
 )
 from pyaici.engines.hf.cache import Slot
-from pyaici.engines.hf.family import Family, most_tokens
 from pyaici.engines.hf.prefixes import Cached
-from pyaici.engines.hf.sequence import Sequence
+from pyaici.engines.hf.sequence import Family, Sequence, most_tokens
 from pyaici.engines.hf.stats import StepStats
 from pyaici.engines.prompts import begin_token
-from pyaici.engines.record import NAN
-from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request
-from pyaici.engines.text import TextTrail
-from pyaici.variables import by_name
+from pyaici.engines.record import NAN, TextTrail
 
 if TYPE_CHECKING:
-    from pyaici.engines.hf.budget import Budget
-    from pyaici.engines.hf.cache import SlotCache
+    from pyaici.client.runtime import Runtime
+    from pyaici.engines.hf.cache import Budget, SlotCache
     from pyaici.engines.hf.prefixes import PrefixCache
-    from pyaici.runtime import Runtime
     from pyaici.tokens import Vocabulary
 
 #: ended by the engine: the controller is told the last tokens before it goes

@@ -1,40 +1,88 @@
-"""Runs a controller with a Transformers model and shows what happens: `aici run`, harness/run_hf.py.
-
-What may be refused comes first, the quickest first: the options, the controller, its argument. The model's
-weights, and the libraries that run it, take seconds and come last.
-"""
+"""Runs a controller with a Transformers model and prints what the model writes: harness/run_hf.py."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import run_command
-from pyaici.engines.attempt import try_argument
-from pyaici.engines.hf.load import check_packages, load_model
-from pyaici.engines.hf.options import add_options
 from pyaici.engines.options import (
     CONTROLLER_HELP,
+    add_prompt_options,
+    add_record_option,
+    add_sampling_options,
     check_folder,
+    check_record,
     controller_file,
     fill_in,
+    generate,
     given_argument,
+    keep_recording,
     read_request,
+    try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.recording_option import check_record, keep_recording
-from pyaici.engines.show import generate
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
+    from pyaici.engines.engine import Request
     from pyaici.engines.hf.engine import HfEngine
-    from pyaici.engines.request import Request
-    from pyaici.runtime import Runtime
-    from pyaici.testing.recorder import RecordingRuntime
+    from pyaici.recording.recorder import RecordingRuntime
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what `read_request` reads, --model, --device, --socket and --record; all but the controller."""
+    add_prompt_options(parser, "Transformers")
+    parser.add_argument(
+        "--device", help="where the model runs, e.g. cpu or cuda:1 (default: cuda if there is one)"
+    )
+    parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of sampling")
+    add_record_option(parser)
+    add_sampling_options(parser)
+
+
+_PACKAGES = ("torch", "transformers", "rich")
+
+
+def check_packages() -> None:
+    """Raises ValueError with the cure if a package of the extra `hf` is missing. Imports none of them."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ValueError(
+            f'this needs the Transformers engine: pip install "aici[hf]" (there is no {", ".join(missing)})'
+        )
+
+
+def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
+    """(model, tokenizer) of a folder, the weights in the folder's own dtype.
+
+    `device` is as in torch; None means cuda if there is one, else cpu. Raises ValueError for one that
+    cannot be used, OSError or ValueError for what the library cannot load.
+    """
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import torch
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device: cannot use {device!r}: {reason}; leave --device out") from None
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call,unused-ignore]
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    return model.to(device), tokenizer
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,10 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _runtime(arguments: argparse.Namespace) -> Runtime:
     if arguments.record is None:
-        from pyaici.runtime import Runtime
+        from pyaici.client.runtime import Runtime
 
         return Runtime(arguments.socket)
-    from pyaici.testing.recorder import RecordingRuntime
+    from pyaici.recording.recorder import RecordingRuntime
 
     return RecordingRuntime(arguments.socket)
 

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aicirt.contract.errors import SpaceError
+from pyaici.engines.engine import FinishReason
 from pyaici.engines.hf.runner import CHUNK_TOKENS, Feed
-from pyaici.engines.request import FinishReason
 
 if TYPE_CHECKING:
     from pyaici.engines.hf.pool import SequencePool

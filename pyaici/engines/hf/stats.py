@@ -12,7 +12,7 @@ from statistics import median
 
 from rich.table import Table
 
-from pyaici.engines.counts import Counts
+from pyaici.engines.engine import Counts
 
 
 class Phase(Enum):

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ProtocolError, ResultError
-from pyaici.engines.events import Suspended
-from pyaici.engines.request import FinishReason
-from pyaici.step import MidResult, Row, StepInput, Verb
+from aicirt.contract.messages import StepInput
+from pyaici.client.step import MidResult, Row
+from pyaici.engines.engine import FinishReason, Suspended
 
 if TYPE_CHECKING:
+    from pyaici.client.runtime import Runtime
+    from pyaici.client.step import Step
     from pyaici.engines.hf.pool import SequencePool
     from pyaici.engines.hf.sequence import Sequence
-    from pyaici.runtime import Runtime
-    from pyaici.steps import Step
 
 
-class Turn:
-    """One step of the controllers: made before the forward pass, heard before and after it.
+class StepActions:
+    """One step of the controllers: posted before the forward pass, waited for before and after it.
 
     If the runtime itself fails, every sequence of the turn that has a controller ends with
     its error; those without go on.
@@ -26,14 +27,17 @@ class Turn:
     def __init__(
         self, pool: SequencePool, runtime: Runtime | None, seqs: list[Sequence], num_tokens: int
     ) -> None:
-        """Posts what happened to `seqs`, and to those that ended in the last step, and returns at once."""
         self._pool = pool
+        self._runtime = runtime
         self._num_tokens = num_tokens
         self._seqs = seqs
         self._closing, pool.closing = pool.closing, []
         self._by_control = {seq.control: seq for seq in (*seqs, *self._closing) if seq.control is not None}
         self._step: Step | None = None
-        inputs = []
+
+    def post(self) -> None:
+        """Posts what happened to the sequences, and to those that ended in the last step."""
+        runtime, inputs = self._runtime, []
         for control, seq in self._by_control.items():
             report = StepInput(control) if seq.report is None else seq.report
             inputs.append(report if seq.reason is None else report._replace(final=True))

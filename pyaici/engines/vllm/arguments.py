@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyaici.scripting.errors import InterpreterMissingError
-from pyaici.scripting.request import read_request
+from pyaici.scripting.script import InterpreterMissingError, read_request
 
 #: what all of our keys begin with
 PREFIX = "aici_"
@@ -125,3 +125,53 @@ def _text(arg: Any) -> str:
         return json.dumps(arg, ensure_ascii=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"aici_arg must be a text or a value that JSON can write: {error}") from None
+
+
+#: what reasons begin with: the controller's or its argument's fault, and that of what runs controllers
+OF_CONTROLLER, OF_RUNTIME = "controller ", "controllers "
+
+
+def describe(controller: str, error: BaseException) -> str:
+    """Why a request failed, for `stop_reason`."""
+    from aicirt.contract.errors import AiciError, RuntimeFailure
+
+    if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
+        return f"{OF_CONTROLLER}{controller}: {error}"
+    return f"{OF_RUNTIME}cannot be run at present; try again later, or tell who runs the server: {error}"
+
+
+def raise_failures(engine: type) -> None:
+    """Has `generate` of vLLM's AsyncLLM raise what controllers fail with; requests without one pass by."""
+    generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
+
+    @functools.wraps(generate)
+    def generate_or_raise(
+        self: Any, prompt: Any, sampling_params: Any, *args: Any, **keywords: Any
+    ) -> AsyncGenerator[Any, None]:
+        outputs = generate(self, prompt, sampling_params, *args, **keywords)
+        extra = getattr(sampling_params, "extra_args", None)
+        if not extra or not any(str(key).startswith(PREFIX) for key in extra):
+            return outputs
+        return _checked(outputs)
+
+    engine.generate = generate_or_raise  # type: ignore[attr-defined]
+
+
+async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    try:
+        async for output in outputs:
+            for choice in output.outputs:
+                if choice.finish_reason == "error" and isinstance(choice.stop_reason, str):
+                    _raise(choice.stop_reason)
+            yield output
+    finally:
+        await outputs.aclose()  # as when the caller closes it: the request is aborted
+
+
+def _raise(why: str) -> None:
+    from vllm.exceptions import RetryableRequestError, VLLMValidationError
+
+    if why.startswith(OF_CONTROLLER):
+        raise VLLMValidationError(why)
+    if why.startswith(OF_RUNTIME):
+        raise RetryableRequestError(why)

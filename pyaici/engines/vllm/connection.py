@@ -9,19 +9,48 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import AiciError, RuntimeFailure, SupervisorDiedError, UnknownModuleError
+from aicirt.contract.errors import (
+    AiciError,
+    RuntimeFailure,
+    SupervisorDiedError,
+    UnknownModuleError,
+    VocabularyError,
+)
 from pyaici.bundled import upload_bundled
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from pyaici.engines.owner_threads import OwnerThreads
 from pyaici.engines.prompts import begin_token
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.tokens import load_vocabulary
 
 if TYPE_CHECKING:
-    from pyaici.capabilities import Capabilities
+    from pyaici.client.capabilities import Capabilities
     from pyaici.engines.vllm.arguments import ControllerCall
     from pyaici.tokens import Vocabulary
+
+
+def engine_vocabulary(vllm_config: Any) -> Vocabulary:
+    """As wide as the engine's logits. Raises VocabularyError if the tokenizer's bytes cannot be known."""
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    model = vllm_config.model_config
+    tokenizer = cached_tokenizer_from_config(model)
+    if tokenizer is None:
+        raise VocabularyError("controllers need a tokenizer: start vLLM without skip_tokenizer_init")
+    eos = model.try_get_generation_config().get("eos_token_id")
+    width = model.get_vocab_size()
+    try:
+        return load_vocabulary(tokenizer, vocab_size=width, eos=eos)
+    except VocabularyError:
+        # a tokenizer of vLLM's own: its files say it too
+        path = Path(model.tokenizer)
+        if not path.exists():
+            raise
+        return load_vocabulary(path, vocab_size=width, eos=eos)
+
 
 log = logging.getLogger("vllm.aici")
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aicirt.contract.errors import AiciError
-from pyaici.variables import by_name
+from pyaici.client.arguments import by_name
 
 #: the key
 KEY = "aici"

@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, ResultError
-from pyaici.engines.vllm.grammar import ControllerGrammar
-from pyaici.engines.vllm.moves import branch
 from pyaici.engines.vllm.outputs import add_tokens
-from pyaici.engines.vllm.waiting import hold, release
+from pyaici.engines.vllm.request_state import ControllerGrammar, branch, hold, release
 
 if TYPE_CHECKING:
     from pyaici.engines.vllm.controlled import Controlled

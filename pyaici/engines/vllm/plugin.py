@@ -17,7 +17,7 @@ problem: str | None = None
 
 
 def register() -> None:
-    """Puts `Seat` before whatever scheduler class an engine chooses."""
+    """Puts `SchedulerMixin` before whatever scheduler class an engine chooses."""
     global problem
     try:
         _register()
@@ -36,11 +36,15 @@ def _register() -> None:
     def get_scheduler_cls(config: SchedulerConfig) -> type:
         chosen: type = choose(config)
         try:
-            from pyaici.engines.vllm.seat import Seat
+            from pyaici.engines.vllm.scheduler import SchedulerMixin
         except Exception as error:
             log.warning("controllers cannot be used: %r", error)
             return chosen
-        return chosen if issubclass(chosen, Seat) else type(f"Aici{chosen.__name__}", (Seat, chosen), {})
+        return (
+            chosen
+            if issubclass(chosen, SchedulerMixin)
+            else type(f"Aici{chosen.__name__}", (SchedulerMixin, chosen), {})
+        )
 
     SchedulerConfig._aici_choose = choose
     SchedulerConfig.get_scheduler_cls = get_scheduler_cls
@@ -49,9 +53,8 @@ def _register() -> None:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         # in processes that take requests, so that they can refuse some: the engine's own imports it anyway
-        from pyaici.engines.vllm import seat  # noqa: F401
+        from pyaici.engines.vllm.arguments import raise_failures
         from pyaici.engines.vllm.events import keep_all
-        from pyaici.engines.vllm.failures import raise_failures
 
         raise_failures(AsyncLLM)
         keep_all(RequestOutput)

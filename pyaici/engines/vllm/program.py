@@ -21,26 +21,28 @@ from typing import TYPE_CHECKING, Any
 
 from aicirt.contract.errors import AiciError, RuntimeFailure
 from aicirt.system.terminal import run_command
-from pyaici.engines.attempt import try_argument
 from pyaici.engines.options import (
     CONTROLLER_HELP,
     add_prompt_options,
+    add_record_option,
     add_sampling_options,
     check_folder,
+    check_record,
     controller_file,
     fill_in,
+    generate,
     given_argument,
+    keep_recording,
     read_request,
+    try_argument,
 )
 from pyaici.engines.prompts import as_prompt
-from pyaici.engines.recording_option import add_record_option, check_record, keep_recording
-from pyaici.engines.show import generate
 from pyaici.engines.vllm.arguments import OVERLAPPED, PATHS
 from pyaici.models import default_model_path
 
 if TYPE_CHECKING:
-    from pyaici.engines.request import Request
-    from pyaici.testing.recorder import RecordingRuntime
+    from pyaici.engines.engine import Request
+    from pyaici.recording.recorder import RecordingRuntime
 
 #: of this process, if the user says nothing else. One process: it starts sooner, and Ctrl-C ends it.
 #: Of the rest the user would see the names of files of vLLM
@@ -105,7 +107,7 @@ def check_plugin() -> None:
 
 
 def _own_daemon(stack: contextlib.ExitStack) -> Path:
-    from pyaici.launch import Daemon
+    from pyaici.client.daemon import Daemon
 
     daemon = Daemon()
     stack.callback(daemon.close)
@@ -114,7 +116,7 @@ def _own_daemon(stack: contextlib.ExitStack) -> Path:
 
 def _upload(wasm: Path, socket: Path, arg: str | bytes | None, folder: Path) -> str:
     """The id of the module; it has read its argument then."""
-    from pyaici.runtime import Runtime
+    from pyaici.client.runtime import Runtime
 
     with Runtime(socket) as runtime:
         module = runtime.upload(wasm).id
@@ -143,7 +145,7 @@ def _recording(llm: Any, controller: str, max_tokens: int) -> list[RecordingRunt
 
     The runtime that does so will be in the list.
     """
-    from pyaici.testing.recorder import RecordingRuntime
+    from pyaici.recording.recorder import RecordingRuntime
 
     runtimes: list[RecordingRuntime] = []
 

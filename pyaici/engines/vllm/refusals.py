@@ -12,7 +12,7 @@ from typing import Any
 from pyaici.engines.vllm import plugin
 
 #: as `--logits-processors` takes it
-PROCESSOR = "pyaici.engines.vllm.logits_processor:AiciLogitsProcessor"
+PROCESSOR = "pyaici.engines.vllm.logits.processor:AiciLogitsProcessor"
 #: our name among vLLM's plugins
 PLUGIN = "aici"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
 
-from pyaici.server.errors import not_found
+from pyaici.server.http.errors import not_found
 
 router = APIRouter(include_in_schema=False)
 

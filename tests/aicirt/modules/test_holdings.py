@@ -19,7 +19,7 @@ def store(tmp_path: Path) -> ModuleStore:
 
 def accounts(store: ModuleStore) -> dict[str, int]:
     """In units of the least that anything counts."""
-    return {name: store.holdings.bytes_of(name) // LEAST_UPLOAD for name in ("ann", "bob", "cleo")}
+    return {name: store.ownership.bytes_of(name) // LEAST_UPLOAD for name in ("ann", "bob", "cleo")}
 
 
 def test_the_first_to_upload_has_it_on_their_account(store: ModuleStore) -> None:
@@ -48,5 +48,5 @@ def test_what_is_kept_counts_for_who_keeps_it(store: ModuleStore) -> None:
 def test_large_files_count_as_they_are(store: ModuleStore) -> None:
     wasm = small_module() + b"\0" + b"\x83\x80\x08" + b"\x02xx" + bytes(131072)
     store.add(wasm, "ann")
-    assert store.holdings.bytes_of("ann") == len(wasm)
-    assert ModuleStore(store.code.parent).holdings.bytes_of("ann") == len(wasm), "another process sees it"
+    assert store.ownership.bytes_of("ann") == len(wasm)
+    assert ModuleStore(store.code.parent).ownership.bytes_of("ann") == len(wasm), "another process sees it"

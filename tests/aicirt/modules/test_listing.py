@@ -9,9 +9,9 @@ import msgpack
 import pytest
 from wasmtime import wat2wasm
 
-from aicirt.contract.modules import StoredScript
+from aicirt.contract.modules import DESCRIBED_CHARACTERS, DESCRIBED_NAMES, StoredScript
 from aicirt.modules import ModuleStore
-from aicirt.settings import DESCRIBED_CHARACTERS, DESCRIBED_NAMES, LIST_PAGE_BYTES, MOST_DESCRIPTION
+from aicirt.settings import LIST_PAGE_BYTES, MOST_DESCRIPTION
 from tests.aicirt.modules.wat import small_module
 
 

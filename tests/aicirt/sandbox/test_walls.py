@@ -18,11 +18,11 @@ import pytest
 from wasmtime import wat2wasm
 
 from aicirt.contract.errors import AiciError
-from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, landlock
-from aicirt.sandbox import enter as namespaces
+from aicirt.sandbox import BUILDER, COMPILER, WORKER, Profile, kernel, landlock
+from aicirt.sandbox.enter import enter_namespaces
 from aicirt.system.environment import child_environment
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from tests.processes import command_line, family
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -118,8 +118,8 @@ def test_without_namespaces_the_process_goes_on(monkeypatch: pytest.MonkeyPatch)
     def refuse(_: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(namespaces.kernel, "unshare", refuse)
-    assert namespaces.enter_namespaces() == ()
+    monkeypatch.setattr(kernel, "unshare", refuse)
+    assert enter_namespaces() == ()
 
 
 def status(pid: int) -> dict[str, str]:

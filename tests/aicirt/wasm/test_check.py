@@ -5,9 +5,9 @@ import re
 import pytest
 from wasmtime import wat2wasm
 
+from aicirt.contract.abi import known_imports
 from aicirt.contract.errors import ModuleError
 from aicirt.wasm import Limits
-from aicirt.wasm.imports import known_imports
 from aicirt.wasm.module.check import check
 from aicirt.wasm.module.rewrite import RESERVED
 

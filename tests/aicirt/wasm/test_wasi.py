@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from aicirt.contract.abi import WASI, WASI_SIGNATURES, wasi_type
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, GuestExit, Instance, Linker, Program, Ticker
-from aicirt.wasm.imports import EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE, SIGNATURES, WASI, signature
+from aicirt.wasm.imports import EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE
 from aicirt.wasm.module.check import check
 from pyaici.build import build_controller
 
@@ -18,7 +19,7 @@ END = 65535
 
 def _calling(make: Make, name: str, *args: int, data: str = "") -> Instance:
     """A guest whose pre_process calls a WASI function with `args`."""
-    kind = signature(name)
+    kind = wasi_type(name)
     values = " ".join(f"({t}.const {a})" for t, a in zip(kind.params, args, strict=True))
     imports = f'(import "{WASI}" "{name}" (func $f (param {" ".join(kind.params)}) (result i32)))'
     return make(f'(func (export "aici_pre_process") (result i32) (call $f {values})) {data}', imports=imports)
@@ -67,11 +68,11 @@ def test_answers(make: Make, name: str, args: tuple[int, ...], errno: int) -> No
     assert _calling(make, name, *args).call(Export.PRE) == errno
 
 
-@pytest.mark.parametrize("name", sorted(SIGNATURES.keys() - {"proc_exit"}))
+@pytest.mark.parametrize("name", sorted(WASI_SIGNATURES.keys() - {"proc_exit"}))
 def test_no_function_crashes_on_the_worst_arguments(make: Make, name: str) -> None:
     """wasmtime's own WASI aborts the process when it is called without a context."""
     for value in (-1, 0x7FFFFFFF, 0):
-        guest = _calling(make, name, *[value] * len(signature(name).params))
+        guest = _calling(make, name, *[value] * len(wasi_type(name).params))
         assert 0 <= guest.call(Export.PRE) <= 76
 
 

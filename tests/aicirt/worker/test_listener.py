@@ -145,16 +145,17 @@ def test_who_was_not_sent_needs_no_calling_back() -> None:
 @pytest.mark.parametrize("sent", [False, True])
 def test_its_thread_is_gone_before_the_bell_is(sent: bool) -> None:
     """A thread that waits at a bell which is closed would end the process."""
-    before = threading.active_count()
     bell = Doorbell.create()
     listener = Listener(bell, lambda: None)
+    before = set(threading.enumerate())
     listener.start()
+    (thread,) = set(threading.enumerate()) - before
     if sent:
         listener.listen()
         time.sleep(0.05)
     listener.stop()
-    assert threading.active_count() == before
     bell.close()
+    assert not thread.is_alive()
 
 
 def test_it_stops_while_its_thread_is_on_the_way_to_the_bell() -> None:

@@ -21,7 +21,7 @@ from aicirt.worker.moving import arrive, depart
 from aicirt.worker.sequence import Sequence
 from bench.host import LocalWorker, load_for_guests
 from pyaici.build import build_controller
-from tests.pyaici.runtime.conftest import GUESTS, VOCABULARY
+from tests.pyaici.client.conftest import GUESTS, VOCABULARY
 
 
 @pytest.fixture(scope="module")

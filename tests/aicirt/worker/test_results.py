@@ -15,7 +15,7 @@ from aicirt.contract.messages import Bare, Sample, Splice
 from aicirt.worker.sequence import Sequence
 from bench.host import LocalWorker, load_for_guests
 from pyaici.build import build_controller
-from tests.pyaici.runtime.conftest import GUESTS, VOCABULARY
+from tests.pyaici.client.conftest import GUESTS, VOCABULARY
 
 OLD, NEW = 44, 48
 

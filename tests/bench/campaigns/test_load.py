@@ -12,7 +12,7 @@ from bench.campaigns import load as load_module
 from bench.campaigns.ledger import Ledger, make_vocabulary
 from bench.campaigns.load import Load
 from bench.campaigns.processes import build_ledger
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
 
 OURS = make_vocabulary(300, 0)
 

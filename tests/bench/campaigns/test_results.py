@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import ResultError, RuntimeFailure, SpaceError
 from bench.campaigns import results
 from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import row_flaw
 from bench.campaigns.script import CALLBACKS, random_script
 from bench.report import Report
-from pyaici.step import Row, RowKind
+from pyaici.client.step import Row
 
 VOCAB = 40
 

@@ -10,7 +10,7 @@ import pytest
 
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from pyaici.grammars import bundled_grammars
+from pyaici.bundled import bundled_grammars
 from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
 from tests.controllers.lr1.recognizer import Probe, Recognizer, build
 

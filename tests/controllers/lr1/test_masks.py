@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from pyaici.grammars import bundled_grammars
+from pyaici.bundled import bundled_grammars
 from pyaici.tokens import load_vocabulary
 from tests.controllers.host import Vocab
 from tests.controllers.lr1.c_sources import MUSL

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyaici.capabilities import ALL
+from pyaici.client.capabilities import ALL
 from tests.controllers.script.conftest import Pair, Play, check
 
 NUMBER: Pair = (

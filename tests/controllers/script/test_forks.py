@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyaici.capabilities import ALL
+from pyaici.client.capabilities import ALL
 from tests.controllers.script.conftest import Pair, Play, check
 
 FORKS: Pair = (

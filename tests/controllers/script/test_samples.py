@@ -18,9 +18,9 @@ import torch
 import transformers
 
 from pyaici.bundled import find_controller
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import FinishReason, HfEngine, Request, Sampling
 from pyaici.models import default_model_path
-from pyaici.runtime import Runtime
 from pyaici.testing import Playground
 
 CONTROLLERS = Path(__file__).resolve().parents[3] / "controllers"

@@ -10,7 +10,7 @@ from aicirt import doctor
 from aicirt.doctor import Finding, State
 from pyaici import bundled
 from pyaici.cli.__main__ import main
-from pyaici.launch import Daemon
+from pyaici.client.daemon import Daemon
 
 
 def test_findings_for_people_and_programs(

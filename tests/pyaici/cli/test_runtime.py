@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pyaici.cli.__main__ import main
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
 from tests.processes import family, left_behind
 
 ROOT = Path(__file__).resolve().parents[3]

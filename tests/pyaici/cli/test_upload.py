@@ -14,8 +14,8 @@ from pyaici.build import build_controller
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import main
 from pyaici.cli.tags import age
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"

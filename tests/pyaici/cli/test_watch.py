@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from aicirt.contract.abi import Verb
+from aicirt.contract.messages import StepInput
 from pyaici.cli.__main__ import main
 from pyaici.cli.watch import screen
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
-from pyaici.step import StepInput, Verb
-from tests.pyaici.runtime.conftest import VOCABULARY, guest_wasm
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from tests.pyaici.client.conftest import VOCABULARY, guest_wasm
 
 __all__ = ["guest_wasm"]
 

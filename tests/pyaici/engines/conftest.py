@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.engines.vllm import constraints
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
+from pyaici.engines.vllm.logits import constraints
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from pyaici.engines.vllm.logits_processor import AiciLogitsProcessor
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
+from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
 from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH
 
 PROMPT = [BOS, 72, 101, 108]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pyaici.engines.kept_log import KeptLog
+from pyaici.engines.record import KeptLog
 
 
 def test_newest_output_is_kept() -> None:

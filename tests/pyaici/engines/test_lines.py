@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import (
     AiciError,
     ArgumentError,
@@ -18,11 +19,12 @@ from aicirt.contract.errors import (
     ResultError,
     TrapError,
 )
+from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import Row
 from pyaici.engines.lines import Lines, OverruledError, permits
-from pyaici.runtime import Runtime
-from pyaici.step import Row, RowKind, StepInput
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice
 from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH

@@ -13,21 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aicirt.contract.errors import TrapError
-from pyaici.engines.events import (
+from pyaici.engines.engine import (
     BackTracked,
     Event,
     Finished,
+    FinishReason,
     Forked,
     Log,
+    Origin,
     Started,
     Suspended,
     TokensAppended,
     VariablesChanged,
 )
-from pyaici.engines.request import FinishReason, Origin
 from pyaici.engines.rest_events import RestEvents
-from pyaici.engines.transcript import Transcripts
-from pyaici.server.run_story import RunStory
+from pyaici.engines.terminal import Transcripts
+from pyaici.server.apis.run.story import RunStory
 
 MODEL = cast("Any", SimpleNamespace(token_text=str))
 #: of tokens: one is readable with the next token only, some end lines elsewhere, one is beyond 16 bits

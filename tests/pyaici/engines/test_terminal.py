@@ -9,20 +9,20 @@ import pytest
 from rich.console import Console
 
 from aicirt.contract.errors import TrapError
-from pyaici.engines.events import (
+from pyaici.engines.engine import (
     BackTracked,
     Event,
     Finished,
+    FinishReason,
     Forked,
     Log,
+    Origin,
     Started,
     Suspended,
     TokensAppended,
 )
 from pyaici.engines.hf.stats import Phase, StepStats
-from pyaici.engines.request import FinishReason, Origin
-from pyaici.engines.terminal import Terminal
-from pyaici.engines.transcript import Kind, Transcripts
+from pyaici.engines.terminal import Kind, Terminal, Transcripts
 
 EVENTS: list[Event] = [
     Started(0, 0, [1], "Say: "),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyaici.engines.text import TextTrail
+from pyaici.engines.record import TextTrail
 
 PIECES = [
     b"a",

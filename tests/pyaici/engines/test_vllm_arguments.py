@@ -137,7 +137,7 @@ def test_nothing_runs_without_its_controller(monkeypatch: pytest.MonkeyPatch) ->
     from types import SimpleNamespace
 
     from pyaici.engines.vllm import plugin
-    from pyaici.engines.vllm.logits_processor import AiciLogitsProcessor
+    from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
 
     free = SimpleNamespace(extra_args=None)
     controlled = SimpleNamespace(extra_args={"aici_controller": "regex", "aici_arg": "a"})

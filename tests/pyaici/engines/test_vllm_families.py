@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.events import Finished, Forked, Log, Started, TokensAppended, VariablesChanged
-from pyaici.engines.request import FinishReason, Origin, Request
+from pyaici.engines.engine import (
+    Finished,
+    FinishReason,
+    Forked,
+    Log,
+    Origin,
+    Request,
+    Started,
+    TokensAppended,
+    VariablesChanged,
+)
+from pyaici.engines.vllm.engine import Families
 from pyaici.engines.vllm.events import Events, events_of, keep_all, variables_to_wire
-from pyaici.engines.vllm.families import Families
 from pyaici.tokens import Vocabulary
 
 

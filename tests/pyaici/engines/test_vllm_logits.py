@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from pyaici.engines.vllm import constraints
-from pyaici.engines.vllm.logits_processor import AiciLogitsProcessor
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
+from pyaici.engines.vllm.logits import constraints
+from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
 from tests.pyaici.engines.hf.support import EOS, WIDTH
 from tests.pyaici.engines.model_runners import (
     PROMPT,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm import refusals
-from pyaici.engines.vllm.batches import ABSENT_STEPS
-from pyaici.engines.vllm.logits_processor import AiciLogitsProcessor
-from pyaici.runtime import Runtime
+from pyaici.engines.vllm.logits.batches import ABSENT_STEPS
+from pyaici.engines.vllm.logits.processor import AiciLogitsProcessor
 from tests.pyaici.engines.hf.support import EOS
 from tests.pyaici.engines.model_runners import (
     PROMPT,
@@ -136,7 +136,7 @@ def test_requests_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_module_of_the_entry_point_imports_little() -> None:
     program = (
-        "import sys, pyaici.engines.vllm.logits_processor as m; assert m.AiciLogitsProcessor; "
+        "import sys, pyaici.engines.vllm.logits.processor as m; assert m.AiciLogitsProcessor; "
         "heavy = {'torch', 'numpy', 'msgpack', 'posix_ipc', 'wasmtime', 'transformers'}; "
         "assert not heavy & set(sys.modules)"
     )

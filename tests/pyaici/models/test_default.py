@@ -16,7 +16,7 @@ from tests.pyaici.models.test_package import make_wheel
 
 
 def test_answers_a_question() -> None:
-    """Weights and tokenizer are those of a model that can speak."""
+    """Weights and tokenizer are those of a model that can answer_deltas."""
     torch.set_num_threads(1)
     folder = default_model_path()
     tokenizer = AutoTokenizer.from_pretrained(folder)

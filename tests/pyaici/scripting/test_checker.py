@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.scripting.checker import Checker
-from pyaici.scripting.language import JAVASCRIPT, language_of
-from pyaici.scripting.problem import find_problem
+from pyaici.bundled import JAVASCRIPT, language_of
+from pyaici.scripting.checker import Checker, find_problem
 from pyaici.scripting.script import Script
 
 

@@ -11,11 +11,9 @@ import pytest
 from aicirt.contract.errors import ControllerFailed, UnknownModuleError
 from aicirt.contract.modules import script_value
 from pyaici import bundled
-from pyaici.bundled import find_controller
+from pyaici.bundled import JAVASCRIPT, PYTHON, find_controller, language_of
 from pyaici.scripting import script as scripts
-from pyaici.scripting.errors import InterpreterMissingError, ScriptFileError
-from pyaici.scripting.language import JAVASCRIPT, PYTHON, language_of
-from pyaici.scripting.script import interpreter_file, read_script
+from pyaici.scripting.script import InterpreterMissingError, ScriptFileError, interpreter_file, read_script
 from pyaici.testing import Playground
 
 

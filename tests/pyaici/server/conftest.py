@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.server.users import Role, UserFile
+from pyaici.server.http.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"

@@ -8,7 +8,7 @@ from typing import Any
 
 from aicirt.contract.errors import AiciError
 from aicirt.system.terminal import run_command
-from pyaici.runtime import Runtime
+from pyaici.client.runtime import Runtime
 from pyaici.server import models, program
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.small import served, small_engine

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from typing import Any, cast
 
 from pyaici.engines.hf import HfEngine
-from pyaici.server.metrics import Metrics
+from pyaici.server.http.middleware import Metrics
+from pyaici.server.http.users import Role, User
 from pyaici.server.models import ServedModel
 from pyaici.server.service import Job, Service
 from pyaici.server.settings import ServerSettings
-from pyaici.server.users import Role, User
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.support import BOS, EOS, WIDTH, make_model
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import AiciError
-from pyaici.server.access import Gate
-from pyaici.server.errors import ApiError
+from pyaici.server.http.access import Gate
+from pyaici.server.http.errors import ApiError
+from pyaici.server.http.users import RELOAD_SECONDS, Role, User, UserFile, hash_token
 from pyaici.server.settings import ServerSettings
-from pyaici.server.users import RELOAD_SECONDS, Role, User, UserFile, hash_token
 from tests.pyaici.server.serving import Serving
 
 
@@ -44,12 +44,12 @@ def test_a_removed_user_is_unknown(users: UserFile, monkeypatch: pytest.MonkeyPa
     assert serving.find(token) is not None
     users.remove("ada")
     now = 1e9
-    monkeypatch.setattr("pyaici.server.users.time.monotonic", lambda: now + 2 * RELOAD_SECONDS)
+    monkeypatch.setattr("pyaici.server.http.users.time.monotonic", lambda: now + 2 * RELOAD_SECONDS)
     assert serving.find(token) is None
 
 
 def test_a_new_user_is_known_at_once(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyaici.server.users.time.monotonic", lambda: 1e9)
+    monkeypatch.setattr("pyaici.server.http.users.time.monotonic", lambda: 1e9)
     serving = UserFile(users.path)
     assert serving.find("wrong") is None
     token = users.add("ada", Role.RUN)
@@ -112,7 +112,7 @@ def test_with_users_tokens_are_needed(users: UserFile) -> None:
 
 def test_each_caller_has_a_pace_of_their_own(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("pyaici.server.access.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pyaici.server.http.access.time.monotonic", lambda: now[0])
     token = users.add("ada", Role.RUN)
     gate = Gate(ServerSettings(users=users.path, anonymous="run", requests_per_minute=60))
     for _ in range(10):
@@ -130,7 +130,7 @@ def test_each_caller_has_a_pace_of_their_own(users: UserFile, monkeypatch: pytes
 
 
 def test_who_is_refused_counts_too(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyaici.server.access.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("pyaici.server.http.access.time.monotonic", lambda: 1000.0)
     token = users.add("ada", Role.RUN)
     gate = Gate(ServerSettings(users=users.path, requests_per_minute=60))
     for request, first in (
@@ -149,7 +149,7 @@ def test_who_is_refused_counts_too(users: UserFile, monkeypatch: pytest.MonkeyPa
 
 
 def test_callers_are_remembered_in_bounded_memory(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyaici.server.access._REMEMBERED", 50)
+    monkeypatch.setattr("pyaici.server.http.access._REMEMBERED", 50)
     gate = Gate(ServerSettings(users=users.path, requests_per_minute=60))
     for number in range(200):
         with pytest.raises(ApiError):

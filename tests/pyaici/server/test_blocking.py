@@ -11,9 +11,9 @@ import pytest
 
 from aicirt.contract.errors import ArgumentError, TimeLimitError
 from bench.attack_modules import LOOPS, slow_module
-from pyaici.runtime import Runtime
-from pyaici.server.blocking import in_own_thread
-from tests.pyaici.runtime.conftest import VOCABULARY
+from pyaici.client.runtime import Runtime
+from pyaici.server.scheduling.threads import in_own_thread
+from tests.pyaici.client.conftest import VOCABULARY
 
 
 def test_result_or_error_of_the_call() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from pyaici.server.cpc.requests import CpcRequest
-from pyaici.server.fields import MAX_FIELDS
-from pyaici.server.messages.requests import MessagesRequest
-from pyaici.server.openai.requests import ChatRequest, CompletionRequest
-from pyaici.server.run import RunRequest
+from pyaici.server.apis.cpc.requests import CpcRequest
+from pyaici.server.apis.fields import MAX_FIELDS
+from pyaici.server.apis.messages.requests import MessagesRequest
+from pyaici.server.apis.openai.requests import ChatRequest, CompletionRequest
+from pyaici.server.apis.run.routes import RunRequest
 from tests.pyaici.server.serving import Serving
 
 MANY = 50_000
@@ -69,7 +69,7 @@ def test_few_misspelled_fields_are_compared(monkeypatch: pytest.MonkeyPatch) -> 
         compared.append(word)
         return find(word, *arguments, **options)
 
-    monkeypatch.setattr("pyaici.server.fields.difflib.get_close_matches", counted)
+    monkeypatch.setattr("pyaici.server.apis.fields.difflib.get_close_matches", counted)
     odd = {f"frequency_penxxxxxxx_{number}": 1 for number in range(MAX_FIELDS - 2)}
     for model, body in ((ChatRequest, {"messages": HELLO}), (CompletionRequest, {"prompt": "a"})):
         compared.clear()

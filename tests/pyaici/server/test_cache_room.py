@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from pyaici.engines.request import FinishReason, GenerationResult
-from pyaici.server.cpc.completion import Completion
-from pyaici.server.cpc.covers import Covers
-from pyaici.server.cpc.requests import CpcRequest
-from pyaici.server.errors import ApiError
+from pyaici.engines.engine import FinishReason, GenerationResult
+from pyaici.server.apis.cpc.completion import Completion
+from pyaici.server.apis.cpc.covers import Covers
+from pyaici.server.apis.cpc.requests import CpcRequest
+from pyaici.server.http.errors import ApiError
 from pyaici.server.service import Service
 from tests.pyaici.server.small import USER, job, small_engine, small_service
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pyaici.server.addresses import network_of
-from pyaici.server.users import Role, UserFile
+from pyaici.server.http.access import network_of
+from pyaici.server.http.users import Role, UserFile
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
 

@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 
 from aicirt.contract.errors import AiciError
-from pyaici.engines.events import Log, TokensAppended, VariablesChanged
+from pyaici.engines.engine import FinishReason, Log, TokensAppended, VariablesChanged
 from pyaici.engines.hf import HfEngine, Request
-from pyaici.engines.request import FinishReason
-from pyaici.server.engine_thread import EngineThread
-from pyaici.server.errors import ApiError
+from pyaici.server.http.errors import ApiError
+from pyaici.server.scheduling.engine_thread import EngineThread
+from pyaici.server.scheduling.streams import (
+    MAX_BACKLOG_BYTES,
+    MAX_BACKLOGS_BYTES,
+    Backlog,
+    Backlogs,
+    EngineStream,
+    size,
+)
 from pyaici.server.service import Service
-from pyaici.server.streams import MAX_BACKLOG_BYTES, MAX_BACKLOGS_BYTES, Backlog, Backlogs, EngineStream, size
 from tests.pyaici.server.small import job, small_engine, small_service
 
 REQUEST = Request([1, 2, 3], max_tokens=3000)
@@ -359,6 +365,6 @@ def test_usual_texts_are_far_from_the_limit() -> None:
 
 
 def _origins() -> Any:
-    from pyaici.engines.request import Origin
+    from pyaici.engines.engine import Origin
 
     return Origin

@@ -14,16 +14,17 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, field_validator
 
-from pyaici.server import controllers, json_bodies, run
-from pyaici.server.cpc import routes as cpc
-from pyaici.server.errors import ApiError
-from pyaici.server.fields import MAX_FIELDS
-from pyaici.server.handlers import add_handlers
-from pyaici.server.json_bodies import MAX_CONTAINERS, SMALL_BODY, JsonRoute, count_containers, read_json
-from pyaici.server.openai import chat, completions
-from pyaici.server.reading import Reading
+from pyaici.server.apis import controllers, json_bodies
+from pyaici.server.apis.cpc import routes as cpc
+from pyaici.server.apis.fields import MAX_FIELDS
+from pyaici.server.apis.json_bodies import MAX_CONTAINERS, SMALL_BODY, JsonRoute, count_containers, read_json
+from pyaici.server.apis.openai import chat, completions
+from pyaici.server.apis.run import routes as run
+from pyaici.server.http.errors import ApiError
+from pyaici.server.http.handlers import add_handlers
+from pyaici.server.http.users import Role, User
+from pyaici.server.scheduling.reading import Reading
 from pyaici.server.settings import ServerSettings
-from pyaici.server.users import Role, User
 from tests.pyaici.server.serving import Serving
 
 #: JSON may have white space behind it: this makes any body a large one

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.kept_log import MAX_LOG_BYTES
-from pyaici.server.streams import MAX_BACKLOG_BYTES
-from pyaici.server.users import Role, UserFile
+from pyaici.engines.engine import MAX_LOG_BYTES
+from pyaici.server.http.users import Role, UserFile
+from pyaici.server.scheduling.streams import MAX_BACKLOG_BYTES
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
 

@@ -13,9 +13,8 @@ from fastapi import FastAPI
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
-from pyaici.server.handlers import add_handlers
-from pyaici.server.metrics import Metrics
-from pyaici.server.middleware import RequestIds
+from pyaici.server.http.handlers import add_handlers
+from pyaici.server.http.middleware import Metrics, RequestIds
 
 
 def _app(metrics: Metrics) -> FastAPI:

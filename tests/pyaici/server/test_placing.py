@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from pyaici.client.link import Placement
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import FinishReason
 from pyaici.engines.hf import HfEngine, Request
-from pyaici.engines.request import FinishReason
-from pyaici.runtime import Runtime
-from pyaici.server.engine_thread import EngineThread
+from pyaici.server.scheduling.engine_thread import EngineThread
 from tests.pyaici.server.small import small_engine
 
 
 def test_a_controller_that_had_to_go_for_another_is_placed_again(guest: bytes) -> None:
     with Runtime(workers=1, limits={"max_templates": 1}) as runtime:
         module = ""
-        placed: list[Any] = []
+        placed: list[Placement | None] = []
 
         class Crowded(HfEngine):
             """There is room for one controller in the worker, and another comes at once."""
 
-            def place(self, request: Request, gone: Any = None) -> Any:
+            def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
                 placed.append(super().place(request, gone))
                 if len(placed) < 3:
                     runtime.place(module, f"ok {len(placed)}")
@@ -42,5 +42,5 @@ def test_a_controller_that_had_to_go_for_another_is_placed_again(guest: bytes) -
                 await asyncio.to_thread(thread.close)
 
         asyncio.run(main())
-        numbers = [place["template"] for place in placed]
+        numbers = [place.template for place in placed if place is not None]
         assert len(set(numbers)) == 3, "each time the worker had to take it anew"

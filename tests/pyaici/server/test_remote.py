@@ -24,9 +24,9 @@ from pyaici.build import build_controller
 from pyaici.bundled import bundled_controllers, find_controller
 from pyaici.cli.__main__ import main
 from pyaici.engines.rest_events import RestEvents
-from pyaici.engines.transcript import Kind, Transcripts
+from pyaici.engines.terminal import Kind, Transcripts
 from pyaici.rest import RestClient
-from pyaici.server.errors import ApiError
+from pyaici.server.http.errors import ApiError
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.serving import Serving
 

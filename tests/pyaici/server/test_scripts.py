@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pyaici import bundled
-from pyaici.server.errors import ApiError
-from pyaici.server.scripts import ScriptBody, script_call
+from pyaici.server.apis.controllers import ScriptBody, script_call
+from pyaici.server.http.errors import ApiError
 from tests.pyaici.server.serving import Serving
 
 LANGUAGES = ("python", "javascript")

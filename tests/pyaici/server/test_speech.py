@@ -7,23 +7,22 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyaici.engines.events import BackTracked, Event, Finished, Started, TokensAppended
-from pyaici.engines.request import FinishReason, Origin
-from pyaici.engines.text import TextTrail
-from pyaici.server.speech import Said, SaidToken
-from pyaici.server.speech import Speech as _Speech
-from pyaici.server.stops import Protected
+from pyaici.engines.engine import BackTracked, Event, Finished, FinishReason, Origin, Started, TokensAppended
+from pyaici.engines.record import TextTrail
+from pyaici.server.apis.stops import Protected
+from pyaici.server.apis.text import AnswerText as _Speech
+from pyaici.server.apis.text import TextDelta, TextToken
 
 #: some tokens, by their ids: a letter each, two that are half an é, a special one, and a longer one
 _BYTES = [b"a", b"b", b"\xc3", b"\xa9", b"", b"ab!"]
 
 
-def Speech(stop: list[str] | None = None, protected: Protected | None = None) -> _Speech:
+def AnswerText(stop: list[str] | None = None, protected: Protected | None = None) -> _Speech:
     """Of a vocabulary that matters only where several tokens come at once."""
     return _Speech(lambda token: _BYTES[token % len(_BYTES)], stop or [], protected)
 
 
-def _tell(speech: _Speech, steps: list[list[Event]]) -> tuple[str, list[Said]]:
+def _tell(speech: _Speech, steps: list[list[Event]]) -> tuple[str, list[TextDelta]]:
     """What a client has put together, and what it was told."""
     text, told = "", []
     for events in steps:
@@ -35,9 +34,9 @@ def _tell(speech: _Speech, steps: list[list[Event]]) -> tuple[str, list[Said]]:
     return text, told
 
 
-def _tokens(told: list[Said]) -> list[SaidToken]:
+def _tokens(told: list[TextDelta]) -> list[TextToken]:
     """Those that a client counts."""
-    tokens: list[SaidToken] = []
+    tokens: list[TextToken] = []
     for said in told:
         assert said.retracted_tokens <= len(tokens)
         tokens = tokens[: len(tokens) - said.retracted_tokens] + said.tokens
@@ -60,7 +59,7 @@ def test_a_text_ends_where_its_first_stop_string_ends_first(pieces: list[str], s
     whole = "".join(pieces)
     ends = [(whole.find(stop) + len(stop), -len(stop)) for stop in stops if stop in whole]
     steps: list[list[Event]] = [_START, *([_append(piece)] for piece in pieces), list(_END)]
-    text, told = _tell(Speech(stops), steps)
+    text, told = _tell(AnswerText(stops), steps)
     if not ends:
         assert text == whole and told[-1].finish == "stop" and told[-1].stop is None
     else:
@@ -71,7 +70,7 @@ def test_a_text_ends_where_its_first_stop_string_ends_first(pieces: list[str], s
 
 @given(st.lists(st.text("ab<", max_size=3), max_size=10))
 def test_no_more_is_held_back_than_a_stop_string_may_begin_with(pieces: list[str]) -> None:
-    speech = Speech(["<end>"])
+    speech = AnswerText(["<end>"])
     speech.follow(_START)
     so_far = said = ""
     for piece in pieces:
@@ -81,7 +80,7 @@ def test_no_more_is_held_back_than_a_stop_string_may_begin_with(pieces: list[str
 
 
 def test_what_is_taken_back_is_retracted() -> None:
-    speech = Speech()
+    speech = AnswerText()
     steps: list[list[Event]] = [
         _START,
         [_append("one ")],
@@ -97,7 +96,7 @@ def test_what_is_taken_back_is_retracted() -> None:
 
 
 def test_what_is_taken_back_and_written_again_is_not_told_twice() -> None:
-    speech = Speech()
+    speech = AnswerText()
     speech.follow(_START)
     assert speech.follow([_append("abc")]).text == "abc"
     said = speech.follow([BackTracked(0, 0, 1, "abc"), _append("abcd")])
@@ -106,7 +105,7 @@ def test_what_is_taken_back_and_written_again_is_not_told_twice() -> None:
 
 
 def test_other_sequences_are_not_followed() -> None:
-    speech = Speech()
+    speech = AnswerText()
     speech.follow(_START)
     assert speech.follow([_append("x"), _append("y", seq=1)]).text == "x"
     assert speech.follow([Finished(0, 1, FinishReason.STOP, None)]).finish is None
@@ -114,7 +113,7 @@ def test_other_sequences_are_not_followed() -> None:
 
 
 def test_a_stop_string_that_is_taken_back_does_not_count() -> None:
-    speech = Speech(["!!"])
+    speech = AnswerText(["!!"])
     speech.follow(_START)
     assert speech.follow([_append("a!")]).text == "a"
     said = speech.follow([BackTracked(0, 0, 1, "a!"), _append("!")])
@@ -123,7 +122,7 @@ def test_a_stop_string_that_is_taken_back_does_not_count() -> None:
 
 
 def test_tokens_that_are_taken_back_while_their_text_is_held_back_are_never_told() -> None:
-    speech = Speech(["!!"])
+    speech = AnswerText(["!!"])
     steps: list[list[Event]] = [
         _START,
         [_append("a", token=10)],
@@ -147,18 +146,18 @@ def test_the_tokens_of_a_stop_string_are_counted_and_not_told() -> None:
         [_append("/", token=11)],
         [_append("s>", token=12)],
     ]
-    text, told = _tell(Speech(["</s>"]), steps)
+    text, told = _tell(AnswerText(["</s>"]), steps)
     assert text == "one" and [token.token for token in _tokens(told)] == [10]
     assert sum(said.grown for said in told) == 3
 
 
 def test_tokens_that_came_at_once_have_places_of_their_own() -> None:
     event = TokensAppended(0, 0, [0, 2, 3, 4, 5, 0, 1], "aéab!ab", Origin.FORCED)
-    _, told = _tell(Speech(), [_START, [event], _END])
+    _, told = _tell(AnswerText(), [_START, [event], _END])
     assert [(token.token, token.start) for token in _tokens(told)] == [
         *((0, 0), (2, 1), (3, 1), (4, 2), (5, 2), (0, 5), (1, 6))
     ]
-    _, told = _tell(Speech(["!a"]), [_START, [event]])
+    _, told = _tell(AnswerText(["!a"]), [_START, [event]])
     assert [token.token for token in _tokens(told)] == [0, 2, 3, 4, 5]
     assert sum(said.grown for said in told) == 6  # the last one came behind the stop string
 
@@ -169,7 +168,7 @@ def test_a_character_that_the_prompt_begins_has_its_token() -> None:
         [TokensAppended(0, 0, [3, 0], "éa", Origin.FORCED)],
         _END,
     ]
-    _, told = _tell(Speech(), steps)
+    _, told = _tell(AnswerText(), steps)
     assert [(token.token, token.start) for token in _tokens(told)] == [(3, 0), (0, 1)]
 
 
@@ -196,7 +195,7 @@ def test_what_is_told_is_what_is_there_in_the_end(
         step: list[Event] = [BackTracked(0, 0, count, removed)] if count else []
         step += [TokensAppended(0, 0, more, added, Origin.FORCED)] if more else []
         events.append(step)
-    text, told = _tell(Speech(stops), [*events, list(_END)])
+    text, told = _tell(AnswerText(stops), [*events, list(_END)])
     if told[-1].stop is None:
         assert [token.token for token in _tokens(told)] == tokens and text == shown
         assert sum(said.grown for said in told) == len(tokens)
@@ -219,14 +218,14 @@ def test_stop_strings_do_not_count_in_protected_parts() -> None:
         ("[a]\n\nU:b", "[a]"),
     ):
         steps: list[list[Event]] = [_START, *([_append(char)] for char in text), list(_END)]
-        assert _tell(Speech([".", "\n\n", "\n\nU:"], protected), steps)[0] == expected, text
+        assert _tell(AnswerText([".", "\n\n", "\n\nU:"], protected), steps)[0] == expected, text
     steps = [_START, *([_append(char)] for char in "a.b</t>c.d"), list(_END)]
     opened = Protected((("<t>", "</t>"),), open=True)
-    assert _tell(Speech(["."], opened), steps)[0] == "a.b</t>c"
+    assert _tell(AnswerText(["."], opened), steps)[0] == "a.b</t>c"
     whole = Protected((("<t>", "</t>"), ("{", "")))
     for text, expected in (("{a.b", "{a.b"), ("<t>.</t> {.}", "<t>.</t> {.}"), ("a{.", "a{")):
         steps = [_START, *([_append(char)] for char in text), list(_END)]
-        assert _tell(Speech(["."], whole), steps)[0] == expected, text
+        assert _tell(AnswerText(["."], whole), steps)[0] == expected, text
 
 
 def test_no_stop_string_is_in_the_mark_that_begins_a_protected_part() -> None:
@@ -244,11 +243,11 @@ def test_no_stop_string_is_in_the_mark_that_begins_a_protected_part() -> None:
         for stops in (["<", "al"], ["<", "al", "<call"]):
             for pieces in ([text], list(text)):
                 steps: list[list[Event]] = [_START, *([_append(piece)] for piece in pieces), list(_END)]
-                assert _tell(Speech(stops, protected), steps)[0] == expected, text
+                assert _tell(AnswerText(stops, protected), steps)[0] == expected, text
 
 
 def test_a_protected_part_may_be_taken_back() -> None:
-    speech = Speech(["."], Protected((("<t>", "</t>"),)))
+    speech = AnswerText(["."], Protected((("<t>", "</t>"),)))
     steps: list[list[Event]] = [
         _START,
         [_append("<t>")],
@@ -264,10 +263,10 @@ def test_a_protected_part_may_be_taken_back() -> None:
 def test_long_stop_strings_take_no_more_memory_than_they_are_long() -> None:
     """A request may have 16 of 1024 characters, and 32 answers."""
     stops = [chr(ord("a") + number) * 1023 + "!" for number in range(16)]
-    speech = Speech(stops)  # what is compiled once and kept
+    speech = AnswerText(stops)  # what is compiled once and kept
     tracemalloc.start()
     try:
-        made = [Speech(stops) for _ in range(32)]
+        made = [AnswerText(stops) for _ in range(32)]
         assert tracemalloc.get_traced_memory()[0] < 32 * sum(map(len, stops))
     finally:
         tracemalloc.stop()

@@ -10,17 +10,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pyaici.server.errors import ApiError
-from pyaici.server.turns import Turns
-from pyaici.server.waiting_room import WaitingRoom
+from pyaici.server.http.errors import ApiError
+from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
 
-ROOM = WaitingRoom(1000, 1000)
+ROOM = WaitingLimits(1000, 1000)
 
 
 class _Requests:
     """Each takes a place, and keeps it until it is told to go."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: FairTurns) -> None:
         self._turns = turns
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}
@@ -64,7 +63,7 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-def _with(turns: Turns, work: Callable[[_Requests], Awaitable[None]]) -> None:
+def _with(turns: FairTurns, work: Callable[[_Requests], Awaitable[None]]) -> None:
     @asynccontextmanager
     async def requests() -> AsyncIterator[_Requests]:
         made = _Requests(turns)
@@ -97,7 +96,7 @@ def test_one_who_sends_much_waits_for_himself_only() -> None:
         await requests.end("c0", "a2")
         assert requests.begun[5:] == ["b1", "a3"]
 
-    _with(Turns(2, ROOM), work)
+    _with(FairTurns(2, ROOM), work)
 
 
 def test_one_may_have_all_places_if_nobody_else_wants_them() -> None:
@@ -105,7 +104,7 @@ def test_one_may_have_all_places_if_nobody_else_wants_them() -> None:
         await requests.send("a0", "a1", "a2")
         assert requests.begun == ["a0", "a1", "a2"]
 
-    _with(Turns(3, ROOM), work)
+    _with(FairTurns(3, ROOM), work)
 
 
 def test_last_places_are_for_callers_that_hold_none() -> None:
@@ -125,7 +124,7 @@ def test_last_places_are_for_callers_that_hold_none() -> None:
         await requests.end("d0", "b1")
         assert requests.begun[18:] == ["a14"]
 
-    _with(Turns(16, ROOM), work)
+    _with(FairTurns(16, ROOM), work)
 
 
 def test_place_is_held_until_the_work_has_ended() -> None:
@@ -137,7 +136,7 @@ def test_place_is_held_until_the_work_has_ended() -> None:
         go.wait()
 
     async def main() -> None:
-        turns = Turns(2, ROOM, each=1)
+        turns = FairTurns(2, ROOM, each=1)
         with ThreadPoolExecutor(2) as threads:
             for _ in range(3):
                 left = asyncio.create_task(turns.run("a", threads, block))
@@ -169,7 +168,7 @@ def test_places_of_each_have_a_bound() -> None:
         await requests.end("a1")
         assert requests.begun[4:] == ["a2"]
 
-    _with(Turns(4, ROOM, each=2), work)
+    _with(FairTurns(4, ROOM, each=2), work)
 
 
 def test_those_who_go_while_they_wait_leave_nothing() -> None:
@@ -184,7 +183,7 @@ def test_those_who_go_while_they_wait_leave_nothing() -> None:
         await requests.send("a2")
         assert requests.begun[3:] == ["a2"]
 
-    _with(Turns(2, ROOM), work)
+    _with(FairTurns(2, ROOM), work)
 
 
 def test_one_that_goes_in_the_moment_of_its_turn() -> None:
@@ -195,7 +194,7 @@ def test_one_that_goes_in_the_moment_of_its_turn() -> None:
         await requests.cancel("b0")
         assert requests.begun[-1] == "c0"
 
-    _with(Turns(1, ROOM), work)
+    _with(FairTurns(1, ROOM), work)
 
 
 def test_a_full_room() -> None:
@@ -212,4 +211,4 @@ def test_a_full_room() -> None:
         with pytest.raises(asyncio.InvalidStateError):
             requests.error("c1")
 
-    _with(Turns(1, WaitingRoom(3, 2)), work)
+    _with(FairTurns(1, WaitingLimits(3, 2)), work)

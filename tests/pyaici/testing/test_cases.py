@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pyaici.recording.recording import TranscriptFileError
 from pyaici.testing import CaseResult, Playground, read_cases, run_case
-from pyaici.testing.case_update import update_cases
-from pyaici.testing.recording_file import TranscriptFileError
+from pyaici.testing.cases import update_cases
 
 SCRIPT = """
 from aici import *

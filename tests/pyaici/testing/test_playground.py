@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, UnknownModuleError
+from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
-from pyaici.capabilities import MASK_ONLY
-from pyaici.step import MidResult, RowKind, StepInput, Verb
-from pyaici.steps import Step
+from pyaici.client.capabilities import MASK_ONLY
+from pyaici.client.step import MidResult, Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
 from pyaici.tokens import Vocabulary
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from aicirt.contract.errors import RuntimeFailure, VocabularyError
-from pyaici.capabilities import ALL, MASK_ONLY, Capabilities
+from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
+from pyaici.recording.recording import Forked, Sampled, Spliced, TranscriptFileError
+from pyaici.recording.story import tell
 from pyaici.testing import Playground, Recording, Transcript, read_recording, replay, write_recording
-from pyaici.testing.recording import Forked, Sampled, Spliced
-from pyaici.testing.recording_file import TranscriptFileError
-from pyaici.testing.story import tell
 
 SCRIPT = """
 from aici import *

@@ -10,8 +10,7 @@ import pytest
 
 from aicirt.contract.errors import AiciError, ArgumentError
 from pyaici.build import build_controller
-from pyaici.testing.samples import sample_texts
-from pyaici.testing.texts import Place, Texts, Verdict
+from pyaici.testing.texts import Place, Texts, Verdict, sample_texts
 
 ROOT = Path(__file__).resolve().parents[3]
 

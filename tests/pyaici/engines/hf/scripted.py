@@ -1,4 +1,4 @@
-"""A double of `pyaici.runtime.Runtime` whose controllers are Python objects of the test.
+"""A double of `pyaici.client.runtime.Runtime` whose controllers are Python objects of the test.
 
 It answers in the same process and at once; what the real runtime does in other processes is
 tested with the real one.
@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
-from pyaici.capabilities import Capabilities
-from pyaici.step import MidResult, PreResult, Row, RowKind, StepInput, StepResult, Verb
+from aicirt.contract.messages import StepInput
+from pyaici.client.capabilities import Capabilities
+from pyaici.client.step import MidResult, PreResult, Row, StepResult
 
 WORDS = 9  # mask words for 288 logits
 

@@ -9,8 +9,9 @@ import torch
 import transformers
 
 from aicirt.contract.errors import EmptyMaskError, ForkLimitError
+from aicirt.contract.messages import StepInput
+from pyaici.client.step import MidResult
 from pyaici.engines.hf import FinishReason, HfEngine, Request
-from pyaici.step import MidResult, StepInput
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import LATE, Script, ScriptedRuntime, allow, anything, splice
 from tests.pyaici.engines.hf.support import BOS, EOS, make_model

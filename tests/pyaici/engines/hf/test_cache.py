@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aicirt.contract.errors import SpaceError
 from pyaici.engines.hf.cache import Slot, SlotCache
-from pyaici.engines.hf.passes import split
-from pyaici.engines.hf.runner import Feed, ModelRunner
+from pyaici.engines.hf.runner import Feed, ModelRunner, split
 from tests.pyaici.engines.hf.support import CountingCalls, make_model
 
 CPU = torch.device("cpu")

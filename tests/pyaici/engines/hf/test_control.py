@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import (
     AiciError,
     EmptyMaskError,
@@ -16,6 +17,8 @@ from aicirt.contract.errors import (
     TimeLimitError,
     WorkerDiedError,
 )
+from aicirt.contract.messages import StepInput
+from pyaici.client.step import MidResult, PreResult
 from pyaici.engines.hf import (
     BackTracked,
     Event,
@@ -33,7 +36,6 @@ from pyaici.engines.hf import (
     TokensAppended,
 )
 from pyaici.engines.hf.stats import ADDED
-from pyaici.step import MidResult, PreResult, StepInput, Verb
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import (
     LATE,

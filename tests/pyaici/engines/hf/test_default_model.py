@@ -12,9 +12,9 @@ import torch
 import transformers
 
 from pyaici.build import build_controller
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import AiciLogitsProcessor, FinishReason, HfEngine, Origin, Request, Sampling
 from pyaici.models import default_model_path
-from pyaici.runtime import Runtime
 
 pytestmark = pytest.mark.slow
 

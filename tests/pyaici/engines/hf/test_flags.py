@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.engines.events import Event, TokensAppended
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import MidResult
+from pyaici.engines.engine import Event, TokensAppended
 from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Request, Sampling
-from pyaici.runtime import Runtime
-from pyaici.step import MidResult
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import STOP, Script, ScriptedRuntime, allow, anything, splice
 from tests.pyaici.engines.hf.support import BOS, EOS

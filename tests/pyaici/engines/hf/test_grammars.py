@@ -10,9 +10,9 @@ import pytest
 import transformers
 
 from pyaici.build import build_controller
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import FinishReason, HfEngine, Request, Sampling
 from pyaici.models import default_model_path
-from pyaici.runtime import Runtime
 
 pytestmark = pytest.mark.slow
 

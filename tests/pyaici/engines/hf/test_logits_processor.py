@@ -9,9 +9,11 @@ import pytest
 import torch
 import transformers
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, LateError, ResultError, TrapError
+from aicirt.contract.messages import StepInput
+from pyaici.client.step import MidResult
 from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
-from pyaici.step import MidResult, StepInput, Verb
 from tests.pyaici.engines.hf.scripted import (
     LATE,
     STOP,

@@ -14,10 +14,10 @@ import pytest
 import tokenizers
 
 from pyaici.build import build_controller
+from pyaici.engines.engine import Request, Sampling
 from pyaici.engines.hf import program
-from pyaici.engines.hf.options import add_options
+from pyaici.engines.hf.program import add_options
 from pyaici.engines.options import read_request
-from pyaici.engines.request import Request, Sampling
 
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, SpaceError
+from aicirt.contract.messages import StepInput
 from aicirt.system.resources import free_bytes
+from pyaici.client.step import PreResult
 from pyaici.engines.hf import Event, Finished, FinishReason, HfEngine, Request, Sampling, TokensAppended
-from pyaici.engines.hf.budget import Budget
-from pyaici.engines.hf.memory import cache_limit
-from pyaici.step import PreResult, StepInput, Verb
+from pyaici.engines.hf.cache import Budget, cache_limit
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import Script, ScriptedRuntime, anything, fork
 from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model

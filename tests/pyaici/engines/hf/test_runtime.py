@@ -19,9 +19,9 @@ from aicirt.contract.errors import (
     WorkerDiedError,
 )
 from pyaici.build import build_controller
-from pyaici.engines.events import Event, VariablesChanged
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import Event, VariablesChanged
 from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Origin, Request, Sampling
-from pyaici.runtime import Runtime
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.support import BOS, EOS, CountingCalls
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from pyaici.engines.hf.ranks import Ranks
+from aicirt.contract.abi import RowKind
+from pyaici.client.step import Row
 from pyaici.engines.hf.sampler import (
     Choice,
     Chosen,
+    Ranks,
     _draw,
     _draw_filtered,
     _draw_sorted,
@@ -19,7 +21,6 @@ from pyaici.engines.hf.sampler import (
     choose,
     mask,
 )
-from pyaici.step import Row, RowKind
 
 NEG_INF = float("-inf")
 

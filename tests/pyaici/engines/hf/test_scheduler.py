@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyaici.engines.hf import Event, HfEngine, Request, Sampling, TokensAppended
-from pyaici.engines.hf.passes import PASS_COST
+from pyaici.engines.hf.runner import PASS_COST
 from pyaici.engines.hf.sampler import Choice
 from pyaici.engines.hf.scheduler import fair_shares
 from pyaici.tokens import Vocabulary

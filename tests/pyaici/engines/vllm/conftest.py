@@ -72,7 +72,7 @@ def server(servers: Servers) -> Server:
 def reference(model_path: Path) -> Callable[..., list[list[int]]]:
     """The greedy tokens of our engine on Transformers after some prompts, without a controller."""
     from pyaici.engines.hf import HfEngine, Request
-    from pyaici.engines.hf.load import load_model
+    from pyaici.engines.hf.program import load_model
 
     engine = HfEngine(*load_model(model_path, "cpu"))
 

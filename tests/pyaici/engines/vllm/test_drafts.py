@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.vllm import drafts
-from pyaici.launch import Daemon
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.vllm import controlled as drafts
 from pyaici.models import default_model_path
-from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import diary, flags, second_thoughts
 from tests.pyaici.engines.vllm.remote import V2Engines
@@ -152,8 +152,8 @@ def llm(engines: Engines, common: dict[str, Any], expected: Written, long: Writt
     return engines(**common, speculative_config=DRAFTS)
 
 
-def conductor(llm: Any) -> Any:
-    return llm.llm_engine.engine_core.engine_core.scheduler._aici.conductor
+def driver(llm: Any) -> Any:
+    return llm.llm_engine.engine_core.engine_core.scheduler._aici.driver
 
 
 def accepted(llm: Any) -> int:
@@ -162,7 +162,7 @@ def accepted(llm: Any) -> int:
 
 def live(llm: Any) -> int:
     """Sequences at the runtime: controllers, and copies of them."""
-    return len(conductor(llm)._connection._session.runtime._live)
+    return len(driver(llm)._connection._session.runtime._live)
 
 
 def test_the_same_text(llm: Any, expected: Written) -> None:
@@ -185,7 +185,7 @@ def test_what_is_not_followed_is_not_taken(
 ) -> None:
     """With too little time, or with too few copies: what was sampled behind such a draft does not count."""
     some = [*expected[:6], expected[-1]]
-    monkeypatch.setattr(conductor(llm)._drafts, "_most", 2)
+    monkeypatch.setattr(driver(llm)._drafts, "_most", 2)
     assert write(llm, 6) == some
     monkeypatch.setattr(drafts, "SECONDS", -1.0)
     monkeypatch.setattr(drafts, "MOST_SLOW", 1000)
@@ -217,13 +217,13 @@ def test_an_abort_frees_the_copies(llm: Any) -> None:
         engine.add_request(f"abort-{i}", COUNT, parameters("regex", "( [a-z]+)+", max_tokens=200))
         for i in range(3)
     ]
-    requests = conductor(llm).requests
+    requests = driver(llm).requests
     before = accepted(llm)
     while accepted(llm) == before:
         engine.step()
     engine.abort_request(numbers, internal=True)
     engine.step()
-    assert not requests and not conductor(llm)._by_control and live(llm) == 0
+    assert not requests and not driver(llm)._by_control and live(llm) == 0
 
 
 def test_preemption(engines: Engines, common: dict[str, Any], long: Written) -> None:

@@ -11,21 +11,25 @@ import pytest
 from aicirt.contract.errors import ArgumentError, ProtocolError, ResultError, UnknownModuleError
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
-from pyaici.engines.events import (
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import (
     BackTracked,
     Event,
     Finished,
+    FinishReason,
     Forked,
+    GenerationResult,
     Log,
+    Origin,
+    Request,
+    Sampling,
     Started,
     Suspended,
     TokensAppended,
     VariablesChanged,
 )
-from pyaici.engines.request import FinishReason, GenerationResult, Origin, Request, Sampling
 from pyaici.engines.vllm import VllmEngine
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, counter
 
@@ -65,7 +69,7 @@ def summary(results: list[GenerationResult]) -> list[Any]:
 def expected(daemon: Daemon, model_path: Path) -> list[Any]:
     """What the engine on Transformers makes of the requests; all verbs are in it."""
     from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.load import load_model
+    from pyaici.engines.hf.program import load_model
 
     events: list[Event] = []
     with Runtime(daemon.socket_path) as runtime:

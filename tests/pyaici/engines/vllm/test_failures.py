@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, ends, generate, parameters, texts
 
@@ -97,7 +97,7 @@ def test_the_runtime_is_killed(engines: Engines, asynchronous: bool) -> None:
         llm,
         [(FRANCE, parameters(max_tokens=30)), (FRANCE, parameters("regex", YEAR))],
     )
-    conductor = engine.engine_core.engine_core.scheduler._aici.conductor
+    driver = engine.engine_core.engine_core.scheduler._aici.driver
     long = parameters("regex", "( [a-z]+)+", max_tokens=300)
     for i in range(2):
         engine.add_request(f"controlled-{i}", FRANCE, long)
@@ -109,8 +109,8 @@ def test_the_runtime_is_killed(engines: Engines, asynchronous: bool) -> None:
             found[output.request_id] = output.outputs[0]
         steps += 1
         if steps == 8:
-            assert all(one.control is not None for one in conductor.requests.values())
-            daemon = conductor._connection._session.daemon
+            assert all(one.control is not None for one in driver.requests.values())
+            daemon = driver._connection._session.daemon
             os.kill(daemon.pid, signal.SIGKILL)
             daemon._process.wait()
     assert found["free"].text == alone[0]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pyaici.build import build_controller
-from pyaici.engines.request import FinishReason, Request
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import FinishReason, Request
 from pyaici.engines.vllm import VllmEngine
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import flags
 from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
@@ -61,7 +61,7 @@ def summary(results: list[Any]) -> list[Any]:
 @pytest.fixture(scope="module")
 def expected(daemon: Daemon, model_path: Path) -> Expected:
     from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.load import load_model
+    from pyaici.engines.hf.program import load_model
 
     with Runtime(daemon.socket_path) as runtime:
         engine = HfEngine(*load_model(model_path, "cpu"), runtime)

@@ -48,8 +48,8 @@ def test_too_few_choices(llm: Any) -> None:
     (output,) = llm.generate([STORY], [forking(2)], use_tqdm=False)
     failed = [choice for choice in output.outputs if choice.finish_reason == "error"]
     assert failed and all("ask for more with n" in str(choice.stop_reason) for choice in failed)
-    conductor = llm.llm_engine.engine_core.engine_core.scheduler._aici.conductor
-    assert not conductor.requests and not conductor._by_control, "the child without a request is gone"
+    driver = llm.llm_engine.engine_core.engine_core.scheduler._aici.driver
+    assert not driver.requests and not driver._by_control, "the child without a request is gone"
 
 
 def test_without_leave_the_controller_goes_on_alone(llm: Any) -> None:

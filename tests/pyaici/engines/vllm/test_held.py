@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import second_thoughts
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, counter, ends, generate, parameters, texts
@@ -36,7 +36,7 @@ def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def expected(model_path: Path, wasm: Path) -> list[list[int]]:
     """What the engine on Transformers makes of the cases."""
     from pyaici.engines.hf import HfEngine, Request
-    from pyaici.engines.hf.load import load_model
+    from pyaici.engines.hf.program import load_model
 
     with Runtime() as runtime:
         module = runtime.upload(wasm)

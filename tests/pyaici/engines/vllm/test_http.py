@@ -15,10 +15,10 @@ import pytest
 
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import HfEngine, Request
-from pyaici.engines.hf.load import load_model
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.engines.hf.program import load_model
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR
 from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
 

@@ -14,8 +14,8 @@ import pytest
 
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
+from pyaici.client.runtime import Runtime
 from pyaici.engines.vllm.refusals import PROCESSOR, engine_refusal
-from pyaici.runtime import Runtime
 from tests.pyaici.engines.model_runners import has_live
 from tests.pyaici.engines.vllm.engines import OPTIONS, Engines
 from tests.pyaici.engines.vllm.remote import V2Engines
@@ -75,7 +75,7 @@ def socket(runtime: Runtime) -> Iterator[str]:
 def expected(runtime: Runtime, model_path: Path) -> Callable[[list[Call], int], list[list[int]]]:
     """What our engine on Transformers writes greedily under the same controllers, in one batch."""
     from pyaici.engines.hf import HfEngine, Request
-    from pyaici.engines.hf.load import load_model
+    from pyaici.engines.hf.program import load_model
 
     engine = HfEngine(*load_model(model_path, "cpu"), runtime)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pyaici.bundled import find_controller
+from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import HfEngine, Request
-from pyaici.engines.hf.load import load_model
-from pyaici.runtime import Runtime
+from pyaici.engines.hf.program import load_model
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters
 from tests.pyaici.engines.vllm.test_free import PROMPTS, greedy

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.request import GenerationResult, Request
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.engines.engine import GenerationResult, Request
 from pyaici.engines.vllm import VllmEngine
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
-from pyaici.scripting.request import read_request
+from pyaici.scripting.script import read_request
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameters, texts
 
@@ -141,9 +141,9 @@ def llm(engines: Engines, daemon: Daemon) -> Any:
 @pytest.fixture(scope="module")
 def expected(daemon: Daemon, model_path: Path) -> GenerationResult:
     """What the engine on Transformers makes of the script in Python."""
+    from pyaici.bundled import LANGUAGES
     from pyaici.engines.hf import HfEngine
-    from pyaici.engines.hf.load import load_model
-    from pyaici.scripting.language import LANGUAGES
+    from pyaici.engines.hf.program import load_model
     from pyaici.scripting.script import interpreter_file
 
     controller, arg = read_request({"language": "python", "source": PYTHON, "arg": {"begin": " Born in"}})

@@ -34,9 +34,9 @@ CONTROLLED = [
 def steered(model_path: Any) -> Iterator[Callable[[str, str, str], str]]:
     """What the engine on Transformers writes under the same controller."""
     from pyaici.bundled import find_controller
+    from pyaici.client.runtime import Runtime
     from pyaici.engines.hf import HfEngine, Request
-    from pyaici.engines.hf.load import load_model
-    from pyaici.runtime import Runtime
+    from pyaici.engines.hf.program import load_model
 
     with Runtime() as runtime:
         engine = HfEngine(*load_model(model_path, "cpu"), runtime)
@@ -164,17 +164,17 @@ def test_shared_prefixes(llm: Any, steered: Callable[[str, str, str], str]) -> N
 
 def test_an_abort_frees_the_controller(llm: Any) -> None:
     engine = llm.llm_engine
-    conductor = engine.engine_core.engine_core.scheduler._aici.conductor
+    driver = engine.engine_core.engine_core.scheduler._aici.driver
     long = parameters("regex", "( [a-z]+)+", max_tokens=200)
     numbers = [engine.add_request(f"abort-{i}", FRANCE, long) for i in range(3)]
-    while not all(one.control is not None for one in conductor.requests.values()):
+    while not all(one.control is not None for one in driver.requests.values()):
         engine.step()
     for _ in range(3):
         engine.step()
-    assert len(conductor.requests) == 3
+    assert len(driver.requests) == 3
     engine.abort_request(numbers[:2], internal=True)
     engine.step()
-    assert len(conductor.requests) == 1
+    assert len(driver.requests) == 1
     while engine.has_unfinished_requests():
         engine.step()
-    assert not conductor.requests and not conductor._by_control
+    assert not driver.requests and not driver._by_control

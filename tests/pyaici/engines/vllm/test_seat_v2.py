@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyaici.launch import Daemon
-from pyaici.runtime import Runtime
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
 from tests.pyaici.engines.vllm.engines import Engines
 from tests.pyaici.engines.vllm.guests import flags, second_thoughts
 from tests.pyaici.engines.vllm.remote import V2Engines

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from pyaici.server.cpc.ollama import OllamaCompletion
-from pyaici.server.cpc.requests import CpcRequest
-from pyaici.server.errors import ApiError
+from pyaici.server.apis.cpc.ollama import OllamaCompletion
+from pyaici.server.apis.cpc.requests import CpcRequest
+from pyaici.server.http.errors import ApiError
 from pyaici.server.settings import ServerSettings
 
 

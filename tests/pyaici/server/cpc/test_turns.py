@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pyaici.engines.hf.passes import PASS_COST
-from pyaici.server.cpc.completion import Completion
-from pyaici.server.cpc.covers import Covers, Task
-from pyaici.server.cpc.requests import CpcRequest
-from pyaici.server.errors import ApiError
+from pyaici.engines.hf.runner import PASS_COST
+from pyaici.server.apis.cpc.completion import Completion
+from pyaici.server.apis.cpc.covers import Covers, Task
+from pyaici.server.apis.cpc.requests import CpcRequest
+from pyaici.server.http.errors import ApiError
 from pyaici.server.service import Service
 from tests.pyaici.engines.hf.support import CountingCalls
 from tests.pyaici.server.small import USER, job, small_engine, small_service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyaici.server.messages import MessagesRequest, parse_request
+from pyaici.server.apis.messages import MessagesRequest, parse_request
 
 #: the example of the format's description, as it stands there
 EXAMPLE = """

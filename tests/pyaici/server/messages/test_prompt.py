@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyaici.server.messages import plan
-from tests.pyaici.server.messages.bodies import THINKING, request, tool
+from tests.pyaici.server.apis.messages.bodies import THINKING, request, tool
+
+from pyaici.server.apis.messages import plan
 
 WEATHER = tool("get_weather", {"type": "object", "properties": {"location": {"type": "string"}}})
 CALL = {

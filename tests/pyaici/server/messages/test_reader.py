@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
+from tests.pyaici.server.apis.messages.bodies import TOOLS, call, calls, request, strings, tool
 
-from pyaici.server.marks import Marks
-from pyaici.server.messages.reader import Delta, Reader, Stop, ToolUse
-from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, strings, tool
+from pyaici.server.apis.messages.reader import Delta, Reader, Stop, ToolUse
+from pyaici.server.apis.stops import MarkerScanner
 
 END = "</ai00:assistant>"
 TOKYO = calls(call("get_weather", ("location", "Tokyo")))
@@ -200,9 +200,9 @@ def test_long_values() -> None:
 
 
 def test_marks() -> None:
-    marks = Marks(["abc", "b", "ca"])
+    marks = MarkerScanner(["abc", "b", "ca"])
     assert marks.find("xx") is None and marks.find("xabc") == (2, "b") and marks.find("bca") == (0, "b")
     assert [marks.held(text) for text in ("x", "xa", "xc", "xac", "")] == [0, 1, 1, 1, 0]
     assert marks.find("bca", 1) == (1, "ca") and marks.find("bca", 3) is None
-    assert Marks([]).find("abc") is None and Marks([]).held("abc") == 0
+    assert MarkerScanner([]).find("abc") is None and MarkerScanner([]).held("abc") == 0
     assert strings("a")["required"] == ["a"]

@@ -6,11 +6,19 @@ import json
 from typing import Any
 
 import pytest
+from tests.pyaici.server.apis.messages.bodies import (
+    EXAMPLE,
+    QUESTION,
+    THINKING,
+    TOOLS,
+    request,
+    strings,
+    tool,
+)
 
-from pyaici.server.messages import MessagesError, parse_request
-from pyaici.server.messages.errors import STATUS
-from pyaici.server.messages.grammar import level_of
-from tests.pyaici.server.messages.bodies import EXAMPLE, QUESTION, THINKING, TOOLS, request, strings, tool
+from pyaici.server.apis.messages import MessagesError, parse_request
+from pyaici.server.apis.messages.errors import STATUS
+from pyaici.server.apis.messages.grammar import level_of
 
 
 def refusal(body: Any) -> MessagesError:

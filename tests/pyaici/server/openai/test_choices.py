@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from pyaici.server.openai.choices import side_by_side
+from pyaici.server.apis.openai.choices import side_by_side
 
 
 def test_answers_wait_for_their_reader() -> None:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyaici.bundled import find_controller
-from pyaici.server.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
-from pyaici.server.openai.reader import AnswerReader, Call, Part, Words
-from pyaici.server.openai.requests import Function
-from pyaici.server.openai.tool_format import (
+from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
+from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, Words
+from pyaici.server.apis.openai.requests import Function
+from pyaici.server.apis.openai.tools import (
     FORMATS,
     HERMES,
     LLAMA3,

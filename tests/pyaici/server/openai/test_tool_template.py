@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.pyaici.server.apis.openai.byte_model import byte_model
+from tests.pyaici.server.apis.openai.templates import TEMPLATES
 
+from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
+from pyaici.server.apis.openai.requests import ChatRequest
+from pyaici.server.apis.openai.tools import template_tools
+from pyaici.server.http.users import Role, User
 from pyaici.server.models import ServedModel
-from pyaici.server.openai.chat_plan import ChatPlan, plan_chat
-from pyaici.server.openai.requests import ChatRequest
-from pyaici.server.openai.tool_template import template_tools
-from pyaici.server.users import Role, User
 from tests.docs.test_server_pages import rows, section
-from tests.pyaici.server.openai.byte_model import byte_model
-from tests.pyaici.server.openai.templates import TEMPLATES
 
 TOOL = {
     "type": "function",

@@ -12,10 +12,9 @@ from typing import Any, cast
 from playwright.sync_api import expect
 
 from pyaici.bundled import DESCRIPTIONS
-from pyaici.engines.events import BackTracked, Event, Forked, Started, TokensAppended
-from pyaici.engines.request import Origin
+from pyaici.engines.engine import BackTracked, Event, Forked, Origin, Started, TokensAppended
+from pyaici.server.apis.run.story import RunStory
 from pyaici.server.models import ServedModel
-from pyaici.server.run_story import RunStory
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
 

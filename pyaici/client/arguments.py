@@ -1,0 +1,38 @@
+"""Arguments, prompts and variables between their users and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from aicirt.contract.errors import ArgumentError, VocabularyError
+
+
+def argument_bytes(arg: str | bytes) -> bytes:
+    """Raises ArgumentError for text that UTF-8 cannot hold."""
+    try:
+        return arg.encode() if isinstance(arg, str) else bytes(arg)
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"the argument is not text that UTF-8 can hold: {error}") from None
+
+
+def prompt_bytes(prompt: Sequence[int], vocab_size: int) -> bytes:
+    """The tokens as little-endian uint32. Raises VocabularyError for what is no token."""
+    try:
+        tokens = np.asarray(prompt, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise VocabularyError(f"the prompt is no list of tokens: {error}") from None
+    if tokens.size and not 0 <= tokens.min() <= tokens.max() < vocab_size:
+        raise VocabularyError(f"the prompt has a token that is not between 0 and {vocab_size - 1}")
+    return tokens.astype("<u4").tobytes()
+
+
+def variable_name(name: bytes) -> str:
+    """A variable's name as a text: UTF-8, and bytes that are none as \\xNN."""
+    return name.decode("utf-8", "backslashreplace")
+
+
+def by_name(values: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """Variables by their names as texts."""
+    return {variable_name(name): value for name, value in values.items()}

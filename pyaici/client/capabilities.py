@@ -1,0 +1,72 @@
+"""What an engine can do for controllers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from aicirt.contract.abi import (
+    CAP_BACKTRACK,
+    CAP_DENSE,
+    CAP_FF_TOKENS,
+    CAP_FORK,
+    CAP_HOLD_END,
+    CAP_LOGPROBS,
+    CAP_SUSPEND,
+    CAP_TOP_K,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Told to every controller (`aici_capability`); a verb that is missing here is refused."""
+
+    fork: bool = True
+    backtrack: bool = True
+    ff_tokens: bool = True
+    suspend: bool = True
+    #: the engine reports log-probability and allowed mass
+    logprobs: bool = True
+    #: the engine takes SPARSE and DENSE rows
+    dense: bool = True
+    #: the largest top_k that the engine answers
+    top_k: int = 64
+    #: an end-of-sequence token does not end the sequence where the controller holds it (AICI_MID_HOLD_END)
+    hold_end: bool = True
+
+    def to_wire(self) -> list[list[int]]:
+        """Returns [[number in aici.h, value], ...]."""
+        return [[number, int(getattr(self, name))] for number, name in _NUMBERS.items()]
+
+    @classmethod
+    def from_wire(cls, told: list[list[int]]) -> Capabilities:
+        """Rebuilds what `to_wire` has made."""
+        found: dict[str, Any] = {_NUMBERS[number]: value for number, value in told}
+        return cls(**{name: value if name == "top_k" else bool(value) for name, value in found.items()})
+
+
+#: what the engine tells, by the numbers in aici.h; the runtime adds two more
+_NUMBERS = {
+    CAP_FORK: "fork",
+    CAP_BACKTRACK: "backtrack",
+    CAP_FF_TOKENS: "ff_tokens",
+    CAP_SUSPEND: "suspend",
+    CAP_LOGPROBS: "logprobs",
+    CAP_TOP_K: "top_k",
+    CAP_DENSE: "dense",
+    CAP_HOLD_END: "hold_end",
+}
+
+#: an engine with its own generation loop
+ALL = Capabilities()
+#: for an engine that can only mask: logits processors
+MASK_ONLY = Capabilities(
+    fork=False,
+    backtrack=False,
+    ff_tokens=False,
+    suspend=False,
+    logprobs=False,
+    dense=True,
+    top_k=0,
+    hold_end=False,
+)

@@ -1,0 +1,207 @@
+"""The connection to the supervisor, for calls from any thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from aicirt.contract.errors import (
+    ForeignDaemonError,
+    ProtocolError,
+    RuntimeFailure,
+    RuntimeTimeoutError,
+    SupervisorDiedError,
+    error_from_wire,
+)
+from aicirt.contract.messages import PROTOCOL_VERSION, REPLY_ERROR, REPLY_NUMBER, REPLY_VALUE, Call, Reply
+from aicirt.contract.modules import ModuleInfo
+from aicirt.ipc.frames import FrameSocket, peer_credentials
+from aicirt.settings import CALL_SECONDS
+from aicirt.system.shortage import describe
+
+#: set where others may stop waiting for calls of this thread: when the event is, aicirt is told to end them
+abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
+#: how often a call that waits looks whether it has been abandoned
+_LOOK_SECONDS = 0.1
+
+
+class Control:
+    """Blocking calls over the control socket, from any thread: a slow one does not stop those of others."""
+
+    def __init__(self, path: Path, owner: str | None = None) -> None:
+        """Raises RuntimeFailure if nobody listens there, ForeignDaemonError if another user does.
+
+        `owner`: whose limits and tags count.
+        """
+        self._path = path
+        self._sending = threading.Lock()
+        #: guards what follows; told of whenever an answer has come or nobody reads any more
+        self._changed = threading.Condition()
+        self._number = 0
+        #: one of those who wait reads for all of them
+        self._reading = False
+        self._waiting: set[int] = set()
+        self._answers: dict[int, list[Any]] = {}
+        try:
+            sock = socket.socket(socket.AF_UNIX)
+        except OSError as error:
+            raise RuntimeFailure(f"no socket to aicirt can be made: {describe(error)}") from error
+        sock.settimeout(CALL_SECONDS)
+        try:
+            sock.connect(str(path))
+        except OSError as error:
+            sock.close()
+            raise RuntimeFailure(
+                f"no aicirt listens on {path} ({error.strerror or error}); start one with 'aici runtime', "
+                "or leave the socket out to have one started"
+            ) from error
+        _, uid = peer_credentials(sock)
+        if uid not in (os.geteuid(), 0):
+            sock.close()
+            raise ForeignDaemonError(
+                f"what listens on {path} belongs to user {uid}, not to {os.geteuid()}: start your own with "
+                "'aici runtime', in a folder that only you can write",
+                uid=uid,
+            )
+        self._socket = FrameSocket(sock)
+        self.hello: dict[str, Any] = self.call(
+            "hello", protocol=PROTOCOL_VERSION, pid=os.getpid(), owner=owner
+        )
+
+    def call(self, name: str, **args: Any) -> Any:
+        """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
+
+        A call that is `abandoned` ends with an error.
+        """
+        number = self.post(name, **args)
+        message = None
+        if (event := abandoned.get()) is None:
+            message = self.poll(number, CALL_SECONDS)
+        else:
+            end = time.monotonic() + CALL_SECONDS
+            while message is None and (left := end - time.monotonic()) > 0:
+                message = self.poll(number, min(left, _LOOK_SECONDS))
+                if message is None and event is not None and event.is_set():
+                    event = None
+                    self.give_up(self.post("cancel", call=number))
+                    message = self.poll(number, left)
+        if message is None:
+            self.give_up(number)
+            raise RuntimeTimeoutError(f"aicirt did not answer {name!r} within {CALL_SECONDS:.0f} s")
+        if message[REPLY_ERROR] is not None:
+            raise error_from_wire(message[REPLY_ERROR])
+        return message[REPLY_VALUE]
+
+    def post(self, name: str, **args: Any) -> int:
+        """Asks without waiting; returns a number for `poll` or `give_up`. Raises SupervisorDiedError."""
+        with self._changed:
+            self._number += 1
+            number = self._number
+            self._waiting.add(number)
+        try:
+            with self._sending:
+                self._socket.send(Call(number, name, args))
+        except TimeoutError as error:
+            self.give_up(number)
+            raise RuntimeTimeoutError(f"aicirt did not read {name!r} within {CALL_SECONDS:.0f} s") from error
+        except OSError as error:
+            self.give_up(number)
+            raise self._broken(str(error)) from error
+        return number
+
+    def poll(self, number: int, seconds: float = 0.0) -> list[Any] | None:
+        """The fields of the `Reply` to what was posted, once; None if it has not come in so many seconds.
+
+        Raises SupervisorDiedError.
+        """
+        try:
+            message = self._answer(number, time.monotonic() + seconds)
+        except TimeoutError:
+            return None
+        except OSError as error:
+            self.give_up(number)
+            raise self._broken(str(error)) from error
+        self.give_up(number)
+        if message is None:
+            raise self._broken("it was closed")
+        if len(message) != len(Reply._fields):
+            raise ProtocolError(f"an answer of aicirt has {len(message)} fields")
+        return message
+
+    def give_up(self, number: int) -> None:
+        """Nobody will ask for that answer any more."""
+        with self._changed:
+            self._waiting.discard(number)
+            self._answers.pop(number, None)
+
+    def _broken(self, how: str) -> SupervisorDiedError:
+        return SupervisorDiedError(f"the connection to aicirt at {self._path} broke: {how}")
+
+    def _answer(self, number: int, deadline: float) -> list[Any] | None:
+        """Waits for the answer with this number and reads for others too; None when the connection ends.
+
+        Raises TimeoutError at the deadline (`time.monotonic`).
+        """
+        while True:
+            with self._changed:
+                while number not in self._answers and self._reading:
+                    if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                        raise TimeoutError
+                if number in self._answers:
+                    return self._answers.pop(number)
+                self._reading = True
+            message = None
+            try:
+                message = self._socket.receive(deadline)
+            finally:
+                with self._changed:
+                    self._reading = False
+                    # else it is the late answer to a call that was given up
+                    if message and message[REPLY_NUMBER] in self._waiting:
+                        self._answers[message[REPLY_NUMBER]] = message
+                    self._changed.notify_all()
+            if message is None:
+                return None
+
+    def is_open(self) -> bool:
+        """Whether the supervisor has not gone, as far as can be told without asking it."""
+        sock = self._socket.socket
+        poll = select.poll()
+        try:
+            poll.register(sock, select.POLLIN)
+            # with a timeout set Python waits before it receives, whatever the flags say
+            return not poll.poll(0) or sock.recv(1, socket.MSG_PEEK) != b""
+        except (OSError, ValueError):
+            return False
+
+    def close(self) -> None:
+        """Closes the connection, also where forks of this process have it; the supervisor then frees what
+        this client had."""
+        with contextlib.suppress(OSError):  # it is broken already
+            self._socket.socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+def list_page(control: Control, after: str = "", found_by: str | None = None) -> list[ModuleInfo]:
+    """The next modules by id, from behind the id `after`; none at the end.
+
+    `found_by`: only those that this owner has uploaded, or that have a tag.
+    """
+    page = control.call("list", after=after, found_by=found_by)
+    return [ModuleInfo.from_wire(wire) for wire in page]
+
+
+def list_modules(control: Control) -> Iterator[ModuleInfo]:
+    """All of them, by id."""
+    after = ""
+    while page := list_page(control, after):
+        yield from page
+        after = page[-1].id

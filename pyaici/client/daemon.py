@@ -1,0 +1,181 @@
+"""Starts a private aicirt for this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aicirt.contract.errors import RuntimeFailure, RuntimeTimeoutError
+from aicirt.ipc import names
+from aicirt.settings import START_SECONDS
+from aicirt.system.environment import child_environment
+from aicirt.system.shortage import describe
+
+
+class DetachedProcess:
+    """What `subprocess.Popen` has for children, as far as it can be had."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        #: None while it lives; -9 if it was killed here, else 0: only a parent is told
+        self.returncode: int | None = None
+        self._fd = os.pidfd_open(pid)
+        self._killed = False
+
+    def poll(self) -> int | None:
+        """Whether it has ended, without waiting: `returncode`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._fd], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            self.returncode = -signal.SIGKILL if self._killed else 0
+            os.close(self._fd)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._fd, number)
+
+    def kill(self) -> None:
+        self._killed = True
+        self.send_signal(signal.SIGKILL)
+
+
+def start_detached(command: Sequence[str], *, stdout: Any, stderr: Any, **options: Any) -> DetachedProcess:
+    """Starts a process whose parent is not this one but a shell, which ends.
+
+    Options are those of `subprocess.Popen`; what it prints goes to `stderr`.
+    """
+    shell = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
+    done = subprocess.run(shell, stdout=subprocess.PIPE, stderr=stderr, check=True, **options)
+    return DetachedProcess(int(done.stdout))
+
+
+class Daemon:
+    """An aicirt that belongs to this process and ends with it."""
+
+    def __init__(
+        self,
+        *,
+        workers: int | None = None,
+        limits: Mapping[str, int] | None = None,
+        store: Path | None = None,
+        options: Sequence[str] = (),
+        detached: bool = False,
+    ) -> None:
+        """`options`: more of those of `aici runtime --help`. `detached`: it is no child of this process, for
+        engines whose children are killed at their end: it ends by itself then, and tidies up.
+
+        Raises RuntimeFailure with the daemon's own words if it does not start.
+        """
+        self._process: subprocess.Popen[bytes] | DetachedProcess | None = None
+        self._detached = detached
+        # its name is known before it is there: Ctrl-C comes at any time, and may leave nothing behind
+        name = f"aici-{os.getuid()}-{secrets.token_hex(8)}"
+        try:
+            self._folder = Path(tempfile.gettempdir(), name)
+        except OSError as error:
+            raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error
+        try:
+            self._folder.mkdir(mode=0o700)
+            self.socket_path = self._folder / "aicirt.sock"
+            self._log = self._folder / "aicirt.log"
+            command = ["--socket", str(self.socket_path), "--folder", str(self._folder)]
+            if workers is not None:
+                command += ["--workers", str(workers)]
+            if store is not None:
+                command += ["--store", str(store)]
+            for name, value in (limits or {}).items():
+                command += ["--limit", f"{name}={value}"]
+            self._start([*command, *options])
+        except OSError as error:
+            self.close()
+            raise RuntimeFailure(f"aicirt cannot be started: {describe(error)}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, options: list[str]) -> None:
+        command = [sys.executable, "-P", "-m", "aicirt", "--log-level", "warning", *options]
+        read_fd, write_fd = os.pipe()
+        try:
+            try:
+                with self._log.open("wb") as log:
+                    command += ["--ready-fd", str(write_fd), "--owner-pid", str(os.getpid())]
+                    start = start_detached if self._detached else subprocess.Popen
+                    self._process = start(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[write_fd],
+                        env=child_environment(),
+                        # Ctrl-C in the terminal is for the engine, which closes us. Not a session of its own:
+                        # Linux shares processors among sessions first, and might keep an engine of one thread
+                        # waiting for 100 ms beside guests that are always busy
+                        process_group=0,
+                    )
+            finally:
+                os.close(write_fd)
+            self.pid = self._process.pid
+            self._wait_ready(read_fd)
+        finally:
+            os.close(read_fd)
+
+    def log(self) -> str:
+        """What the daemon has written to its log."""
+        with contextlib.suppress(OSError):
+            return self._log.read_text(errors="replace")
+        return ""
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Asks it to end, and makes it end when it does not."""
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(timeout)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            if self._detached or (process.returncode or 0) < 0:
+                names.sweep_orphans()  # killed: it did not tidy up
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_ready(self, fd: int) -> None:
+        readable, _, _ = select.select([fd], [], [], START_SECONDS)
+        if not readable:
+            raise RuntimeTimeoutError(
+                f"aicirt was not ready after {START_SECONDS:.0f} s; its log:\n{self.log()}"
+            )
+        if os.read(fd, 64) != b"ready\n":
+            assert self._process is not None
+            status = self._process.wait()
+            raise RuntimeFailure(f"aicirt did not start (status {status}); its log:\n{self.log()}")

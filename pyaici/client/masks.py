@@ -1,0 +1,269 @@
+"""Applies the rows of controllers to logits, in place, on a CPU or a CUDA device.
+
+Torch is imported when a function is called, so this module costs nothing where
+there is no torch. Packed masks are expanded with a table of 256 x 8 floats (one
+byte of the mask gives eight bounds: +inf keeps a logit, -inf forbids it), so the
+time does not depend on the mask: no branch is taken per token.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from aicirt.contract.abi import RowKind
+from pyaici.client.step import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from numpy.typing import NDArray
+
+
+_NEG_INF = float("-inf")
+
+#: [256, 8] float32: row b holds +inf where bit i of b is set, -inf where it is not.
+_BOUNDS: NDArray[np.float32] = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"),
+    np.float32(np.inf),
+    np.float32(-np.inf),
+).astype(np.float32)
+
+
+def apply_masks(logits: torch.Tensor, rows: Sequence[Row | None], vocab_size: int | None = None) -> None:
+    """Adds each row's biases to its line of `logits` and sets what it forbids to -inf, in place.
+
+    `logits` is [len(rows), N], float16, bfloat16, float32 or float64, on a CPU or CUDA device;
+    ``rows[i]`` constrains line i, None leaves it alone. The bits of a row are read where they lie
+    (shared memory), without a copy on a CPU and with one pinned copy for the whole batch on CUDA.
+
+    Models often have more logits than the tokenizer has tokens. Ids that a bitmask or a dense
+    row is too short for are forbidden; with `vocab_size` given, ids from there on are forbidden
+    in every line, None and ALL included. A token listed twice in a sparse row gets the
+    sum of its biases. Sums that would overflow a half-precision type stop at its largest value.
+
+    Raises ValueError if the number of rows differs from the number of lines, or if a row names a
+    token that `logits` does not have.
+    """
+    if logits.ndim != 2 or logits.shape[0] != len(rows):
+        raise ValueError(f"logits have shape {tuple(logits.shape)}; {len(rows)} rows need [{len(rows)}, N]")
+    num_logits = logits.shape[1]
+    for row in rows:
+        if row is not None:
+            _check_tokens(row, num_logits)
+    if vocab_size is not None and vocab_size < num_logits:
+        logits[:, vocab_size:] = _NEG_INF
+    if logits.device.type == "cpu":
+        _apply_on_cpu(logits, rows)
+    else:
+        _apply_batched(logits, rows)
+
+
+def _check_tokens(row: Row, num_logits: int) -> None:
+    """Indexing past the end on a CUDA device would end the process's CUDA context: look here first."""
+    largest = -1
+    if row.kind == RowKind.TOKEN:
+        largest = row.token
+        if largest < 0:
+            raise ValueError(f"a TOKEN row names token {largest}")
+    elif row.kind == RowKind.SPARSE:
+        assert row.tokens is not None
+        largest = int(row.tokens.max(initial=0)) if len(row.tokens) else -1
+    if largest >= num_logits:
+        raise ValueError(f"a {row.kind.name} row names token {largest}, but there are {num_logits} logits")
+
+
+# -- CPU: one line at a time, so that it stays in the cache ---------------------------------
+
+
+def _apply_on_cpu(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
+    if logits.element_size() >= 4:
+        lines = logits.numpy()  # once: after a forward pass torch's own indexing takes as long as a mask
+        for line, row in zip(lines, rows, strict=True):
+            if row is not None and row.kind != RowKind.ALL:
+                apply_row(line, row)
+        return
+    import torch
+
+    # numpy has no bfloat16 and is slow in float16
+    for half, row in zip(logits, rows, strict=True):
+        if row is not None and row.kind != RowKind.ALL:
+            wide = half.float()
+            apply_row(wide.numpy(), row)
+            if row.kind in (RowKind.SPARSE, RowKind.DENSE):
+                wide.clamp_(max=torch.finfo(half.dtype).max)
+            half.copy_(wide)
+
+
+def apply_row(x: NDArray[np.floating], row: Row) -> None:
+    """The same as `apply_masks` for one line in a float32 or float64 array [N], in place, without torch.
+
+    The row's tokens must be below N.
+    """
+    if row.kind == RowKind.BITMASK:
+        assert row.bits is not None
+        bounds = _bounds(row.bits)
+        n = min(len(bounds), len(x))
+        np.minimum(x[:n], bounds[:n], out=x[:n])
+        x[n:] = _NEG_INF
+    elif row.kind == RowKind.TOKEN:
+        kept = x[row.token]
+        x.fill(_NEG_INF)
+        x[row.token] = kept
+    elif row.kind == RowKind.SPARSE:
+        assert row.tokens is not None and row.bias is not None
+        if row.default == _NEG_INF:
+            kept_values = x[row.tokens]
+            x.fill(_NEG_INF)
+            x[row.tokens] = kept_values
+        np.add.at(x, row.tokens, row.bias)
+    elif row.kind == RowKind.DENSE:
+        assert row.bias is not None
+        n = min(len(row.bias), len(x))
+        x[:n] += row.bias[:n]
+        x[n:] = _NEG_INF
+
+
+def count_allowed(row: Row, vocab_size: int) -> int:
+    """How many of the first `vocab_size` tokens a row does not forbid, whatever the model thinks of them."""
+    if row.kind == RowKind.BITMASK:
+        assert row.bits is not None
+        bits = np.unpackbits(row.bits.view(np.uint8), count=vocab_size, bitorder="little")
+        return int(np.count_nonzero(bits))
+    if row.kind == RowKind.TOKEN:
+        return int(row.token < vocab_size)
+    if row.kind == RowKind.SPARSE:
+        assert row.tokens is not None and row.bias is not None
+        known = row.tokens < vocab_size
+        listed, forbidden = row.tokens[known], row.tokens[known & (row.bias == _NEG_INF)]
+        rest = vocab_size if row.default == 0 else len(np.unique(listed))
+        return rest - len(np.unique(forbidden))
+    if row.kind == RowKind.DENSE:
+        assert row.bias is not None
+        return int(np.count_nonzero(row.bias[:vocab_size] > _NEG_INF))
+    return vocab_size
+
+
+def _bounds(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """The bounds of each token, in a buffer that the next call of this thread uses again: memory that is new
+    each time has to be cleared by the system first."""
+    nbytes = 4 * len(bits)
+    if len(_scratch.__dict__.get("index", ())) != nbytes:
+        _scratch.index = np.empty(nbytes, np.intp)
+        _scratch.bounds = np.empty((nbytes, 8), np.float32)
+    _scratch.index[:] = bits.view(np.uint8)
+    _BOUNDS.take(_scratch.index, axis=0, out=_scratch.bounds, mode="clip")
+    flat: NDArray[np.float32] = _scratch.bounds.reshape(-1)
+    return flat
+
+
+_scratch = threading.local()
+
+
+# -- CUDA: one copy and a few kernels for the whole batch -------------------------------------
+
+
+def _apply_batched(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
+    """The same on any device, with a number of kernels that does not grow with the batch."""
+    if any(row is not None and row.kind in (RowKind.BITMASK, RowKind.TOKEN) for row in rows):
+        _forbid_packed(logits, rows)
+    biased = [
+        i for i, row in enumerate(rows) if row is not None and row.kind in (RowKind.SPARSE, RowKind.DENSE)
+    ]
+    if biased:
+        _add_biases(logits, rows, biased)
+
+
+def _forbid_packed(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
+    import torch
+
+    num_logits = logits.shape[1]
+    words = (num_logits + 31) // 32
+    staging = _staging(logits.device)
+    host = staging.take(len(rows) * words).reshape(len(rows), words)
+    for line, row in zip(host, rows, strict=True):
+        if row is not None and row.kind == RowKind.BITMASK:
+            assert row.bits is not None
+            n = min(len(row.bits), words)
+            line[:n] = row.bits[:n]
+            line[n:] = 0
+        elif row is not None and row.kind == RowKind.TOKEN:
+            line[:] = 0
+            line[row.token >> 5] = np.uint32(1 << (row.token & 31))
+        else:
+            line[:] = 0xFFFFFFFF
+    packed = staging.send(len(rows) * words).view(torch.uint8).view(len(rows), words * 4, 1)
+    shifts = torch.arange(8, dtype=torch.uint8, device=logits.device)
+    allowed = ((packed >> shifts) & 1).view(len(rows), words * 32)[:, :num_logits]
+    logits.masked_fill_(allowed == 0, _NEG_INF)
+
+
+def _add_biases(logits: torch.Tensor, rows: Sequence[Row | None], biased: list[int]) -> None:
+    import torch
+
+    num_logits = logits.shape[1]
+    bias = np.zeros((len(biased), num_logits), dtype=np.float32)
+    for line, i in zip(bias, biased, strict=True):
+        row = rows[i]
+        assert row is not None and row.bias is not None
+        if row.kind == RowKind.DENSE:
+            n = min(len(row.bias), num_logits)
+            line[:n] = row.bias[:n]
+            line[n:] = _NEG_INF
+        else:
+            assert row.tokens is not None
+            line.fill(row.default)
+            line[row.tokens] = 0
+            np.add.at(line, row.tokens, row.bias)
+    which = torch.tensor(biased, device=logits.device)
+    wide = logits.index_select(0, which).to(torch.promote_types(logits.dtype, torch.float32))
+    wide += torch.from_numpy(bias).to(logits.device)
+    wide.clamp_(max=torch.finfo(logits.dtype).max)
+    logits.index_copy_(0, which, wide.to(logits.dtype))
+
+
+class _Staging:
+    """A host buffer (pinned for CUDA) that packed masks pass through on their way to one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        import torch
+
+        self._device = device
+        self._buffer = torch.empty(0, dtype=torch.int32)
+        self._sent: torch.Event | None = torch.Event(device) if device.type == "cuda" else None
+
+    def take(self, words: int) -> NDArray[np.uint32]:
+        """A uint32 [words] view to be filled; waits until the last copy has left the buffer."""
+        import torch
+
+        if self._sent is not None:
+            self._sent.synchronize()
+        if self._buffer.numel() < words:
+            self._buffer = torch.empty(words, dtype=torch.int32, pin_memory=self._sent is not None)
+        view: NDArray[np.uint32] = self._buffer[:words].numpy().view(np.uint32)
+        return view
+
+    def send(self, words: int) -> torch.Tensor:
+        """The first `words` words as int32 on the device; the copy runs behind the caller's back."""
+        import torch
+
+        if self._sent is None:
+            return self._buffer[:words].to(self._device, copy=True)
+        with torch.cuda.device(self._device):
+            on_device = self._buffer[:words].to(self._device, non_blocking=True)
+            self._sent.record()
+        return on_device
+
+
+_stagings = threading.local()
+
+
+def _staging(device: torch.device) -> _Staging:
+    """One staging buffer for each thread and device: two threads never fill the same one."""
+    found: dict[torch.device, _Staging] = _stagings.__dict__.setdefault("by_device", {})
+    if device not in found:
+        found[device] = _Staging(device)
+    return found[device]

@@ -1,0 +1,431 @@
+"""The client: uploads controllers, starts sequences, and runs steps beside an engine's forward pass."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import itertools
+import os
+import secrets
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from aicirt.contract.errors import (
+    AiciError,
+    ProtocolError,
+    RuntimeFailure,
+    TemplateGoneError,
+    VocabularyError,
+)
+from aicirt.contract.messages import START, STEP, Start, StepInput, StepRequest
+from aicirt.contract.modules import ModuleInfo, StoredScript
+from pyaici.client.arguments import argument_bytes, prompt_bytes
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.control import Control, list_modules, list_page
+from pyaici.client.daemon import Daemon
+from pyaici.client.link import Links, Placement, WorkerAddress, WorkerLink
+from pyaici.client.moves import Moves
+from pyaici.client.sequences import SEQ, Sequences
+from pyaici.client.step import Step, StepPart
+
+if TYPE_CHECKING:
+    from pyaici.tokens import Vocabulary
+
+
+class Runtime:
+    """A connection to an aicirt, which is started if `socket` names none.
+
+    Use as a context manager, from one thread. Errors are `aicirt.contract.errors.AiciError`.
+
+    ::
+
+        with Runtime() as runtime:
+            runtime.register(vocabulary)
+            module = runtime.upload("regex.wasm")
+            seq = runtime.instantiate(module.id, "[0-9]+", prompt_tokens)
+            step = runtime.begin_step([StepInput(seq)])
+            step.wait_pre()
+            logits = forward()          # mid_process runs meanwhile
+            result = step.wait().mid[seq]
+    """
+
+    def __init__(
+        self,
+        socket: str | Path | None = None,
+        *,
+        workers: int | None = None,
+        limits: Mapping[str, int] | None = None,
+        store: Path | None = None,
+        num_rows: int = 256,
+        num_dense: int = 4,
+        owner: str | None = None,
+    ) -> None:
+        """Joins the aicirt at `socket` (default: $AICI_SOCKET); without one starts its own.
+
+        `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an own one.
+        `num_rows` bounds the live sequences per worker: two mask rows each. `owner`: who this client works
+        for, where several share a daemon: tags, snapshots and some limits are each owner's own. A client of
+        many users names the owner with each call that has an `owner`, which counts instead.
+        """
+        path = socket or os.environ.get("AICI_SOCKET")
+        self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
+        try:
+            self._control = Control(Path(path) if path else self._require_daemon().socket_path, owner)
+        except BaseException:
+            if self._daemon is not None:
+                self._daemon.close()
+            raise
+        self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
+        self._live = Sequences()
+        self._links = Links(self._control, self._live, num_rows, num_dense)
+        self._moves = Moves(self._control, self._live, self._attach, self._in_step)
+        self._steps = itertools.count(1)
+        #: those that the engine still holds
+        self._posted: WeakSet[Step] = WeakSet()
+        self._closed = False
+        self._pid = os.getpid()
+
+    # -- controllers ------------------------------------------------------------------------
+
+    def register(self, vocabulary: Vocabulary) -> None:
+        """Makes the vocabulary known; its image is built once per aicirt (a second for 100 k tokens).
+
+        Raises VocabularyError.
+        """
+        known = self._control.call("vocabulary", fingerprint=vocabulary.fingerprint)
+        if known is None:
+            spec = vocabulary.registration()
+            known = self._control.call("vocabulary", fingerprint=vocabulary.fingerprint, spec=spec)
+        if self._live:
+            raise VocabularyError("the vocabulary cannot change while sequences are live")
+        self._close_links("the runtime has got another vocabulary since")
+        self._vocabulary = known["id"], known["vocab_size"]
+
+    def upload(self, wasm: str | Path | bytes, *, owner: str | None = None) -> ModuleInfo:
+        """Stores a module (bytes, or the path of a .wasm file) and compiles it.
+
+        Raises ModuleError with all reasons if it is no controller that this runtime takes.
+        """
+        data = wasm if isinstance(wasm, bytes) else Path(wasm).read_bytes()
+        return ModuleInfo.from_wire(self._control.call("upload", wasm=data, owner=owner))
+
+    def upload_script(self, script: StoredScript, *, owner: str | None = None) -> ModuleInfo:
+        """Stores a script, whose interpreter must have been uploaded; it is used by its id, as a module is.
+
+        `instantiate` takes its argument as a text: a value of JSON if it is one. Raises ModuleError for what
+        is no script, and if there is no such interpreter.
+        """
+        return ModuleInfo.from_wire(self._control.call("upload_script", script=asdict(script), owner=owner))
+
+    def tag(self, module: str, tag: str, *, owner: str | None = None) -> None:
+        """Gives a module (id or tag) a name by which it can be instantiated.
+
+        Raises ModuleError for a bad name, or if another owner has the tag.
+        """
+        self._control.call("tag", module=module, tag=tag, owner=owner)
+
+    def untag(self, tag: str, *, owner: str | None = None, force: bool = False) -> None:
+        """Removes a tag; `force`: whoever has it.
+
+        Raises UnknownModuleError, and ModuleError if another owner has it.
+        """
+        self._control.call("untag", tag=tag, owner=owner, force=force)
+
+    def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
+        """Takes back an upload of a module (id or tag), whose tags of that owner must be removed before.
+
+        The module goes, and the answer is true, if no other owner has uploaded it or has a tag on it;
+        sequences of it that are live go on. `force`: it goes whoever has, and all its tags. Raises
+        UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on it.
+        """
+        gone: bool = self._control.call("remove", module=module, owner=owner, force=force)
+        return gone
+
+    def describe(self, module: str) -> ModuleInfo:
+        """What is known of a module (id or tag). Raises UnknownModuleError."""
+        return ModuleInfo.from_wire(self._control.call("describe", module=module))
+
+    def list(self) -> list[ModuleInfo]:
+        """All modules that are stored."""
+        return list(list_modules(self._control))
+
+    def list_page(self, after: str = "", *, found_by: str | None = None) -> builtins.list[ModuleInfo]:
+        """Some of them, by id, from behind the id `after`; none at the end.
+
+        `found_by`: only those that this owner has uploaded, or that have a tag.
+        """
+        return list_page(self._control, after, found_by)
+
+    def health(self) -> dict[str, Any]:
+        """Process ids, load and counters of the supervisor and its workers."""
+        return dict(self._control.call("health"))
+
+    def is_connected(self) -> bool:
+        """Whether the aicirt is there, as far as can be told without asking it."""
+        return not self._closed and self._control.is_open()
+
+    # -- sequences ------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        *,
+        capabilities: Capabilities = ALL,
+        owner: str | None = None,
+    ) -> None:
+        """Has the controller (id or tag) read its argument now, as `instantiate` has at its first use.
+
+        Tells whether it takes the argument before there is a prompt, and spares the first sequence the
+        wait. Raises UnknownModuleError, ArgumentError and every other ControllerError.
+        """
+        self._control.call("prepare", **self._template(module, arg, capabilities, owner))
+
+    def instantiate(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        prompt: Sequence[int] = (),
+        *,
+        capabilities: Capabilities = ALL,
+        seed: int | None = None,
+        wait: bool = True,
+        owner: str | None = None,
+        placement: Placement | None = None,
+    ) -> int:
+        """Starts a controller (id or tag) for a prompt and returns the sequence's number.
+
+        Returns after `init_prompt`, or if not told to `wait`, before: the sequence is late until it is over,
+        and what it fails with is its first answer. Raises UnknownModuleError, ArgumentError (the controller
+        refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
+
+        `placement`: what `place` has returned for the same controller, so that nothing here takes long.
+        Raises TemplateGoneError if it has to be placed again; without `placement` that is done here.
+        """
+        tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
+        seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
+        where = placement or self.place(module, arg, capabilities=capabilities, owner=owner)
+        try:
+            link, seq = self._start(where, tokens, capabilities, seed, wait, owner)
+        except TemplateGoneError:
+            if placement is not None:
+                raise
+            where = self.place(module, arg, capabilities=capabilities, owner=owner, gone=where)
+            link, seq = self._start(where, tokens, capabilities, seed, wait, owner)
+        self._live.start(
+            seq, link, has_pre=where.has_pre, has_post=where.has_post, repeatable=where.repeatable
+        )
+        return seq
+
+    def place(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        *,
+        capabilities: Capabilities = ALL,
+        owner: str | None = None,
+        gone: Placement | None = None,
+    ) -> Placement:
+        """Chooses a worker for a new sequence and prepares it: the slow part of `instantiate`.
+
+        May be called from any thread. `gone`: an earlier placement, whose worker has given the controller's
+        snapshot up for others; it makes another. Raises UnknownModuleError, ArgumentError and every other
+        ControllerError.
+        """
+        call = self._template(module, arg, capabilities, owner)
+        if gone is not None:
+            call["gone"] = gone.to_wire()
+        return Placement.from_wire(self._control.call("instantiate", **call))
+
+    def _template(
+        self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None
+    ) -> dict[str, Any]:
+        """What names the snapshot that a sequence starts from."""
+        number, _ = self._require_vocabulary()
+        return {
+            "module": module,
+            "arg": argument_bytes(arg),
+            "vocabulary": number,
+            "capabilities": capabilities.to_wire(),
+            "owner": owner,
+        }
+
+    def _start(
+        self,
+        placement: Placement,
+        prompt: bytes,
+        capabilities: Capabilities,
+        seed: int,
+        wait: bool,
+        owner: str | None,
+    ) -> tuple[WorkerLink, int]:
+        link = self._attach(placement.address, owner)
+        seq = self._live.fresh_number()
+        link.start(Start(START, seq, placement.template, prompt, capabilities.to_wire(), seed, wait))
+        return link, seq
+
+    def is_live(self, seq: int) -> bool:
+        """Whether the sequence has been started, and neither ended nor freed."""
+        return seq in self._live
+
+    def wants_logprobs(self, seq: int) -> bool:
+        """Whether the controller has post_process, which is told log-probability and allowed mass.
+
+        Finding them takes longer than masking; for others, and where the last result has it skip the call,
+        they are needed only after a row with a `top_k`.
+        """
+        return seq in self._live.link(seq).measured
+
+    def is_repeatable(self, seq: int) -> bool:
+        """Whether clones of it can take steps that turn out not to count, and be freed.
+
+        Not if its controller writes variables, draws random numbers, or has pre_process or post_process:
+        these act beyond the sequence, or depend on which it is.
+        """
+        self._live.link(seq)
+        return self._live.families[seq].repeatable
+
+    def clone(self, seq: int) -> int:
+        """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.
+
+        Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
+        has been fetched or it has been abandoned, and as long as the sequence is late.
+        """
+        self._moves.settle([seq])
+        link = self._live.link(seq)
+        if self._in_step(seq):
+            raise RuntimeFailure(
+                f"sequence {seq} is in a step under way: it can be cloned when Step.wait has returned"
+            )
+        child = self._live.fresh_number()
+        link.send_clone(seq, child)
+        link.expect_clone(child)
+        self._live.inherit(seq, [child])
+        return child
+
+    def clone_each(self, seqs: Collection[int]) -> dict[int, int]:
+        """Copies several sequences, and waits once: the copies' numbers by those of the sequences.
+
+        Those that could not be copied, for whatever reason, are left out.
+        """
+        self._moves.settle(seqs)
+        sent: list[tuple[WorkerLink, int, int]] = []
+        copies: dict[int, int] = {}
+        for seq in seqs:
+            link = self._live.get(seq)
+            if link is None or self._in_step(seq):
+                continue
+            child = self._live.fresh_number()
+            with contextlib.suppress(RuntimeFailure):
+                link.send_clone(seq, child)
+                sent.append((link, seq, child))
+        for link, seq, child in sent:
+            with contextlib.suppress(AiciError):
+                link.expect_clone(child)
+                self._live.inherit(seq, [child])
+                copies[seq] = child
+        return copies
+
+    def free(self, seqs: Iterable[int]) -> None:
+        """Ends sequences; numbers that are not live (any more) are ignored."""
+        seqs = list(seqs)
+        if self._moves.pending:
+            self._moves.settle(seqs)
+        self._live.free(seqs)
+
+    def move(self, seq: int, worker: int | None = None) -> int:
+        """Moves the request of a sequence, which are all its forks and clones, to another worker.
+
+        To the one with this index, or the one that has least to do; returns its index. Sequences keep their
+        numbers, and rows that the engine has of them stay valid until their next results. Takes a
+        millisecond or two. Raises why the request stays where it is: RuntimeFailure while it is in a step
+        under way or late, or too large; SpaceError or OwnerLimitError where there is no room; WorkerDiedError
+        where a worker has ended.
+
+        Requests also move of their own accord, when their worker is much busier than another one.
+        """
+        return self._moves.move(seq, worker)
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def begin_step(self, inputs: Sequence[StepInput]) -> Step:
+        """Posts one step of some sequences and returns at once.
+
+        Raises UnknownSequenceError before anything is sent. The death of a worker is not
+        raised: its sequences get an error in the results.
+        """
+        if self._moves.pending:
+            self._moves.settle(map(SEQ, inputs))
+        number = next(self._steps)
+        parts: list[StepPart] = []
+        for link, items in self._by_link(inputs):
+            critical = bool(link.critical) and not link.critical.isdisjoint(map(SEQ, items))
+            if link.spared:
+                link.restore(map(SEQ, items))
+            if critical and link.asleep:
+                link.wake()
+            part = StepPart(link, items, critical)
+            parts.append(part)
+            link.last_step = number
+            released = link.rows.take_released()
+            try:
+                link.send(StepRequest(STEP, number, critical, *released, items))
+            except RuntimeFailure as error:
+                part.failure = error
+            except (TypeError, ValueError, OverflowError) as error:
+                link.rows.put_back(released)
+                raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
+        step = Step(self._live, self._moves, number, parts)
+        self._posted.add(step)
+        return step
+
+    def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
+        """What goes to which worker. Raises UnknownSequenceError."""
+        if len(self._links) == 1 and self._live.all_live(inputs):
+            return [(link, inputs) for link in self._links.values() if inputs]
+        return self._live.by_link(inputs)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends all sequences, and the aicirt if this runtime started it."""
+        if self._closed or os.getpid() != self._pid:  # a fork of this process has nothing to close
+            return
+        self._closed = True
+        self._live.clear()
+        self._control.close()
+        self._close_links("the runtime has been closed")
+        if self._daemon is not None:
+            self._daemon.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _in_step(self, seq: int) -> bool:
+        return any(step.holds(seq) for step in self._posted)
+
+    def _attach(self, address: WorkerAddress, owner: str | None = None) -> WorkerLink:
+        return self._links.attach(address, *self._require_vocabulary(), owner)
+
+    def _close_links(self, why: str) -> None:
+        for step in list(self._posted):
+            step.end(why)
+        self._links.close()
+
+    def _require_vocabulary(self) -> tuple[int, int]:
+        if self._vocabulary is None:
+            raise VocabularyError("register a vocabulary first: runtime.register(Vocabulary...)")
+        return self._vocabulary
+
+    def _require_daemon(self) -> Daemon:
+        assert self._daemon is not None
+        return self._daemon

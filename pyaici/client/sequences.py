@@ -1,0 +1,112 @@
+"""The live sequences of a client, and where they are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
+from aicirt.contract.errors import RuntimeFailure, UnknownSequenceError
+from aicirt.contract.messages import FREE, Free, StepInput
+from pyaici.client.link import WorkerLink
+
+#: the sequence of a StepInput
+SEQ = itemgetter(0)
+
+
+@dataclass(slots=True)
+class Family:
+    """The live sequences of one request: they are in one worker, and move together."""
+
+    members: set[int]
+    #: steps of copies can be forgotten
+    repeatable: bool = False
+    #: time.monotonic() of the last attempt to move it
+    moved_at: float = -math.inf
+
+
+class Sequences(dict[int, WorkerLink]):
+    """By number: the link to the worker where each is."""
+
+    __slots__ = ("_numbers", "families")
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: by number of each member
+        self.families: dict[int, Family] = {}
+        self._numbers = itertools.count(1)
+
+    def link(self, seq: int) -> WorkerLink:
+        """Raises UnknownSequenceError if it is not live."""
+        try:
+            return self[seq]
+        except KeyError:
+            raise UnknownSequenceError(f"no live sequence has the number {seq}") from None
+
+    def fresh_number(self) -> int:
+        """For a sequence that this client makes; children that a worker numbers have the top bit set."""
+        while (seq := next(self._numbers) & 0x7FFFFFFF) in self or seq == 0:
+            pass
+        return seq
+
+    def start(
+        self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool, repeatable: bool = False
+    ) -> None:
+        """It lives; its controller has these callbacks."""
+        self[seq] = link
+        self.families[seq] = Family({seq}, repeatable)
+        if has_pre or has_post:
+            link.exports[seq] = MID_SKIP_PRE * has_pre | MID_SKIP_POST * has_post
+            link.as_exported(seq)
+
+    def inherit(self, parent: int, children: Iterable[int]) -> None:
+        """A sequence was forked: the children live where it lives."""
+        link, family = self.link(parent), self.families[parent]
+        for child in children:
+            family.members.add(child)
+            self.families[child] = family
+            link.inherit(parent, child)
+            self[child] = link
+
+    def ended(self, seq: int) -> None:
+        """The worker has ended it."""
+        link = self.pop(seq, None)
+        if link is not None:
+            self.families.pop(seq).members.discard(seq)
+            link.forget(seq)
+
+    def moved(self, family: Family, target: WorkerLink) -> None:
+        """All of a request are in another worker now."""
+        for seq in family.members:
+            self[seq].hand_over(seq, target)
+            self[seq] = target
+
+    def free(self, seqs: Iterable[int]) -> None:
+        """Ends sequences; numbers that are not live (any more) are ignored."""
+        by_link: dict[WorkerLink, list[int]] = {}
+        for seq in seqs:
+            link = self.pop(seq, None)
+            if link is not None:
+                self.families.pop(seq).members.discard(seq)
+                link.forget(seq)
+                by_link.setdefault(link, []).append(seq)
+        for link, numbers in by_link.items():
+            if not link.dead:
+                try:
+                    link.send(Free(FREE, numbers))
+                except RuntimeFailure:  # it has ended, or does not read: it is of no use to others either
+                    continue
+
+    def by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
+        """What goes to which worker. Raises UnknownSequenceError."""
+        found: dict[WorkerLink, list[StepInput]] = {}
+        for item in inputs:
+            found.setdefault(self.link(item.seq), []).append(item)
+        return found.items()
+
+    def all_live(self, inputs: Sequence[StepInput]) -> bool:
+        """Whether every sequence of a step is."""
+        return all(map(self.__contains__, map(SEQ, inputs)))

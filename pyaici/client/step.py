@@ -1,0 +1,348 @@
+"""One step: what an engine tells the runtime, its two waits, and the results."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, RowKind, Verb
+from aicirt.contract.errors import ProtocolError, RuntimeFailure, error_from_wire
+from aicirt.contract.messages import (
+    DUE,
+    FREE,
+    INPUT_SEQ,
+    MID,
+    PRE,
+    PRE_VERDICTS,
+    RESULT_SEQ,
+    RESULT_VERB,
+    Due,
+    Free,
+)
+from aicirt.ipc.cpu import CRITICAL_SECONDS
+from aicirt.settings import PEER_CHECK_SECONDS
+from pyaici.client.answers import NONSENSE, check_children, check_splice, read_variables
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from aicirt.contract.errors import AiciError
+    from aicirt.contract.messages import StepInput
+    from pyaici.client.link import WorkerLink
+    from pyaici.client.moves import Moves
+    from pyaici.client.sequences import Sequences
+
+
+@dataclass(slots=True)
+class PreResult:
+    """Answer of `post_process` and `pre_process`: STOP, CONTINUE, SUSPEND, FORK or ERROR."""
+
+    verb: Verb
+    #: FORK: ids of the new sequences (the parent goes on as the first of the group)
+    children: list[int] = field(default_factory=list)
+    error: AiciError | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """One constraint on the next token. Arrays are views of shared memory, valid until
+    the next result for the same sequence, or until it is freed."""
+
+    kind: RowKind
+    #: BITMASK: uint32 [ceil(V / 32)], bit t & 31 of word t >> 5 is token t
+    bits: NDArray[np.uint32] | None = None
+    #: TOKEN
+    token: int = -1
+    #: SPARSE: the bias (0 or -inf) of the tokens that `tokens` does not list
+    default: float = 0.0
+    #: SPARSE: uint32 [n] and float32 [n]
+    tokens: NDArray[np.uint32] | None = None
+    #: SPARSE: float32 [n]; DENSE: float32 [V]
+    bias: NDArray[np.float32] | None = None
+    #: the controller's temperature for this token; None = the request's own
+    temperature: float | None = None
+    #: how many most likely tokens the next `StepInput.top` shall list
+    top_k: int = 0
+
+
+@dataclass(slots=True)
+class MidResult:
+    """Answer of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE or ERROR."""
+
+    verb: Verb
+    row: Row | None = None
+    backtrack: int = 0
+    ff_tokens: list[int] = field(default_factory=list)
+    error: AiciError | None = None
+    #: SAMPLE, SPLICE: an end-of-sequence token that this brings does not end the sequence; only where the
+    #: engine has said that it does this (`Capabilities.hold_end`)
+    hold_end: bool = False
+    #: the next step tells nobody log-probability and allowed mass, unless `row.top_k` asks for tokens
+    skip_post: bool = False
+
+
+@dataclass(slots=True)
+class StepResult:
+    """All answers of one step, by sequence id; `logs` holds new stdout and stderr text.
+
+    `variables`: what requests have written since this was last told, by one of the request's sequences: the
+    last value of each name. All sequences of a request share them.
+    """
+
+    mid: dict[int, MidResult]
+    logs: dict[int, str] = field(default_factory=dict)
+    variables: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
+
+
+#: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
+STEP_TIMEOUT = 10.0
+#: between two looks at whether another worker has answered: as long as results wait for others
+_LOOK_SECONDS = 0.0005
+_SAMPLE, _SEQ = Verb.SAMPLE, itemgetter(INPUT_SEQ)
+
+
+@dataclass(slots=True)
+class StepPart:
+    """What one worker does of a step."""
+
+    link: WorkerLink
+    inputs: Sequence[StepInput]
+    #: some controller in it has pre_process or post_process
+    critical: bool
+    #: the worker is gone or does not answer
+    failure: RuntimeFailure | None = None
+    #: what mid_process said, if it came before it was asked for
+    answer: list[Any] | None = None
+
+    @property
+    def seqs(self) -> list[int]:
+        """Its sequences."""
+        return [item.seq for item in self.inputs]
+
+    def failed(self, error: Exception) -> None:
+        """Its answers could not be had, or were nonsense: then the worker is not heard any more."""
+        if isinstance(error, RuntimeFailure) and not isinstance(error, ProtocolError):
+            self.failure = error
+        else:
+            self.failure = self.link.distrust(error)
+
+
+class Step:
+    """Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
+
+    __slots__ = ("__weakref__", "_live", "_moves", "_number", "_over", "_parts", "_pre")
+
+    def __init__(self, live: Sequences, moves: Moves, number: int, parts: list[StepPart]) -> None:
+        self._live = live
+        self._moves = moves
+        self._number = number
+        self._parts = parts
+        self._pre: dict[int, PreResult] | None = None
+        #: why there is nothing more to wait for
+        self._over = ""
+
+    def wait_pre(self) -> dict[int, PreResult]:
+        """What post_process and pre_process said; sequences that just continue are not listed.
+
+        The critical path: returns at once if no controller of the step has either. Raises RuntimeFailure
+        after `abandon`, or if the runtime has been closed.
+        """
+        if self._pre is not None:
+            return self._pre
+        self._check_under_way()
+        results: dict[int, PreResult] = {}
+        for part in self._parts:
+            if not part.critical:
+                continue
+            if part.failure is None:
+                try:
+                    message = part.link.expect(PRE, self._number, STEP_TIMEOUT, look=CRITICAL_SECONDS)
+                    self._read_verdicts(part, message[PRE_VERDICTS], results)
+                    continue
+                except (RuntimeFailure, *NONSENSE) as error:
+                    part.failed(error)
+            seqs = part.seqs
+            self._live.free([child for seq in seqs if seq in results for child in results[seq].children])
+            self._live.free(seqs)  # a worker that is only slow shall not keep them
+            for seq in seqs:
+                results[seq] = PreResult(Verb.ERROR, error=part.failure)
+        self._pre = results
+        return results
+
+    def wait(self, *, ready: bool = False) -> StepResult:
+        """What mid_process said of every sequence that goes on; usually ready already.
+
+        `ready`: the engine has sequences without controllers, which shall not wait for slow ones longer than
+        these wait for each other. Can be called once. Raises RuntimeFailure the second time, after `abandon`,
+        or if the runtime has been closed.
+        """
+        self._check_under_way()
+        pre = self.wait_pre()
+        result = StepResult({})
+        waiting = self._not_there(self._parts)
+        ready = ready or len(waiting) < len(self._parts)
+        for part in self._parts:
+            if part.failure is None:
+                # the next step is near: the worker gets ready while the engine samples
+                self._wake(part, Due(DUE, self._number, ready) if part.answer is None else None)
+        if waiting and not ready:
+            self._wait_for_one(waiting)
+        for part in self._parts:
+            if part.failure is None:
+                try:
+                    if part.answer is None:
+                        part.answer = part.link.expect(MID, self._number, STEP_TIMEOUT)
+                    self._read_answer(part, pre, part.answer, result)
+                    continue
+                except (RuntimeFailure, *NONSENSE) as error:
+                    part.failed(error)
+            self._fail(part, pre, result)
+        self._over = "its answer has been fetched"
+        if self._moves.automatic:
+            self._moves.look(result.mid)
+        return result
+
+    def _wait_for_one(self, waiting: list[StepPart]) -> None:
+        """Until one of several parts has its answer: the others are told that somebody waits for them."""
+        over = time.monotonic() + PEER_CHECK_SECONDS  # later it is asked whether they are alive
+        while len(left := self._not_there(waiting)) == len(waiting) > 1 and time.monotonic() < over:
+            left[0].link.bell.wait(_LOOK_SECONDS)
+        if len(left) < len(waiting):
+            for part in left:
+                self._wake(part, Due(DUE, self._number, True))
+
+    def _not_there(self, parts: list[StepPart]) -> list[StepPart]:
+        """Those whose answer is still to come; takes it of those whose answer is there."""
+        left = []
+        for part in parts:
+            if part.failure is None and part.answer is None:
+                try:
+                    part.answer = part.link.take(MID, self._number)
+                except RuntimeFailure as error:
+                    part.failed(error)
+                else:
+                    left += [part] if part.answer is None else []
+        return left
+
+    def _wake(self, part: StepPart, message: Due | None) -> None:
+        try:
+            part.link.wake(message)
+        except RuntimeFailure as error:
+            part.failed(error)
+
+    def _read_verdicts(self, part: StepPart, verdicts: Any, results: dict[int, PreResult]) -> None:
+        link, ours = part.link, set(part.seqs)
+        for seq, verb, payload in verdicts:
+            if seq in ours and seq in self._live:
+                results[seq] = self._verdict(link, seq, verb, payload)
+            elif verb == Verb.FORK:  # freed meanwhile: nobody knows its children
+                link.send(Free(FREE, check_children(payload, link.number, self._live)))
+
+    def _read_answer(
+        self, part: StepPart, pre: dict[int, PreResult], answer: list[Any], result: StepResult
+    ) -> None:
+        """Takes of an answer what concerns the worker's own sequences.
+
+        Raises ProtocolError, or one of `NONSENSE`, for what no worker sends.
+        """
+        link, live = part.link, self._live
+        _, _, entries, logs, *more = answer
+        mid, sample, vocab_size = result.mid, link.rows.sample, link.segment.layout.vocab_size
+        ours = set(map(_SEQ, part.inputs))
+        if pre:
+            ours.update([child for seq in ours if seq in pre for child in pre[seq].children])
+        for entry in entries:
+            seq = entry[RESULT_SEQ]
+            if seq in ours and seq in live:
+                mid[seq] = sample(entry) if entry[RESULT_VERB] == _SAMPLE else self._result(entry, vocab_size)
+            else:  # freed while the step was under way
+                link.rows.decline(entry)
+        for seq, text in logs:
+            if seq in ours and isinstance(text, str):
+                result.logs[seq] = text
+        for seq, told in more[0] if more else ():
+            if seq in ours:
+                result.variables.setdefault(seq, {}).update(read_variables(told))
+        if unheard := link.unheard:
+            for seq in unheard.keys() & live.keys():
+                if live[seq] is link:
+                    result.variables[seq] = unheard[seq] | result.variables.get(seq, {})
+            unheard.clear()
+        for seq, flags in more[1] if len(more) > 1 else ():
+            if seq in ours and (said := mid.get(seq)) is not None:
+                said.hold_end, said.skip_post = bool(flags & MID_HOLD_END), bool(flags & MID_SKIP_POST)
+                link.spare(seq, self._number, flags)
+
+    def abandon(self) -> None:
+        """The engine will not wait any more, e.g. because its forward pass has failed.
+
+        Answers that are still to come are declined, so that their rows go back; forks that have not been
+        heard of are undone. The sequences stay live: the engine frees them, or steps them again.
+        """
+        if self._over:
+            return
+        for part in self._parts:
+            if part.failure is None and part.answer is None:
+                with contextlib.suppress(RuntimeFailure):  # what a worker that is gone made is gone too
+                    part.link.abandon(self._number)
+        self._over = "it was abandoned"
+
+    def end(self, why: str) -> None:
+        """The runtime has let go of its workers."""
+        self._over = self._over or why
+
+    def holds(self, seq: int) -> bool:
+        """Whether it is under way and the sequence takes part."""
+        if self._over:
+            return False
+        children = [verdict.children for verdict in (self._pre or {}).values()]
+        return any(seq in part.seqs for part in self._parts) or any(seq in family for family in children)
+
+    def _check_under_way(self) -> None:
+        if self._over:
+            raise RuntimeFailure(f"nothing is to be heard of this step: {self._over}")
+
+    def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
+        """The worker is gone: every sequence that was to go on ends with that error."""
+        lost = [seq for seq in part.seqs if pre.get(seq) is None or pre[seq].verb == Verb.FORK]
+        lost += [child for seq in lost if seq in pre for child in pre[seq].children]
+        for seq in lost:
+            result.mid[seq] = MidResult(Verb.ERROR, error=part.failure)
+        self._live.free(lost)
+
+    def _verdict(self, link: WorkerLink, seq: int, verb: int, payload: Any) -> PreResult:
+        if verb == Verb.FORK:
+            children = check_children(payload, link.number, self._live)
+            self._live.inherit(seq, children)
+            return PreResult(Verb.FORK, children=children)
+        if verb == Verb.ERROR:
+            error = error_from_wire(payload)
+            self._live.ended(seq)
+            return PreResult(Verb.ERROR, error=error)
+        if verb not in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND):
+            raise ProtocolError("a verdict with an unknown verb")
+        if verb == Verb.STOP:
+            self._live.ended(seq)
+        return PreResult(Verb(verb))
+
+    def _result(self, entry: list[Any], vocab_size: int) -> MidResult:
+        seq, verb, *fields = entry
+        if verb == Verb.SPLICE:
+            backtrack, ff_tokens, *_ = fields
+            tokens = check_splice(backtrack, ff_tokens, vocab_size)
+            return MidResult(Verb.SPLICE, backtrack=backtrack, ff_tokens=tokens)
+        if verb == Verb.LATE:
+            return MidResult(Verb.LATE)
+        if verb not in (Verb.STOP, Verb.ERROR):
+            raise ProtocolError("a result with an unknown verb")
+        error = None
+        if verb == Verb.ERROR:
+            problem, *_ = fields
+            error = error_from_wire(problem)
+        self._live.ended(seq)
+        return MidResult(Verb(verb), error=error)

@@ -1,0 +1,251 @@
+"""The runtime's side of an engine: posts what happened to requests, and waits for their controllers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import AiciError, RuntimeFailure, UnknownModuleError
+from aicirt.contract.messages import StepInput
+from pyaici.client.capabilities import Capabilities
+from pyaici.client.step import MidResult
+from pyaici.engines.vllm.controlled import Controlled, Drafts, Outcome
+
+if TYPE_CHECKING:
+    from pyaici.client.step import Step
+    from pyaici.engines.vllm.arguments import ControllerCall
+    from pyaici.engines.vllm.connection import Connection, Session
+
+
+log = logging.getLogger("vllm.aici")
+
+#: what is done for controllers here; requests may allow more. Biases are for the logits-processor path
+CAPABILITIES = Capabilities(
+    fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=False, dense=False, top_k=0
+)
+
+
+#: an engine without other work looks for new requests so often
+_WAY_SECONDS = 0.002
+
+
+class ControllerDriver:
+    """All controlled requests of one scheduler. No method raises what a controller or the runtime does.
+
+    Nothing here knows of vLLM: the scheduler's seat calls it.
+    """
+
+    def __init__(self, connection: Connection, *, most_copies: int = 0) -> None:
+        """`most_copies`: of controllers, for the drafts of a pass."""
+        self._connection = connection
+        self._drafts = Drafts(most_copies)
+        self.requests: dict[str, Controlled] = {}
+        #: those that have started, by number at the runtime
+        self._by_control: dict[int, Controlled] = {}
+        #: posted, and not yet heard
+        self._steps: list[tuple[Session, Step]] = []
+        #: parents, and children that have been heard of and have no request yet
+        self.forked: list[tuple[Controlled, Controlled]] = []
+
+    def add(self, request_id: str, call: ControllerCall, stops: Iterable[int]) -> Controlled:
+        """Takes a request; its controller gets ready from now on."""
+        capabilities = replace(CAPABILITIES, backtrack=call.backtrack, fork=call.fork)
+        prepared = self._connection.prepare(call, capabilities)
+        controlled = Controlled(request_id, call, prepared, frozenset(stops))
+        self.requests[request_id] = controlled
+        return controlled
+
+    def give_way(self) -> None:
+        """For an engine that has nothing to run: lets threads that prepare controllers have the processor."""
+        preparing = [one.prepared for one in self.requests.values() if not one.prepared.done()]
+        if preparing:
+            wait(preparing, timeout=_WAY_SECONDS, return_when=FIRST_COMPLETED)
+
+    def start(self, controlled: Controlled, prompt: Sequence[int], seed: int | None) -> None:
+        """Starts a request whose controller is ready; `post` asks it for the first token."""
+        prepared = controlled.prepared.result()
+        controlled.session = prepared.session
+        try:
+            if prepared.session.lost:
+                raise RuntimeFailure("the runtime has ended")
+            control = prepared.session.runtime.instantiate(
+                prepared.module,
+                controlled.call.arg,
+                prompt,
+                capabilities=prepared.capabilities,
+                seed=seed,
+                wait=False,
+                owner=controlled.call.owner,
+            )
+        except AiciError as error:
+            if isinstance(error, UnknownModuleError):  # it has been removed since it was prepared
+                prepared.session.ready.clear()
+            controlled.fail(error)
+            return
+        controlled.control = control
+        controlled.repeatable = prepared.session.runtime.is_repeatable(control)
+        controlled.prompt_length = len(prompt)
+        controlled.report = StepInput(control)
+        self._by_control[control] = controlled
+
+    def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
+        """Notes what happened to a request; `post` sends it."""
+        if controlled.control is not None:
+            controlled.report = StepInput(controlled.control, list(tokens), backtrack, sampled)
+
+    def post(self) -> None:
+        """Sends what has been noted. Controllers work on their answers from now on."""
+        by_session: dict[Session, list[StepInput]] = {}
+        for controlled in self._by_control.values():
+            report, controlled.report = controlled.report, None
+            session = controlled.session
+            if report is None or session is None or session.lost:
+                continue
+            if session.runtime.is_live(report.seq):
+                by_session.setdefault(session, []).append(report)
+            else:
+                controlled.fail(RuntimeFailure("the controller has ended"))
+        for session, inputs in by_session.items():
+            try:
+                self._steps.append((session, session.runtime.begin_step(inputs)))
+            except AiciError as error:
+                self._fail(session, error)
+
+    def hear(self) -> None:
+        """Waits for all answers that are under way."""
+        steps, self._steps = self._steps, []
+        for session, step in steps:
+            try:
+                for control, verdict in step.wait_pre().items():
+                    if verdict.verb == Verb.FORK:
+                        self._fork(session, control, verdict.children)
+                    else:
+                        self._answer(control, MidResult(verdict.verb, error=verdict.error))
+                result = step.wait()
+            except AiciError as error:
+                step.abandon()
+                self._fail(session, error)
+                continue
+            for control, answer in result.mid.items():
+                self._answer(control, answer)
+            for control, text in result.logs.items():
+                if (controlled := self._by_control.get(control)) is not None:
+                    controlled.print(text)
+            for control, values in result.variables.items():
+                if (controlled := self._by_control.get(control)) is not None:
+                    controlled.write(values)
+
+    def guess(self, drafts: Mapping[str, Sequence[int]]) -> None:
+        """After `hear`: finds what controllers would say behind drafts of these requests."""
+        by_session: dict[Session, list[tuple[Controlled, Sequence[int]]]] = {}
+        for request_id, tokens in drafts.items():
+            controlled = self.requests.get(request_id)
+            if controlled is None or controlled.control is None or controlled.session is None:
+                continue
+            self._drop_guesses(controlled)
+            if controlled.repeatable and controlled.answer is not None and not controlled.session.lost:
+                by_session.setdefault(controlled.session, []).append((controlled, tokens))
+        for session, wanted in by_session.items():
+            try:
+                self._drafts.follow(session.runtime, wanted)
+            except AiciError as error:
+                self._fail(session, error)
+
+    def take(self, controlled: Controlled, tokens: Sequence[int]) -> Outcome:
+        """What becomes of tokens that a pass has brought."""
+        before = controlled.control
+        outcome = controlled.take(tokens)
+        if controlled.control != before:
+            assert before is not None and controlled.control is not None
+            self._by_control.pop(before, None)
+            self._by_control[controlled.control] = controlled
+        self._drop_guesses(controlled)
+        return outcome
+
+    def _drop_guesses(self, controlled: Controlled) -> None:
+        controlled.drop_guesses()
+        spent, controlled.spent = controlled.spent, []
+        if spent and controlled.session is not None and not controlled.session.lost:
+            try:
+                controlled.session.runtime.free(spent)
+            except AiciError as error:
+                self._fail(controlled.session, error)
+
+    def finish(self, request_id: str, tokens: Sequence[int] = ()) -> Controlled | None:
+        """A request has ended, perhaps with tokens that its controller has not been told of."""
+        controlled = self.requests.pop(request_id, None)
+        if controlled is None:
+            return None
+        controlled.prepared.cancel()
+        self._drop_guesses(controlled)
+        control, session = controlled.control, controlled.session
+        controlled.control = None
+        if control is None or self._by_control.pop(control, None) is None:
+            return controlled
+        assert session is not None
+        if session.lost:
+            return controlled
+        runtime = session.runtime
+        try:
+            last = StepInput(control, list(tokens), sampled=True) if tokens else controlled.report
+            if last is not None and last.tokens and runtime.is_live(control):
+                step = runtime.begin_step([last._replace(final=True)])
+                if controlled.events is None:
+                    step.abandon()
+                else:
+                    result = step.wait()
+                    controlled.print(result.logs.get(control, ""))
+                    controlled.write(result.variables.get(control, {}))
+            runtime.free([control])
+        except AiciError as error:
+            self._fail(session, error)
+        return controlled
+
+    def drop(self, child: Controlled) -> None:
+        """A child of a fork will have no request."""
+        if child.control is not None and self._by_control.pop(child.control, None) is not None:
+            assert child.session is not None
+            if not child.session.lost:
+                child.session.runtime.free([child.control])
+
+    def close(self) -> None:
+        """Ends all requests and the connection."""
+        for request_id in list(self.requests):
+            self.finish(request_id)
+        for _, step in self._steps:
+            step.abandon()
+        self._steps = []
+        for _, child in self.forked:
+            self.drop(child)
+        self._connection.close()
+
+    def _fork(self, session: Session, control: int, children: Sequence[int]) -> None:
+        parent = self._by_control.get(control)
+        if parent is None:  # it has ended meanwhile
+            session.runtime.free(children)
+            return
+        for number in children:
+            child = self._by_control[number] = parent.branch(number)
+            self.forked.append((parent, child))
+
+    def _answer(self, control: int, answer: MidResult) -> None:
+        controlled = self._by_control.get(control)
+        if controlled is None:
+            return
+        if answer.verb == Verb.ERROR and answer.error is not None:
+            controlled.fail(answer.error)
+        else:
+            controlled.answer = answer
+
+    def _fail(self, session: Session, error: AiciError) -> None:
+        """The runtime cannot be talked to: all that depends on it ends."""
+        log.error("the runtime of controllers failed: %s", error)
+        for controlled in list(self._by_control.values()):
+            if controlled.session is session:
+                controlled.fail(error)
+        self._steps = [(other, step) for other, step in self._steps if other is not session]
+        self._connection.lose(session)

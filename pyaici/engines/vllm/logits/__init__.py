@@ -1,0 +1,1 @@
+"""Controllers after vLLM's forward pass, in a logits processor."""

@@ -1,0 +1,178 @@
+"""Where the controlled requests are in the batch of vLLM's model runner, and which tokens they have.
+
+The two model runners tell this differently: the first names every change of its batch and shares its
+lists of tokens, the second numbers its requests once and keeps the tokens on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import AiciError
+from pyaici.client.masks import apply_masks
+from pyaici.engines.vllm.arguments import ControllerCall
+from pyaici.engines.vllm.logits.constraints import Constraints, Controlled
+
+if TYPE_CHECKING:
+    import torch
+
+    from pyaici.client.step import Row
+
+
+#: what stands for a token that is not known yet
+_UNKNOWN = -1
+#: a slot that is in none of so many batches in a row has ended, or will be made anew if it comes back
+ABSENT_STEPS = 16
+
+
+@dataclass(slots=True)
+class _Sharing:
+    request: Controlled
+    prompt: Sequence[int] | None
+    #: the model runner's own list, which grows
+    outputs: list[int]
+
+
+class SharedLists:
+    """The batch of model runner V1, by index."""
+
+    def __init__(self, constraints: Constraints) -> None:
+        self._constraints = constraints
+        self._at: dict[int, _Sharing] = {}
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def update(self, batch_update: Any, calls: dict[int, ControllerCall]) -> None:
+        """Follows vLLM's BatchUpdate; `calls`: the controllers of requests that it adds, by index."""
+        for index in batch_update.removed:
+            self._leave(index)
+        for index, params, prompt, outputs in batch_update.added:
+            self._leave(index)
+            if index in calls:
+                request = Controlled.of(calls[index], params)
+                self._at[index] = _Sharing(request, prompt, outputs)
+                self._constraints.start(request, prompt)
+        for source, target, direction in batch_update.moved:
+            moved, replaced = self._at.pop(source, None), self._at.pop(target, None)
+            if moved is not None:
+                self._at[target] = moved
+            if replaced is not None and direction.name == "SWAP":
+                self._at[source] = replaced
+            elif replaced is not None:
+                self._constraints.drop([replaced.request])
+
+    def prepare(self) -> None:
+        """Before the forward pass: controllers run beside it, if their tokens are known already."""
+        for sharing in self._at.values():
+            self._hear(sharing)
+        self._constraints.post()
+
+    def apply(self, logits: torch.Tensor) -> None:
+        """After the forward pass."""
+        for sharing in self._at.values():
+            self._hear(sharing)
+            if _UNKNOWN in sharing.outputs[sharing.request.heard :]:
+                error = AiciError("vLLM does not tell which tokens were sampled")
+                sharing.request.heard = len(sharing.outputs)
+                self._constraints.fail(sharing.request, error)
+        rows = self._constraints.rows()
+        at = {index: rows.get(sharing.request) for index, sharing in self._at.items()}
+        apply_masks(logits, [at.get(index) for index in range(len(logits))])
+
+    def _hear(self, sharing: _Sharing) -> None:
+        request, outputs = sharing.request, sharing.outputs
+        if len(outputs) < request.heard:  # vLLM has dropped some, e.g. because cached keys got lost
+            self._constraints.start(request, sharing.prompt)
+        if len(outputs) > request.heard:
+            new = outputs[request.heard :]
+            self._constraints.hear(request, new[: new.index(_UNKNOWN)] if _UNKNOWN in new else new)
+
+    def _leave(self, index: int) -> None:
+        sharing = self._at.pop(index, None)
+        if sharing is not None:
+            self._constraints.drop([sharing.request])
+
+
+@dataclass(slots=True)
+class _Slot:
+    request: Controlled
+    started: bool = False
+    absent: int = 0
+
+
+class DeviceSlots:
+    """The requests of model runner V2, by slot."""
+
+    def __init__(self, constraints: Constraints, states: Any) -> None:
+        """`states`: vLLM's LogitsProcRequestState."""
+        self._constraints = constraints
+        self._states = states
+        self._slots: dict[int, _Slot] = {}
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def enter(self, index: int, params: Any, call: ControllerCall | None) -> None:
+        """A request has got this slot, whose last one has ended."""
+        slot = self._slots.pop(index, None)
+        if slot is not None:
+            self._constraints.drop([slot.request])
+        if call is not None:
+            self._slots[index] = _Slot(Controlled.of(call, params))
+
+    def apply(self, logits: torch.Tensor, context: Any) -> None:
+        """After the forward pass; `context`: vLLM's LogitsContext."""
+        batch: list[int] = context.idx_mapping_np.tolist()
+        lengths: list[int] = context.seq_lens_upper_bound_np.tolist()
+        prefill = self._states.prefill_len.np
+        # a prompt that is computed in parts has rows whose tokens are thrown away
+        sampling = [i for i, length in zip(batch, lengths, strict=False) if length >= prefill[i]]
+        self._hear([index for index in sampling if index in self._slots])
+        self._forget(batch)
+        rows = self._constraints.rows()
+        # with drafts, which are refused, a request has several rows
+        each = batch if len(batch) == len(logits) else context.expanded_idx_mapping.tolist()
+        apply_masks(logits, [self._row(index, rows) for index in each])
+
+    def _row(self, index: int, rows: dict[Controlled, Row]) -> Row | None:
+        slot = self._slots.get(index)
+        return None if slot is None else rows.get(slot.request)
+
+    def _hear(self, indices: list[int]) -> None:
+        import torch
+
+        if not indices:
+            return
+        tokens, totals = self._states.all_token_ids.gpu, self._states.total_len.gpu
+        which = torch.tensor(indices, device=totals.device)
+        total = totals[which].long()
+        # one copy for all: every copy waits for the device
+        known, last = torch.stack(
+            [total, tokens[which.to(tokens.device), total.to(tokens.device) - 1].long()]
+        ).tolist()
+        for index, length, token in zip(indices, known, last, strict=True):
+            slot = self._slots[index]
+            slot.absent = 0
+            prompt = int(self._states.prompt_len.np[index])
+            heard = prompt + slot.request.heard
+            if not slot.started or length < heard:
+                text = tokens[index, :length].tolist()
+                self._constraints.start(slot.request, text[:prompt], text[prompt:])
+                slot.started = True
+            elif length == heard + 1:
+                self._constraints.hear(slot.request, [token])
+            elif length > heard:
+                self._constraints.hear(slot.request, tokens[index, heard:length].tolist())
+
+    def _forget(self, batch: list[int]) -> None:
+        """Requests that have ended are not told: the controllers of those that are never seen go."""
+        present = set(batch)
+        for index, slot in self._slots.items():
+            if index not in present and slot.started:
+                slot.absent += 1
+                if slot.absent == ABSENT_STEPS:
+                    slot.absent, slot.started = 0, False
+                    self._constraints.drop([slot.request])

@@ -1,0 +1,208 @@
+"""The controllers of the requests that a model runner samples for, on the logits-processor path.
+
+Nothing is raised that would end the engine: what fails ends its request, with a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.abi import RowKind
+from aicirt.contract.errors import AiciError, SupervisorDiedError, UnknownModuleError
+from pyaici.bundled import upload_bundled
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import Row
+from pyaici.engines.lines import Lines, OverruledError
+from pyaici.engines.vllm.arguments import ControllerCall
+from pyaici.engines.vllm.connection import engine_vocabulary
+
+if TYPE_CHECKING:
+    from pyaici.tokens import Vocabulary
+
+
+#: below vLLM's own logger, so that its settings count
+logger = logging.getLogger("vllm.aici")
+#: an aicirt that cannot be reached is not tried again for so long: every try keeps the whole batch waiting
+RETRY_SECONDS = 5.0
+#: rows of biases for all tokens that are set aside per worker of the runtime: a request needs two
+MAX_DENSE = 32
+
+
+@dataclass(eq=False, slots=True)
+class Controlled:
+    """A request with a controller."""
+
+    call: ControllerCall
+    #: tokens that end it; the first is forced where the controller ends it
+    ends: list[int]
+    seed: int
+    #: how many of its output tokens the controller has been told
+    heard: int = 0
+
+    @classmethod
+    def of(cls, call: ControllerCall, params: Any) -> Controlled:
+        """`params`: vLLM's SamplingParams."""
+        eos = [] if params.eos_token_id is None else [params.eos_token_id]
+        ends = eos + sorted(set(params.stop_token_ids or ()) - set(eos))
+        # the same after a preemption, when nothing is left of the request but its parameters and tokens
+        return cls(call, ends, params.seed or 0)
+
+
+class Constraints:
+    """Makes a `Runtime` when it is first needed: at $AICI_SOCKET, or one of its own."""
+
+    def __init__(self, vllm_config: Any, refusal: str | None) -> None:
+        """`refusal`: why this engine's requests cannot be constrained, if it is so."""
+        self._vllm_config = vllm_config
+        self._refusal = refusal
+        self._runtime: Runtime | None = None
+        self._lines: Lines[Controlled] | None = None
+        #: names of bundled controllers that have been uploaded, and their modules
+        self._modules: dict[str, str] = {}
+        self._vocabulary: Vocabulary | None = None
+        #: when there was no runtime to be had, and why
+        self._failure: tuple[float, AiciError] | None = None
+        #: requests that are to end, and have no controller
+        self._ended: set[Controlled] = set()
+
+    def start(self, request: Controlled, prompt: Sequence[int] | None, outputs: Sequence[int] = ()) -> None:
+        """Starts the request's controller, and tells it the output tokens that there are already."""
+        self.drop([request])
+        request.heard = 0
+        try:
+            if self._refusal is not None:
+                raise AiciError(self._refusal)
+            if prompt is None:
+                raise AiciError("a prompt of embeddings has no tokens that a controller could be told")
+            if not request.ends:
+                raise AiciError("no token ends this request: give it stop_token_ids")
+            try:
+                self._instantiate(request, prompt)
+            except SupervisorDiedError as error:
+                self._give_up(error)
+                self._instantiate(request, prompt)
+        except Exception as error:
+            self.fail(request, error)
+        else:
+            self.hear(request, outputs)
+
+    def hear(self, request: Controlled, tokens: Sequence[int]) -> None:
+        """The request got tokens."""
+        request.heard += len(tokens)
+        if self._lines is None or request in self._ended:
+            return
+        try:
+            for token in tokens:
+                self._lines.hear(request, token)
+        except OverruledError as error:
+            self.fail(request, error)
+
+    def fail(self, request: Controlled, error: Exception) -> None:
+        """The request shall end."""
+        if self._lines is not None:
+            self._lines.drop([request])
+        self._ended.add(request)
+        _log(request, error)
+
+    def post(self) -> None:
+        """Asks the controllers that have something to say, and does not wait."""
+        if self._lines is not None:
+            try:
+                self._lines.post()
+            except Exception as error:
+                self._give_up(error)
+
+    def rows(self) -> dict[Controlled, Row]:
+        """What the next token of each request must obey: all wait for the slowest controller."""
+        rows: dict[Controlled, Row] = {}
+        if self._lines is not None:
+            try:
+                rows = self._lines.rows()
+            except Exception as error:
+                self._give_up(error)
+        if self._lines is not None:
+            self._report(self._lines)
+        for request in self._ended:
+            rows[request] = Row(RowKind.TOKEN, token=request.ends[0] if request.ends else 0)
+        return rows
+
+    def drop(self, requests: Iterable[Controlled]) -> None:
+        """Requests that are over, or wait for another turn: their controllers are freed."""
+        requests = list(requests)
+        for request in requests:
+            self._ended.discard(request)
+        if self._lines is not None:
+            self._lines.drop(requests)
+
+    def close(self) -> None:
+        """Frees everything."""
+        self._ended.clear()
+        self._disconnect()
+
+    # -- the runtime ----------------------------------------------------------------------------
+
+    def _instantiate(self, request: Controlled, prompt: Sequence[int]) -> None:
+        """Raises AiciError."""
+        lines = self._connect()
+        call, ends, seed = request.call, request.ends, request.seed
+        module = self._modules.get(call.controller, call.controller)
+        try:
+            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
+        except UnknownModuleError:
+            assert self._runtime is not None
+            module = self._modules[call.controller] = upload_bundled(self._runtime, call.controller)
+            lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
+
+    def _connect(self) -> Lines[Controlled]:
+        """Raises AiciError where there is no runtime to be had."""
+        if self._lines is not None:
+            return self._lines
+        if self._failure is not None and time.monotonic() - self._failure[0] < RETRY_SECONDS:
+            raise self._failure[1]
+        try:
+            self._vocabulary = self._vocabulary or engine_vocabulary(self._vllm_config)
+            count = self._vllm_config.scheduler_config.max_num_seqs
+            self._runtime = Runtime(num_rows=max(256, 2 * count), num_dense=max(4, min(2 * count, MAX_DENSE)))
+            self._runtime.register(self._vocabulary)
+        except AiciError as error:
+            self._disconnect()
+            self._failure = time.monotonic(), error
+            raise
+        self._lines = Lines(self._runtime)
+        return self._lines
+
+    def _give_up(self, error: Exception) -> None:
+        """The runtime is gone: its requests end, and the next one tries to make another."""
+        lines = self._lines
+        if lines is not None:
+            self._report(lines)
+            self._ended.update(lines.stopping)
+            for request in lines.live:
+                self.fail(request, error)
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._lines = None
+        self._modules.clear()
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.close()
+
+    def _report(self, lines: Lines[Controlled]) -> None:
+        for request, error in lines.errors.items():
+            _log(request, error)
+        for request, text in lines.logs.items():
+            logger.debug("the controller %r of a request says: %s", request.call.controller, text)
+        lines.errors.clear()
+        lines.logs.clear()
+
+
+def _log(request: Controlled, error: Exception) -> None:
+    """vLLM takes no message from here to the client."""
+    unexpected = not isinstance(error, (AiciError, OverruledError))
+    name, why = request.call.controller, str(error)
+    logger.error("the controller %r of a request has failed: %s", name, why, exc_info=unexpected)

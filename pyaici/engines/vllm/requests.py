@@ -1,0 +1,341 @@
+"""The controlled requests of a scheduler: how they begin, what their controllers want, how they end."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from vllm.v1.request import RequestStatus
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import AiciError, ArgumentError, ResultError
+from pyaici.client.runtime import Runtime
+from pyaici.engines import WORK_FACTOR
+from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall, describe
+from pyaici.engines.vllm.connection import Connection, engine_vocabulary
+from pyaici.engines.vllm.controlled import MOST_COPIES, Controlled, Ending, Outcome
+from pyaici.engines.vllm.driver import ControllerDriver
+from pyaici.engines.vllm.events import Events, to_wire
+from pyaici.engines.vllm.groups import UNUSED, Groups
+from pyaici.engines.vllm.outputs import Held, add_end, add_events, add_tokens, give_reasons, keep_back
+from pyaici.engines.vllm.refusals import engine_refusal
+from pyaici.engines.vllm.request_state import (
+    ControllerGrammar,
+    failed,
+    follow_drafts,
+    hold,
+    move,
+    suspend,
+    then,
+)
+
+log = logging.getLogger("vllm.aici")
+
+
+#: status and stop reason of requests that end so; an error's reason is told otherwise
+END = {
+    Ending.STOP: (RequestStatus.FINISHED_STOPPED, "controller"),
+    Ending.ERROR: (RequestStatus.FINISHED_ERROR, None),
+}
+
+
+class ControlledRequests:
+    """The controlled requests of one scheduler."""
+
+    def __init__(self, scheduler: Any) -> None:
+        """`scheduler` is used once it is complete."""
+        self._scheduler = scheduler
+        self._socket = os.environ.get("AICI_SOCKET")
+        #: of the first request with a controller; a program that records has another
+        self.make_runtime: Callable[..., Runtime] = Runtime
+        #: made for the first request with a controller
+        self.driver: ControllerDriver | None = None
+        #: what requests want that have just been taken tokens for, until the step is over
+        self._outcomes: list[tuple[Any, Controlled, Outcome, list[int]]] = []
+        #: what clients have not been sent, of requests whose answers are held back
+        self._held: dict[str, Held] = {}
+        #: what clients want to know that has happened
+        self._telling: dict[str, tuple[Any, Events]] = {}
+        #: why requests have failed that vLLM has not told of yet
+        self._failed: dict[str, str] = {}
+        #: requests that sit out steps
+        self.suspended: dict[str, Controlled] = {}
+        self.groups = Groups(scheduler)
+
+    def controlled(self, request_id: str) -> Controlled | None:
+        """The controller of a request, if it has one."""
+        return None if self.driver is None else self.driver.requests.get(request_id)
+
+    # -- beginning ------------------------------------------------------------------------------
+
+    def refuse(self, request: Any, error: Exception) -> None:
+        """A request that will fail, with this reason."""
+        log.warning("request %s cannot be controlled: %s", request.request_id, error)
+        extra = getattr(request.sampling_params, "extra_args", None) or {}
+        self._failed[request.request_id] = describe(str(extra.get("aici_controller", "")), error)
+        hold(request, failed(error))
+
+    def add(self, request: Any) -> None:
+        """Makes a request with a controller one with a grammar that is being compiled.
+
+        Raises AiciError or ValueError for one that makes no sense.
+        """
+        parameters = request.sampling_params
+        call = ControllerCall.from_extra_args(parameters.extra_args)
+        if call is not None and call.path == LOGITS:
+            # with speculative decoding vLLM leaves the logits processor out without a word
+            refusal = engine_refusal(self._scheduler.vllm_config)
+            if refusal is not None:
+                raise ArgumentError(refusal)
+        if call is None or call.path != OVERLAPPED:
+            return
+        if request.structured_output_request is not None:
+            raise ArgumentError(
+                "a request has a controller or structured_outputs, not both: leave one of them out"
+            )
+        if call.hold and parameters.num_logprobs is not None:
+            raise ArgumentError("aici_hold and logprobs cannot be had together: leave one of them out")
+        group = self.groups.join(request) if call.fork else None
+        if call.fork and group is None:
+            return
+        controlled = self._conductor().add(request.request_id, call, parameters.all_stop_token_ids)
+        controlled.group = group
+        controlled.held = Held() if call.hold else None
+        controlled.events = Events() if call.events else None
+        self._attend(controlled, request)
+        hold(request, then(controlled.prepared, lambda _: ControllerGrammar(controlled)))
+
+    def start(self, output: Any) -> None:
+        """Starts the controllers of requests that are scheduled for the first time."""
+        driver, started = self.driver, False
+        assert driver is not None
+        if output.total_num_scheduled_tokens == 0:
+            driver.give_way()
+        for new in output.scheduled_new_reqs:
+            controlled = driver.requests.get(new.req_id)
+            if controlled is not None and controlled.control is None and controlled.error is None:
+                request = self._scheduler.requests[new.req_id]
+                driver.start(controlled, request._all_token_ids, request.sampling_params.seed)
+                started = True
+        if started:
+            driver.post()
+        if self._scheduler.num_spec_tokens:
+            for request_id, controlled in driver.requests.items():
+                if not controlled.follows:  # else drafts that are not known yet would be scheduled
+                    self._scheduler.requests[request_id].spec_token_ids = []
+
+    def follow_drafts(self, output: Any) -> None:
+        """Asks controllers about the drafts of a pass."""
+        if output.scheduled_spec_decode_tokens and self.driver is not None:
+            follow_drafts(self.driver, self._scheduler.requests, output)
+
+    def hear(self) -> None:
+        """Waits for what controllers say; children of forks get requests."""
+        driver = self.driver
+        assert driver is not None
+
+        def begun(child: Controlled, request: Any) -> None:
+            driver.requests[request.request_id] = child
+            self._attend(child, request)
+
+        def fail(request_ids: set[str], error: AiciError) -> None:
+            for request_id in request_ids:
+                driver.requests[request_id].fail(error)
+
+        driver.hear()
+        forked, driver.forked = driver.forked, []
+        for parent, child in forked:
+            self.groups.expect(parent, child)
+        self.groups.place(begun, fail)
+
+    def _attend(self, controlled: Controlled, request: Any) -> None:
+        """From now on there is somebody to tell, or not to tell yet."""
+        if controlled.held is not None:
+            self._held[request.request_id] = controlled.held
+        if controlled.events is not None:
+            self._telling[request.request_id] = (request, controlled.events)
+
+    def _conductor(self) -> ControllerDriver:
+        if self.driver is None:
+            config = self._scheduler.vllm_config
+            manager = self._scheduler.structured_output_manager
+            if manager._grammar_bitmask is None:
+                # what every backend of vLLM makes at its first request
+                rows = config.scheduler_config.max_num_seqs * (1 + config.num_speculative_tokens)
+                words = (config.model_config.get_vocab_size() + 31) // 32
+                manager._grammar_bitmask = torch.full((rows, words), -1, dtype=torch.int32)
+            running = config.scheduler_config.max_num_seqs
+            copies = min(running * config.num_speculative_tokens, MOST_COPIES)
+            connection = Connection(
+                functools.partial(engine_vocabulary, config),
+                socket=self._socket,
+                # two for each that runs, and for some that have been put off
+                num_rows=2 * (running + copies) + 64,
+                make_runtime=self.make_runtime,
+            )
+            self.driver = ControllerDriver(connection, most_copies=copies)
+        return self.driver
+
+    # -- a step is over -------------------------------------------------------------------------
+
+    def take(self, controlled: Controlled, tokens: list[int]) -> Outcome:
+        """What becomes of tokens that a pass has brought."""
+        assert self.driver is not None
+        return self.driver.take(controlled, tokens)
+
+    def note(
+        self, request: Any, controlled: Controlled, outcome: Outcome, tokens: list[int], stopped: bool
+    ) -> None:
+        """vLLM has appended these tokens, and perhaps ended the request with the last of them.
+
+        What the controller wants beyond that comes when the step is over.
+        """
+        controlled.tell_tokens(outcome, tokens)
+        for behind, text in outcome.logs:
+            if behind < len(tokens) or not stopped:
+                controlled.print(text)
+        self._outcomes.append((request, controlled, outcome, tokens))
+
+    def end_step(self, nothing_ran: bool, outputs: Any) -> None:
+        """Does what controllers want, tells them what has happened, and completes what clients are sent."""
+        outcomes, self._outcomes = self._outcomes, []
+        if self.driver is not None:
+            for request, controlled, outcome, tokens in outcomes:
+                if not request.is_finished():
+                    try:
+                        self._follow(self.driver, request, controlled, outcome, tokens, outputs)
+                    except Exception as error:
+                        log.exception("request %s cannot go on", request.request_id)
+                        self._end(request, RequestStatus.FINISHED_ERROR, repr(error), outputs)
+            self._ask_suspended(self.driver, outputs)
+            self.driver.post()
+            if self.suspended and nothing_ran:
+                self.hear()  # there is no pass during which they could work
+        self.groups.tell(
+            outputs,
+            lambda spare: self._end(spare, RequestStatus.FINISHED_STOPPED, UNUSED, outputs),
+            self._drop,
+        )
+        if self._held:
+            keep_back(outputs, self._held)
+        if self._failed:
+            give_reasons(outputs, self._failed)
+        if self._telling:
+            add_events(outputs, self._telling)
+
+    def _follow(
+        self,
+        driver: ControllerDriver,
+        request: Any,
+        controlled: Controlled,
+        outcome: Outcome,
+        tokens: list[int],
+        outputs: Any,
+    ) -> None:
+        """Does what the controller wants beyond sampling, and notes what is to be told."""
+        news = tokens[outcome.told :]
+        if outcome.ending:  # an output of its own, see `keep_back`
+            self._end(request, *END[outcome.ending], outputs)
+            return
+        if outcome.suspend:
+            suspend(self._scheduler, request)
+            self.suspended[request.request_id] = controlled
+            if controlled.events is not None:
+                controlled.events.add("suspended")
+        if not outcome.moves:
+            driver.tell(controlled, news, 0, sampled=len(news) == 1 and not outcome.forced[-1])
+            return
+        if outcome.backtrack and controlled.held is not None and tokens:  # what is sent is not taken back
+            keep_back(outputs, {request.request_id: controlled.held})
+        room = min(
+            request.max_tokens - request.num_output_tokens + outcome.backtrack,
+            self._scheduler.max_model_len - request.num_tokens + outcome.backtrack,
+        )
+        append = list(outcome.append[:room])
+        if outcome.backtrack:
+            refusal = controlled.take_back(outcome.backtrack, len(request._all_token_ids))
+            if refusal is not None:
+                controlled.fail(ResultError(refusal))
+                self._end(request, RequestStatus.FINISHED_ERROR, None, outputs)
+                return
+            if controlled.taken_back > WORK_FACTOR * request.sampling_params.max_tokens:
+                self._end(request, RequestStatus.FINISHED_LENGTH_CAPPED, "work", outputs)
+                return
+        if not append and outcome.backtrack == len(request._all_token_ids):
+            assert controlled.session is not None
+            append = [controlled.session.begin_token]
+        move(self._scheduler, request, outcome.backtrack, append)
+        sampled = len(news) == 1 and not append and not outcome.backtrack and not outcome.forced[-1]
+        driver.tell(controlled, news + append, outcome.backtrack, sampled=sampled)
+        if append:
+            add_tokens(outputs, request, append)
+            if controlled.events is not None:
+                controlled.events.tokens("forced", append)
+        whole = append and len(append) == len(outcome.append)
+        held = whole and outcome.hold_append and controlled.goes_on(append[-1])
+        if whole and append[-1] in controlled.stops and not held:
+            self._end(request, RequestStatus.FINISHED_STOPPED, None, outputs)
+        elif len(append) == room:
+            self._end(request, RequestStatus.FINISHED_LENGTH_CAPPED, None, outputs)
+
+    def _ask_suspended(self, driver: ControllerDriver, outputs: Any) -> None:
+        """Sequences that sit out steps are asked again in each, until they have something to do."""
+        for controlled in list(self.suspended.values()):
+            request = self._scheduler.requests[controlled.request_id]
+            answer = controlled.answer
+            if answer is None:
+                continue
+            if answer.verb in (Verb.SUSPEND, Verb.LATE):
+                controlled.answer = None
+                driver.tell(controlled, [], 0, sampled=False)
+            elif answer.verb == Verb.STOP:
+                self._end(request, RequestStatus.FINISHED_STOPPED, "controller", outputs)
+            elif answer.verb == Verb.ERROR:
+                self._end(request, RequestStatus.FINISHED_ERROR, None, outputs)
+            else:
+                del self.suspended[controlled.request_id]
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    def _end(self, request: Any, status: Any, why: str | None, outputs: Any) -> None:
+        """Ends a request between two steps."""
+        request.stop_reason = why
+        self._scheduler.finish_requests(request.request_id, status)
+        add_end(outputs, request, why)
+
+    def leave(self, request: Any) -> None:
+        """A request has ended; its controller goes, if it has one."""
+        if self.driver is not None and request.request_id in self.driver.requests:
+            self._free(self.driver, request)
+        self.groups.leave(request)
+
+    def _free(self, driver: ControllerDriver, request: Any) -> None:
+        last: list[int] = []
+        for other, _, outcome, tokens in self._outcomes:
+            if other is request and not outcome.moves:  # vLLM has ended it before the step was over
+                last = tokens[outcome.told :]
+        self.suspended.pop(request.request_id, None)
+        ended = driver.finish(request.request_id, last)
+        if request.status == RequestStatus.FINISHED_ABORTED:
+            self._held.pop(request.request_id, None)
+            self._telling.pop(request.request_id, None)
+        elif ended is not None and ended.failure is not None:
+            why = describe(ended.call.controller, ended.failure)
+            log.warning("request %s: %s", request.request_id, why)
+            self._failed[request.request_id] = why
+            if ended.events is not None:
+                ended.events.add("error", to_wire(ended.failure))
+
+    def _drop(self, child: Controlled) -> None:
+        if self.driver is not None:
+            self.driver.drop(child)
+
+    def close(self) -> None:
+        """Ends all controllers."""
+        driver, self.driver = self.driver, None
+        if driver is not None:
+            driver.close()

@@ -1,0 +1,136 @@
+"""Where controllers sit in vLLM: a part of its scheduler, put before the class that vLLM has chosen.
+
+One step: `schedule` starts requests that are new, and the model runs; `get_grammar_bitmask` hears the
+controllers, which have worked meanwhile, and hands masks over; `update_from_output` does what they want with
+the tokens, and tells them what happened. vLLM ends the engine when something is raised here, so nothing is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from aicirt.contract.errors import ResultError
+from pyaici.engines.vllm.controlled import Ending, Outcome
+from pyaici.engines.vllm.request_state import suspended, unending
+from pyaici.engines.vllm.requests import END, ControlledRequests
+
+log = logging.getLogger("vllm.aici")
+
+
+class SchedulerMixin:
+    """Put it before a scheduler class of vLLM: ``class Mine(SchedulerMixin, AsyncScheduler)``."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        self._aici = ControlledRequests(self)
+        super().__init__(*args, **keywords)
+        _before(self.structured_output_manager, "clear_backend", self._aici_close)  # type: ignore[attr-defined]
+
+    def add_request(self, request: Any) -> None:
+        known = request.request_id in self.requests  # type: ignore[attr-defined]
+        if not known and request.sampling_params is not None:
+            try:
+                self._aici.add(request)
+            except Exception as error:
+                self._aici.refuse(request, error)
+        super().add_request(request)  # type: ignore[misc]
+        self._aici.groups.set_aside()
+
+    def schedule(self, *args: Any, **keywords: Any) -> Any:
+        with suspended([self.requests[name] for name in self._aici.suspended]):  # type: ignore[attr-defined]
+            output = super().schedule(*args, **keywords)  # type: ignore[misc]
+        if self._aici.driver is not None and self._aici.driver.requests:
+            try:
+                self._aici.start(output)
+            except Exception:
+                log.exception("controllers could not be started")
+        return output
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        if self._aici.driver is not None and self._aici.driver.requests:
+            if scheduler_output.has_structured_output_requests or self._aici.suspended:
+                try:
+                    self._aici.hear()
+                    self._aici.follow_drafts(scheduler_output)
+                except Exception:
+                    log.exception("controllers could not be heard")
+        return super().get_grammar_bitmask(scheduler_output)  # type: ignore[misc]
+
+    def _update_request_with_output(
+        self, request: Any, new_token_ids: list[int], *args: Any, **keywords: Any
+    ) -> tuple[list[int], bool]:
+        controlled = self._aici.controlled(request.request_id)
+        if controlled is None:
+            result: tuple[list[int], bool] = super()._update_request_with_output(  # type: ignore[misc]
+                request, new_token_ids, *args, **keywords
+            )
+            return result
+        try:
+            outcome = self._aici.take(controlled, new_token_ids)
+            pieces = controlled.pieces(outcome, new_token_ids[: outcome.keep])
+        except Exception as error:
+            log.exception("request %s cannot go on", request.request_id)
+            controlled.fail(ResultError(repr(error)))
+            outcome, pieces = Outcome(keep=0, ending=Ending.ERROR), []
+        if outcome.ending and not outcome.keep:
+            request.status, request.stop_reason = END[outcome.ending]
+            return [], True
+        tokens, stopped = self._aici_append(request, pieces, *args, **keywords)
+        self._aici.note(request, controlled, outcome, list(tokens), stopped)
+        return tokens, stopped
+
+    def _aici_append(
+        self, request: Any, pieces: list[tuple[list[int], bool]], *args: Any, **keywords: Any
+    ) -> tuple[list[int], bool]:
+        """Has vLLM append tokens, and look whether they end the request; see `Controlled.pieces`."""
+        added: list[int] = []
+        for tokens, held in pieces:
+            with unending(request) if held else nullcontext():
+                some, stopped = super()._update_request_with_output(request, tokens, *args, **keywords)  # type: ignore[misc]
+            added += some
+            if stopped:
+                return added, True
+        return added, False
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
+        try:
+            self._aici.end_step(scheduler_output.total_num_scheduled_tokens == 0, outputs)
+        except Exception:
+            log.exception("controllers could not be told what has happened")
+        return outputs
+
+    def _free_request(self, request: Any, *args: Any, **keywords: Any) -> Any:
+        try:
+            self._aici.leave(request)
+        except Exception:
+            log.exception("the controller of request %s could not be freed", request.request_id)
+        return super()._free_request(request, *args, **keywords)  # type: ignore[misc]
+
+    def shutdown(self) -> None:
+        self._aici_close()
+        super().shutdown()  # type: ignore[misc]
+
+    def _aici_close(self) -> None:
+        try:
+            self._aici.close()
+        except Exception:
+            log.exception("controllers could not be ended")
+
+
+def _before(owner: Any, name: str, what: Callable[[], None]) -> None:
+    """Has a method of an object do something first.
+
+    The scheduler's own `shutdown` comes after that of the workers; an engine that is given little time is
+    killed by then.
+    """
+    method = getattr(owner, name, None)
+    if method is not None:
+
+        def both(*args: Any, **keywords: Any) -> Any:
+            what()
+            return method(*args, **keywords)
+
+        setattr(owner, name, both)

@@ -1,0 +1,1 @@
+"""Recordings of what an engine and a controller say to each other."""

@@ -1,0 +1,305 @@
+"""A runtime that records what an engine and a controller say to each other."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import secrets
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import AiciError, EmptyMaskError, RuntimeFailure
+from aicirt.contract.messages import StepInput
+from pyaici.client.arguments import argument_bytes, variable_name
+from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.masks import apply_row
+from pyaici.client.runtime import Runtime
+from pyaici.client.step import MidResult, PreResult, Row, Step, StepResult
+from pyaici.recording.recording import (
+    Event,
+    Forked,
+    RecordedError,
+    RecordedSequence,
+    RecordedVocabulary,
+    Recording,
+    Sampled,
+    Spliced,
+    Suspended,
+)
+
+if TYPE_CHECKING:
+    from pyaici.tokens import Vocabulary
+
+
+def allowed_by(row: Row, vocab_size: int) -> NDArray[np.bool_]:
+    """[vocab_size]: the tokens that it does not forbid."""
+    logits = np.zeros(vocab_size)
+    apply_row(logits, row)
+    allowed: NDArray[np.bool_] = np.isfinite(logits)
+    return allowed
+
+
+def digest_of(allowed: NDArray[np.bool_]) -> str:
+    """16 hexadecimal digits that differ for different sets: BLAKE2b of the bits, packed from token 0 on."""
+    return hashlib.blake2b(np.packbits(allowed, bitorder="little").tobytes(), digest_size=8).hexdigest()
+
+
+class RecordingRuntime(Runtime):
+    """Works as any `Runtime`; after `record` it writes down the next request, which `take` returns."""
+
+    _vocabulary_of: Vocabulary | None = None
+    _tape: _Tape | None = None
+    #: the next request is to be written down
+    _armed: tuple[str, int] | None = None
+
+    def record(self, controller: str, max_tokens: int) -> None:
+        """`controller`: as the user calls it. `max_tokens`: of the request that comes."""
+        self._armed, self._tape = (controller, max_tokens), None
+
+    def take(self) -> Recording:
+        """What has been written down. Raises RuntimeFailure if there was no request since `record`."""
+        tape, self._tape, self._armed = self._tape, None, None
+        if tape is None:
+            raise RuntimeFailure("nothing has been recorded: no request has begun")
+        return tape.end()
+
+    def register(self, vocabulary: Vocabulary) -> None:
+        """As `Runtime`."""
+        super().register(vocabulary)
+        self._vocabulary_of = vocabulary
+
+    def instantiate(
+        self,
+        module: str,
+        arg: str | bytes = b"",
+        prompt: Sequence[int] = (),
+        *,
+        capabilities: Capabilities = ALL,
+        seed: int | None = None,
+        **options: Any,
+    ) -> int:
+        """As `Runtime`."""
+        tape: _Tape | None = None
+        if self._armed is not None:
+            seed = secrets.randbits(63) if seed is None else seed
+            controller, max_tokens = self._armed
+            self._armed = None
+            assert self._vocabulary_of is not None
+            recording = Recording(
+                controller=controller,
+                arg=argument_bytes(arg),
+                prompt=list(prompt),
+                max_tokens=max_tokens,
+                seed=seed,
+                capabilities=capabilities.to_wire(),
+                sequences=[RecordedSequence()],
+            )
+            tape = self._tape = _Tape(recording, self._vocabulary_of)
+        try:
+            seq = super().instantiate(module, arg, prompt, capabilities=capabilities, seed=seed, **options)
+        except AiciError as error:
+            if tape is not None:
+                tape.recording.sequences[0].log = str(error.detail.get("log", ""))
+                _end(tape.recording.sequences[0], "error", error)
+            raise
+        if tape is not None:
+            tape.places[seq] = 0
+        return seq
+
+    def begin_step(self, inputs: Sequence[StepInput]) -> Step:
+        """As `Runtime`."""
+        if self._tape is None:
+            return super().begin_step(inputs)
+        step = super().begin_step(inputs)
+        self._tape.hear_reports(inputs)
+        return _RecordedStep(step, self._tape)
+
+    def clone(self, seq: int) -> int:
+        """As `Runtime`. Raises RuntimeFailure for a request that is recorded."""
+        if self._tape is not None and seq in self._tape.places:
+            raise RuntimeFailure("what is recorded has one sequence, and the forks of its controller")
+        return super().clone(seq)
+
+    def free(self, seqs: Iterable[int]) -> None:
+        """As `Runtime`."""
+        seqs = list(seqs)
+        if self._tape is not None:
+            self._tape.forget(seqs)
+        super().free(seqs)
+
+
+class _RecordedStep(Step):
+    """The recorder hears what another step says."""
+
+    def __init__(self, step: Step, tape: _Tape) -> None:
+        self._step = step
+        self._tape = tape
+        self._told = False
+
+    def wait_pre(self) -> dict[int, PreResult]:
+        verdicts = self._step.wait_pre()
+        if not self._told:
+            self._told = True
+            self._tape.hear_verdicts(verdicts)
+        return verdicts
+
+    def wait(self, *, ready: bool = False) -> StepResult:
+        self.wait_pre()
+        result = self._step.wait(ready=ready)
+        self._tape.hear_answers(result)
+        return result
+
+    def abandon(self) -> None:
+        self._step.abandon()
+
+
+class _Tape:
+    """What has been heard of a request so far."""
+
+    def __init__(self, recording: Recording, vocabulary: Vocabulary) -> None:
+        self.recording = recording
+        self._vocabulary = vocabulary
+        #: by the runtime's number
+        self.places: dict[int, int] = {}
+        #: answers that have not been carried out yet
+        self._pending: dict[int, tuple[Event, bool]] = {}
+
+    def hear_reports(self, inputs: Sequence[StepInput]) -> None:
+        """What the engine has made of the answers of the last step."""
+        for report in inputs:
+            if report.seq not in self.places:
+                continue
+            sequence = self.recording.sequences[self.places[report.seq]]
+            event, holds_end = self._pending.pop(report.seq, (None, False))
+            if event is not None:
+                sequence.events.append(_done(event, report))
+            if report.final and sequence.reason == "cancelled":
+                is_end = bool(report.tokens) and report.tokens[-1] in self._vocabulary.eos and not holds_end
+                sequence.reason = "eos" if is_end else "length"
+
+    def hear_verdicts(self, verdicts: dict[int, PreResult]) -> None:
+        """What post_process and pre_process have said."""
+        for seq, verdict in verdicts.items():
+            if seq not in self.places:
+                continue
+            place = self.places[seq]
+            sequence = self.recording.sequences[place]
+            if verdict.verb == Verb.FORK:
+                children = []
+                for child in verdict.children:
+                    self.places[child] = len(self.recording.sequences)
+                    children.append(self.places[child])
+                    self.recording.sequences.append(RecordedSequence(parent=place))
+                sequence.events.append(Forked(children))
+            elif verdict.verb == Verb.SUSPEND:
+                if sequence.events and isinstance(last := sequence.events[-1], Suspended):
+                    last.rounds += 1
+                else:
+                    sequence.events.append(Suspended())
+            elif verdict.verb in (Verb.STOP, Verb.ERROR) and sequence.reason == "cancelled":
+                _end(sequence, "stop" if verdict.verb == Verb.STOP else "error", verdict.error)
+
+    def hear_answers(self, result: StepResult) -> None:
+        """What mid_process has said, what was printed, and which variables were written."""
+        for seq, answer in result.mid.items():
+            if seq in self.places:
+                self._hear_answer(seq, answer, self.recording.sequences[self.places[seq]])
+        for seq, text in result.logs.items():
+            if seq in self.places:
+                self.recording.sequences[self.places[seq]].log += text
+        for seq, values in result.variables.items():
+            if seq in self.places:
+                named = {variable_name(name): value for name, value in values.items()}
+                self.recording.variables.update(named)
+
+    def _hear_answer(self, seq: int, answer: MidResult, sequence: RecordedSequence) -> None:
+        if sequence.reason != "cancelled":
+            return  # it was told of its last tokens, and what it answers does not count
+        if answer.verb == Verb.SAMPLE:
+            row = answer.row
+            assert row is not None
+            allowed = allowed_by(row, self._vocabulary.vocab_size)
+            sampled = Sampled(-1, row.kind.name.lower(), int(allowed.sum()), digest_of(allowed))
+            sampled.temperature = row.temperature
+            self._pending[seq] = _Undone(sampled, allowed), answer.hold_end
+        elif answer.verb == Verb.SPLICE:
+            self._pending[seq] = Spliced(answer.backtrack, list(answer.ff_tokens)), answer.hold_end
+        elif answer.verb in (Verb.STOP, Verb.ERROR):
+            _end(sequence, "stop" if answer.verb == Verb.STOP else "error", answer.error)
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """The engine has freed sequences."""
+        for seq in seqs:
+            event, _ = self._pending.pop(seq, (None, False))
+            if isinstance(event, _Undone) and event.num_allowed == 0:
+                sequence = self.recording.sequences[self.places[seq]]
+                _end(sequence, "error", EmptyMaskError("the row allows no token"))
+
+    def end(self) -> Recording:
+        """The recording, with the bytes of its tokens."""
+        recording, vocabulary = self.recording, self._vocabulary
+        used = {*recording.prompt, *vocabulary.eos}
+        for sequence in recording.sequences:
+            for event in sequence.events:
+                if isinstance(event, Sampled):
+                    used |= {event.token, *(token for token, _ in event.top or ())}
+                elif isinstance(event, Spliced):
+                    used |= {*event.tokens, *(event.done or ())}
+        special = {token: name for token, name in vocabulary.special_names.items() if token in used}
+        recording.vocabulary = RecordedVocabulary(
+            Path(vocabulary.name).name,  # not where it lies on this machine
+            vocabulary.fingerprint,
+            vocabulary.vocab_size,
+            vocabulary.eos,
+            vocabulary.bos,
+            {token: vocabulary.token_bytes(token) for token in sorted(used) if token not in special},
+            special,
+        )
+        return recording
+
+
+class _Undone(Sampled):
+    """A row under which nothing has been sampled yet."""
+
+    __slots__ = ("_allowed",)
+
+    def __init__(self, sampled: Sampled, allowed: Any) -> None:
+        super().__init__(-1, sampled.row, sampled.num_allowed, sampled.mask, True, sampled.temperature)
+        self._allowed = allowed
+
+    def with_token(self, report: StepInput) -> Sampled:
+        token = report.tokens[0]
+        return Sampled(
+            token,
+            self.row,
+            self.num_allowed,
+            self.mask,
+            bool(self._allowed[token]),
+            self.temperature,
+            _known(report.logprob),
+            _known(report.allowed_mass),
+            copy.copy(report.top),
+        )
+
+
+def _done(event: Event, report: StepInput) -> Event:
+    if isinstance(event, _Undone):
+        return event.with_token(report)
+    if isinstance(event, Spliced) and list(report.tokens) != event.tokens:
+        event.done = list(report.tokens)
+    return event
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _end(sequence: RecordedSequence, reason: str, error: AiciError | None = None) -> None:
+    sequence.reason = reason
+    sequence.error = None if error is None else RecordedError(error.code, error.message)

@@ -1,0 +1,303 @@
+"""What an engine and a controller have said to each other in one request, and its JSON file."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aicirt.contract.errors import AiciError
+from pyaici.client.capabilities import Capabilities
+
+#: raised when files of earlier versions cannot be read any more
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class Sampled:
+    """A token was sampled under a row."""
+
+    token: int
+    #: kind of the row: all, bitmask, token, sparse or dense
+    row: str = "all"
+    #: how many tokens the row allowed
+    num_allowed: int = 0
+    #: of the set of allowed tokens: see `digest_of`
+    mask: str = ""
+    #: whether the row allowed this one
+    allowed: bool = True
+    #: the controller's own
+    temperature: float | None = None
+    #: natural log-probability before masking, and the probability of all that was allowed, where known
+    logprob: float | None = None
+    allowed_mass: float | None = None
+    #: (token, log-probability) of the most likely ones, where the controller asked
+    top: list[tuple[int, float]] | None = None
+
+
+@dataclass(slots=True)
+class Spliced:
+    """The controller took tokens back, then appended others."""
+
+    backtrack: int
+    tokens: list[int]
+    #: what was appended where the engine had no room for all
+    done: list[int] | None = None
+
+
+@dataclass(slots=True)
+class Forked:
+    """The controller asked for copies of the sequence: their places in `Recording.sequences`."""
+
+    children: list[int]
+
+
+@dataclass(slots=True)
+class Suspended:
+    """The controller skipped rounds: so many in a row."""
+
+    rounds: int = 1
+
+
+Event = Sampled | Spliced | Forked | Suspended
+
+
+@dataclass(slots=True)
+class RecordedError:
+    """What a sequence ended with: the code of an AiciError, and its message."""
+
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class RecordedSequence:
+    """One sequence, from its beginning, or from the fork that made it, to its end."""
+
+    #: place of the one that it was forked from
+    parent: int | None = None
+    events: list[Event] = field(default_factory=list)
+    #: eos, stop, length, error, or cancelled: the engine let go of it
+    reason: str = "cancelled"
+    error: RecordedError | None = None
+    #: what the controller printed
+    log: str = ""
+
+
+@dataclass(slots=True)
+class RecordedVocabulary:
+    """Which vocabulary token ids are of, and what the ids of this recording stand for."""
+
+    name: str = ""
+    #: `Vocabulary.fingerprint`
+    fingerprint: str = ""
+    size: int = 0
+    eos: tuple[int, ...] = ()
+    bos: int | None = None
+    #: bytes of the tokens that occur
+    tokens: dict[int, bytes] = field(default_factory=dict)
+    #: names of special tokens that occur, and of those that end a text
+    special: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Recording:
+    """One request."""
+
+    vocabulary: RecordedVocabulary = field(default_factory=RecordedVocabulary)
+    #: as the user named it
+    controller: str = ""
+    arg: bytes = b""
+    #: ids of the prompt's tokens
+    prompt: list[int] = field(default_factory=list)
+    max_tokens: int = 0
+    #: what `aici_random` draws from
+    seed: int = 0
+    #: `Capabilities.to_wire`
+    capabilities: list[list[int]] = field(default_factory=list)
+    #: the first is the one that the request began with
+    sequences: list[RecordedSequence] = field(default_factory=list)
+    #: values at the end, which all sequences share
+    variables: dict[str, bytes] = field(default_factory=dict)
+
+    def text(self, tokens: list[int]) -> str:
+        """What tokens of this recording stand for: special ones by their names."""
+        found = b"".join(
+            self.vocabulary.special[token].encode()
+            if token in self.vocabulary.special
+            else self.vocabulary.tokens.get(token, b"")
+            for token in tokens
+        )
+        return found.decode("utf-8", "replace")
+
+
+#: the field that says what the file is
+MARK = "aici_transcript"
+
+
+class TranscriptFileError(AiciError):
+    """A file of transcripts cannot be read or written, or is not as it should be."""
+
+    code = "transcript_file"
+
+
+def write_recording(recording: Recording, path: str | Path) -> None:
+    """Raises TranscriptFileError."""
+    text = json.dumps(to_json(recording), indent=1, ensure_ascii=False, allow_nan=False)
+    # numbers in one line: JSON has no line ends inside of texts
+    text = re.sub(r"\[\n[-\d.e+,\s]*\]", lambda found: " ".join(found[0].split()), text)
+    try:
+        Path(path).write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise TranscriptFileError(f"cannot write {path}: {error.strerror}") from None
+
+
+def to_json(recording: Recording) -> dict[str, Any]:
+    """What the file says."""
+    vocabulary = recording.vocabulary
+    return {
+        MARK: FORMAT,
+        "controller": recording.controller,
+        "arg": _text(recording.arg),
+        "prompt": {"text": recording.text(recording.prompt), "tokens": recording.prompt},
+        "max_tokens": recording.max_tokens,
+        "seed": recording.seed,
+        "capabilities": asdict(Capabilities.from_wire(recording.capabilities)),
+        "sequences": [_sequence(recording, sequence) for sequence in recording.sequences],
+        "variables": {name: _text(value) for name, value in recording.variables.items()},
+        "vocabulary": {
+            "name": vocabulary.name,
+            "fingerprint": vocabulary.fingerprint,
+            "size": vocabulary.size,
+            "eos": list(vocabulary.eos),
+            "bos": vocabulary.bos,
+            "tokens": {str(token): _text(piece) for token, piece in vocabulary.tokens.items()},
+            "special": {str(token): name for token, name in vocabulary.special.items()},
+        },
+    }
+
+
+def _sequence(recording: Recording, sequence: RecordedSequence) -> dict[str, Any]:
+    error = sequence.error and {"code": sequence.error.code, "message": sequence.error.message}
+    return {
+        "parent": sequence.parent,
+        "steps": [_event(recording, event) for event in sequence.events],
+        "reason": sequence.reason,
+        "error": error,
+        "log": sequence.log,
+    }
+
+
+def _event(recording: Recording, event: Event) -> dict[str, Any]:
+    if isinstance(event, Forked):
+        return {"fork": event.children}
+    if isinstance(event, Suspended):
+        return {"suspend": event.rounds}
+    if isinstance(event, Spliced):
+        told: dict[str, Any] = {"splice": event.tokens, "text": recording.text(event.tokens)}
+        more: dict[str, Any] = {"backtrack": event.backtrack or None, "done": event.done}
+    else:
+        told = {
+            "sample": event.token,
+            "text": recording.text([event.token]),
+            "row": event.row,
+            "num_allowed": event.num_allowed,
+            "mask": event.mask,
+            "allowed": event.allowed,
+        }
+        more = {
+            "temperature": event.temperature,
+            "logprob": event.logprob,
+            "allowed_mass": event.allowed_mass,
+            "top": event.top,
+        }
+    return {**told, **{name: value for name, value in more.items() if value is not None}}
+
+
+def _text(data: bytes) -> Any:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+# -- reading ----------------------------------------------------------------------------------------
+
+
+def read_recording(path: str | Path) -> Recording:
+    """Raises TranscriptFileError, which names the file."""
+    try:
+        return from_json(json.loads(Path(path).read_text("utf-8")))
+    except OSError as error:
+        raise TranscriptFileError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise TranscriptFileError(f"{path} is no JSON in UTF-8: {error}") from None
+    except TranscriptFileError as error:
+        raise TranscriptFileError(f"{path}: {error.message}") from None
+
+
+def from_json(told: Any) -> Recording:
+    """The recording that a file says. Raises TranscriptFileError."""
+    if not isinstance(told, dict) or MARK not in told:
+        raise TranscriptFileError(f"this is no recording, which is an object with {MARK}: aici run --record")
+    if told[MARK] != FORMAT:
+        raise TranscriptFileError(f"{MARK} is {told[MARK]!r}; this version reads {FORMAT}: record it anew")
+    try:
+        words = told["vocabulary"]
+        return Recording(
+            RecordedVocabulary(
+                words["name"],
+                words["fingerprint"],
+                words["size"],
+                tuple(words["eos"]),
+                words["bos"],
+                {int(token): _bytes(piece) for token, piece in words["tokens"].items()},
+                {int(token): name for token, name in words["special"].items()},
+            ),
+            told["controller"],
+            _bytes(told["arg"]),
+            list(told["prompt"]["tokens"]),
+            told["max_tokens"],
+            told["seed"],
+            Capabilities(**told["capabilities"]).to_wire(),
+            [_read_sequence(sequence) for sequence in told["sequences"]],
+            {name: _bytes(value) for name, value in told["variables"].items()},
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise TranscriptFileError(
+            f"this is not as a recording should be: {error!r}; record it anew"
+        ) from None
+
+
+def _read_sequence(told: dict[str, Any]) -> RecordedSequence:
+    error = told["error"] and RecordedError(told["error"]["code"], told["error"]["message"])
+    events = [_read_event(event) for event in told["steps"]]
+    return RecordedSequence(told["parent"], events, told["reason"], error, told["log"])
+
+
+def _read_event(told: dict[str, Any]) -> Event:
+    if "fork" in told:
+        return Forked(list(told["fork"]))
+    if "suspend" in told:
+        return Suspended(told["suspend"])
+    if "splice" in told:
+        return Spliced(told.get("backtrack", 0), list(told["splice"]), told.get("done"))
+    top = told.get("top")
+    return Sampled(
+        told["sample"],
+        told["row"],
+        told["num_allowed"],
+        told["mask"],
+        told["allowed"],
+        told.get("temperature"),
+        told.get("logprob"),
+        told.get("allowed_mass"),
+        None if top is None else [(token, value) for token, value in top],
+    )
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])

@@ -1,0 +1,62 @@
+"""A recording in words, a line for each event, and how two of them differ."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+
+from pyaici.recording.recording import Event, Forked, Recording, Sampled, Spliced, Suspended
+
+#: lines around a difference
+_CONTEXT = 3
+
+
+def tell(recording: Recording, *, ids: bool = True, masks: bool = False) -> list[str]:
+    """All sequences, then the variables; without rounds in which a sequence waits.
+
+    `ids`: name the tokens of splices, whose texts may be spelled in several ways. `masks`: tell what each row
+    allowed.
+    """
+    lines = []
+    for place, sequence in enumerate(recording.sequences):
+        origin = "" if sequence.parent is None else f", forked from #{sequence.parent}"
+        lines.append(f"#{place}{origin}")
+        for event in sequence.events:
+            if not isinstance(event, Suspended) and event != Spliced(0, []):  # waiting depends on time
+                lines += [f"  {line}" for line in _event(recording, event, ids, masks)]
+        lines += [f"  printed: {line}" for line in sequence.log.splitlines()]
+        lines.append(f"  ended: {sequence.reason}")
+        if sequence.error is not None:
+            lines += [f"  {sequence.error.code}: {line}" for line in sequence.error.message.splitlines()]
+    for name, value in sorted(recording.variables.items()):
+        lines.append(f"variable {name} = {quoted(value.decode('utf-8', 'backslashreplace'))}")
+    return lines
+
+
+def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[str]:
+    if isinstance(event, Sampled):
+        more = f" under {event.row}, {event.num_allowed} allowed, mask {event.mask}" if masks else ""
+        lines = [f"sampled {quoted(recording.text([event.token]))}{more}"]
+        if event.temperature is not None:
+            lines.append(f"  at temperature {event.temperature:g}")
+        return lines
+    if isinstance(event, Spliced):
+        taken = [f"took back {event.backtrack} tokens"] if event.backtrack else []
+        if not event.tokens and taken:
+            return taken
+        which = f" {event.tokens}" if ids else ""
+        return [*taken, f"forced {quoted(recording.text(event.tokens))}{which}"]
+    assert isinstance(event, Forked)
+    return [f"forked: {', '.join(f'#{child}' for child in event.children)}"]
+
+
+def quoted(text: str) -> str:
+    """A text in one line, as people write it in programs."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Lines with "-" for what was and "+" for what is, with some lines around; none if nothing differs."""
+    found = difflib.unified_diff(before, now, n=_CONTEXT, lineterm="")
+    return ["..." if line.startswith("@@") else line for line in list(found)[2:]]

@@ -1,0 +1,119 @@
+"""Small vocabularies: one for tests, and the one with which a recording is replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aicirt.contract.errors import VocabularyError
+from pyaici.models.default import default_model_folder
+from pyaici.recording.recording import Recording
+from pyaici.tokens import TokenizerBlob, Vocabulary, load_vocabulary
+
+_WORDS = [
+    *("the", "a", "an", "and", "or", "of", "to", "in", "on", "at", "is", "it", "was"),
+    *("that", "with", "for", "not", "you", "he", "she", "cat", "dog", "mat", "sat", "end", "yes"),
+    *("no", "Yes", "No", "The", "It", "He", "I", "name", "age", "one", "two", "three"),
+]
+#: the same words as models have them: most often with the space before them
+_LONGER = [
+    *_WORDS,
+    *(" " + word for word in _WORDS),
+    *("th", "er", "ed", "es", "ing", "ly", "ck", "ll", "oo", "qu"),
+    *("10", "19", "20", "00", "000", "  ", "    ", "\n\n", ", ", ". ", '"', '": "', '{"', '"}', "é", "—"),
+]
+
+
+def small_vocabulary() -> Vocabulary:
+    """Tokens 0 to 255 are the bytes; then come common words and pieces; the last two are <s> and </s>.
+
+    Text is tokenized by longest match.
+    """
+    longer = list(dict.fromkeys(text.encode() for text in _LONGER if len(text.encode()) > 1))
+    tokens = [bytes([byte]) for byte in range(256)] + longer + [b"", b""]
+    begin, end = len(tokens) - 2, len(tokens) - 1
+    return Vocabulary(
+        tokens,
+        {begin: "<s>", end: "</s>"},
+        eos=(end,),
+        bos=begin,
+        name="small",
+        tokenizer=TokenizerBlob("longest"),
+    )
+
+
+@dataclass(frozen=True)
+class ReplayVocabulary:
+    """One of them."""
+
+    vocabulary: Vocabulary
+    #: whether it is the one of the recording; else it has only the tokens that occur there, and all bytes
+    exact: bool
+    #: which it is, in words
+    what: str
+
+
+def replay_vocabulary(
+    recording: Recording, model: str | Path | None = None, *, recorded_only: bool = False
+) -> ReplayVocabulary:
+    """The recording's own vocabulary if it is at hand: the small one, that of `model`, or that of the default
+    model where that has been fetched. Else, or if `recorded_only`, one of the recorded tokens.
+
+    Raises VocabularyError if `model` has another one than the recording.
+    """
+    name = recording.vocabulary.name
+    if recorded_only:
+        return ReplayVocabulary(recorded_tokens(recording), False, _alone(recording))
+    if model is not None:
+        found = load_vocabulary(model).cut(recording.vocabulary.size)
+        if found.fingerprint != recording.vocabulary.fingerprint:
+            raise VocabularyError(
+                f"{model} has another vocabulary than the one of the recording, {name!r}; without --model "
+                "the recorded tokens alone are used"
+            )
+        return ReplayVocabulary(found, True, f"of {model}")
+    small = small_vocabulary()
+    if small.fingerprint == recording.vocabulary.fingerprint:
+        return ReplayVocabulary(small, True, "the small one of tests")
+    folder = default_model_folder()
+    if folder.is_dir():
+        found = load_vocabulary(folder).cut(recording.vocabulary.size)
+        if found.fingerprint == recording.vocabulary.fingerprint:
+            return ReplayVocabulary(found, True, f"of the default model, {folder.name}")
+    return ReplayVocabulary(recorded_tokens(recording), False, _alone(recording))
+
+
+def recorded_tokens(recording: Recording) -> Vocabulary:
+    """The tokens that occur in a recording, by their ids there, and a token for each single byte.
+
+    Ids that do not occur stand for nothing, but for those that single bytes take; text is tokenized by
+    longest match, so that controllers can spell whatever they want to force, though not as the model would.
+    """
+    told = recording.vocabulary
+    tokens = [b""] * told.size
+    for token, piece in told.tokens.items():
+        tokens[token] = piece
+    special = dict(told.special)
+    special.update({token: "</s>" for token in told.eos if token not in special and not tokens[token]})
+    there = {piece for piece in tokens if len(piece) == 1}
+    missing = [bytes([byte]) for byte in range(256) if bytes([byte]) not in there]
+    taken = {*told.tokens, *special} | ({told.bos} if told.bos is not None else set())
+    free = (token for token in range(told.size) if token not in taken)
+    for piece, token in zip(missing, free, strict=False):
+        tokens[token] = piece
+    return Vocabulary(
+        tokens,
+        special,
+        eos=told.eos,
+        bos=told.bos,
+        vocab_size=told.size,
+        name=f"{told.name}, recorded tokens",
+        tokenizer=TokenizerBlob("longest"),
+    )
+
+
+def _alone(recording: Recording) -> str:
+    return (
+        f"only the {len(recording.vocabulary.tokens)} recorded tokens of {recording.vocabulary.name!r}, and "
+        "all bytes: what masks say of other tokens is not looked at, and splices are compared as texts"
+    )

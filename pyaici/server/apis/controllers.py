@@ -1,0 +1,250 @@
+"""Routes for controllers: upload, list, describe, tag, delete; and scripts in requests."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, Field
+
+from aicirt.contract.errors import AiciError
+from aicirt.contract.modules import MAX_NAME, NAME_PATTERN
+from pyaici.bundled import DESCRIPTIONS, bundled_controllers
+from pyaici.scripting.script import InterpreterMissingError, Script, interpreter_file, requested_script
+from pyaici.server.apis.fields import MAX_ARG, StrictBody
+from pyaici.server.apis.json_bodies import JsonRoute
+from pyaici.server.http.access import Runner, Uploader
+from pyaici.server.http.errors import bad_request, check_text, from_aici
+from pyaici.server.service import ControllerCall
+
+if TYPE_CHECKING:
+    from aicirt.contract.modules import ModuleInfo
+    from pyaici.server.controller_store import ControllerStore
+
+
+ARG_WITHOUT_CONTROLLER = "controller_arg is a controller's argument; what a script gets is script.arg"
+
+
+class ScriptText(StrictBody):
+    """A controller that is written in a request."""
+
+    language: Literal["python", "javascript"]
+    source: Annotated[str, Field(min_length=1, max_length=MAX_ARG)] = Field(description="its text")
+    name: Annotated[str, Field(max_length=MAX_NAME, pattern=NAME_PATTERN)] | None = Field(
+        None, description="what messages about it call it; default: script.py or script.js"
+    )
+
+
+class ScriptBody(ScriptText):
+    """One that runs at once."""
+
+    arg: Any = Field(None, description="what the script gets as its argument, any JSON")
+
+
+def read_script(body: ScriptText, where: str = "") -> Script:
+    """The script, whose text can be sent on. `where`: of the body in the request, with a dot at its end.
+
+    Raises ApiError, also where the interpreter was not built.
+    """
+    script = requested_script(body.language, body.source, body.name)
+    check_text(body.source, f"{where}source")
+    check_text(script.name, f"{where}name")
+    try:
+        interpreter_file(script.language)
+    except InterpreterMissingError as error:
+        raise bad_request(error.message, f"{where}language", "interpreter_missing") from None
+    return script
+
+
+def script_call(body: ScriptBody) -> ControllerCall:
+    """The controller that runs it. Raises ApiError, also where the interpreter was not built."""
+    script = read_script(body, "script.")
+    try:
+        arg = json.dumps(body.arg, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise bad_request("NaN and Infinity are no values of JSON", "script.arg") from None
+    if len(arg) > MAX_ARG:
+        raise bad_request(f"it has {len(arg)} characters; {MAX_ARG} are allowed", "script.arg")
+    check_text(arg, "script.arg")
+    return ControllerCall(script.language.controller, script.argument(body.arg), "script", "script.source")
+
+
+UPLOAD_PATH = "/v1/controllers"
+#: controllers in one answer: 1000 of them are about half a megabyte
+MAX_CONTROLLERS = 1000
+router = APIRouter(tags=["controllers"], route_class=JsonRoute)
+
+Name = Annotated[str, Path(min_length=1, max_length=128, description="an id, or a tag")]
+Limit = Annotated[int, Query(ge=1, le=MAX_CONTROLLERS, description="controllers in one answer")]
+After = Annotated[str, Query(max_length=64, description="only those whose ids come after this one")]
+Tag = Annotated[str, Path(min_length=1, max_length=64, description="the tag")]
+
+
+class Controller(BaseModel):
+    """An uploaded module."""
+
+    object: str = "controller"
+    id: str = Field(description="SHA-256 of the module or script")
+    tags: list[str]
+    owners: list[str] = Field(description="who has uploaded it")
+    created: float = Field(description="when it was first uploaded, seconds since 1970; 0 = not known")
+    size: int = Field(description="bytes of the module, or of the script's text")
+    abi_version: int
+    callbacks: list[str] = Field(description="what the controller takes part in")
+
+
+class StoredScript(Controller):
+    """An uploaded script: what its interpreter takes part in is what it takes part in."""
+
+    language: str
+    script: str = Field(description="its name in messages")
+    interpreter: str = Field(description="id of the module that runs it")
+
+
+class Bundled(BaseModel):
+    """A controller that comes with the server."""
+
+    object: str = "bundled_controller"
+    name: str
+    description: str
+    example_arg: str | None
+
+
+class ControllerList(BaseModel):
+    """Controllers that the user may find."""
+
+    object: str = "list"
+    data: list[StoredScript | Controller]
+    bundled: list[Bundled]
+    has_more: bool = Field(False, description="whether there are more behind the last id of data")
+
+
+class TagRequest(StrictBody):
+    """A name for a module."""
+
+    controller: str = Field(min_length=1, max_length=128, description="id or tag of the module")
+
+
+class Deleted(BaseModel):
+    """It is not there any more."""
+
+    object: str = "deleted"
+    id: str
+
+
+@router.post(
+    UPLOAD_PATH,
+    status_code=201,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/wasm": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def upload(request: Request, user: Uploader) -> Controller:
+    """Uploads a controller: the body is the .wasm file. Uploading it again changes nothing."""
+    wasm = await request.body()
+    if not wasm:
+        raise bad_request("the body is empty: send the .wasm file, e.g. curl --data-binary @my_ctrl.wasm")
+    try:
+        return describe_module(await _controller_store(request).upload(wasm, user))
+    except AiciError as error:
+        raise from_aici(error) from None
+
+
+@router.post("/v1/scripts", status_code=201)
+async def upload_script(request: Request, body: ScriptText, user: Uploader) -> StoredScript | Controller:
+    """Uploads a script, which is a controller like others then. Uploading it again changes nothing."""
+    script = read_script(body)
+    try:
+        return describe_module(await _controller_store(request).upload_script(script, user))
+    except AiciError as error:
+        raise from_aici(error, "source") from None
+
+
+@router.get("/v1/controllers")
+async def list_controllers(
+    request: Request, user: Runner, limit: Limit = MAX_CONTROLLERS, after: After = ""
+) -> ControllerList:
+    """What the user has uploaded, what has a tag, and what comes with the server; the first two by id."""
+    try:
+        modules, more = await _controller_store(request).list(user, after, limit)
+    except AiciError as error:
+        raise from_aici(error) from None
+    bundled = [
+        Bundled(name=name, description=text, example_arg=example)
+        for name in bundled_controllers()
+        for text, example in [DESCRIPTIONS.get(name, ("", None))]
+    ]
+    return ControllerList(data=[describe_module(info) for info in modules], bundled=bundled, has_more=more)
+
+
+@router.get("/v1/controllers/{name}")
+async def describe(request: Request, name: Name, user: Runner) -> StoredScript | Controller:
+    """One module."""
+    try:
+        return describe_module(await _controller_store(request).describe(name, user))
+    except AiciError as error:
+        raise from_aici(error, "name") from None
+
+
+@router.delete("/v1/controllers/{name}")
+async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
+    """Deletes a module that the user has uploaded; it stays for others who have uploaded it too."""
+    store = _controller_store(request)
+    try:
+        info = await store.describe(name, user)
+        await store.remove(info.id, user)
+    except AiciError as error:
+        raise from_aici(error, "name") from None
+    return Deleted(id=info.id)
+
+
+@router.put("/v1/tags/{tag}")
+async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) -> StoredScript | Controller:
+    """Names a module; a tag of the user's own moves there if another module has it."""
+    store = _controller_store(request)
+    try:
+        await store.tag(body.controller, tag, user)
+        return describe_module(await store.describe(tag, user))
+    except AiciError as error:
+        raise from_aici(error, "tag") from None
+
+
+@router.delete("/v1/tags/{tag}")
+async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
+    """Takes a name away; the module stays."""
+    try:
+        await _controller_store(request).untag(tag, user)
+    except AiciError as error:
+        raise from_aici(error, "tag") from None
+    return Deleted(id=tag)
+
+
+def describe_module(info: ModuleInfo) -> StoredScript | Controller:
+    """As clients see it."""
+    has = {
+        "init": info.has_init,
+        "init_prompt": info.has_init_prompt,
+        "pre": info.has_pre,
+        "post": info.has_post,
+    }
+    told: dict[str, Any] = {
+        "id": info.id,
+        "tags": info.tags,
+        "owners": info.owners,
+        "created": info.created,
+        "size": info.size,
+        "abi_version": info.abi_version,
+        "callbacks": [*(name for name, there in has.items() if there), "mid"],
+    }
+    if not info.script:
+        return Controller(**told)
+    return StoredScript(language=info.language, script=info.script, interpreter=info.interpreter, **told)
+
+
+def _controller_store(request: Request) -> ControllerStore:
+    store: ControllerStore = request.app.state.service.controllers
+    return store

@@ -1,0 +1,221 @@
+"""Tokens that cover a prefix, drawn with the model that is served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aicirt.contract.errors import AiciError
+from pyaici.cpc import Certificate, Cover, DeadPrefixError, Session, TokenTrie, enumeration, exact, heal, pcas
+from pyaici.engines.engine import (
+    BackTracked,
+    Finished,
+    FinishReason,
+    Sampling,
+    TokensAppended,
+    VariablesChanged,
+)
+from pyaici.server.http.errors import bad_request, from_aici
+from pyaici.server.scheduling.queues import FairTurns
+from pyaici.server.service import ControllerCall, Job
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from pyaici.server.apis.cpc.requests import CpcRequest
+    from pyaici.server.http.users import User
+    from pyaici.server.service import Service
+
+
+#: tokens of an attempt of the controller: more than a prefix has bytes
+_SPARE_TOKENS = 8
+#: users whose distributions are kept, and how much of each: some hundred histories
+_SESSIONS, _SESSION_BYTES = 8, 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be covered: a prefix in bytes after a context in tokens."""
+
+    request: CpcRequest
+    user: User
+    context: tuple[int, ...]
+    prefix: bytes
+
+
+class Covers:
+    """Draws covers: with the model's probabilities where the engine tells them, else with a controller."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        model = service.model
+        #: by user, the one used last at the end: what one has typed is not for others to find out
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._tells = model.logits is not None
+        if self._tells:
+            self._asked = _AskedModel(service)
+            self._trie = TokenTrie(model.vocabulary)
+            # one sample at a time, each at home in what the others have learned
+            self._line = FairTurns(1, service.waiting_room)
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="cpc")
+
+    @contextlib.asynccontextmanager
+    async def line(self, task: Task) -> AsyncIterator[None]:
+        """Where samples wait for each other: before they have a turn, so that they keep nobody else from one.
+
+        Raises ApiError if too many wait.
+        """
+        if not self._tells or not task.prefix:
+            yield
+            return
+        async with self._line.turn(task.user.caller):
+            yield
+
+    async def draw(self, task: Task) -> tuple[Cover, Certificate]:
+        """A cover, for whoever is first in `line` and has a turn.
+
+        Raises DeadPrefixError, and ApiError for a sampler that the engine cannot have.
+        """
+        if not task.prefix:
+            return Cover((), b""), Certificate(0, tv_bound=0.0, log_z_lower=0.0, approximate=False)
+        if self._tells:
+            return await self._sample(task)
+        if task.request.sampler != "exact":
+            raise bad_request(
+                f"the sampler {task.request.sampler} needs the probabilities of all tokens, which this "
+                "engine does not tell: there is exact",
+                "sampler",
+            )
+        return await self._control(task)
+
+    # -- with probabilities -------------------------------------------------------------------------
+
+    async def _sample(self, task: Task) -> tuple[Cover, Certificate]:
+        given_up = threading.Event()
+
+        def work() -> tuple[Cover, Certificate]:
+            self._asked.given_up = given_up
+            request = task.request
+            tree = self._session(task.user).tree(task.context, task.prefix, request.temperature)
+            rng = np.random.default_rng(request.seed)
+            match request.sampler:
+                case "exact":
+                    return exact.sample(tree, rng, request.max_evals)
+                case "enumerate":
+                    return enumeration.sample(tree, rng, budget=request.max_evals)
+                case "pcas":
+                    return pcas.sample(tree, rng, request.top_k, request.top_p)
+                case "heal":
+                    return heal.sample(tree, rng, self._tokenize)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except DeadPrefixError:
+            raise
+        except AiciError as error:
+            raise from_aici(error, "prefix") from None
+        except ValueError as error:
+            raise bad_request(str(error), "prefix") from None
+        finally:
+            given_up.set()  # whoever has gone shall not keep the others waiting
+
+    def _session(self, user: User) -> Session:
+        found = self._sessions.pop(user.name, None) or Session(self._asked, self._trie, _SESSION_BYTES)
+        self._sessions[user.name] = found
+        if len(self._sessions) > _SESSIONS:
+            self._sessions.popitem(last=False)
+        return found
+
+    def _tokenize(self, prefix: bytes) -> Sequence[int]:
+        return list(
+            self._service.model.tokenizer.encode(prefix.decode("utf-8", "replace"), add_special_tokens=False)
+        )
+
+    # -- with a controller ----------------------------------------------------------------------------
+
+    async def _control(self, task: Task) -> tuple[Cover, Certificate]:
+        """Runs the controller `prefix` until the prefix is covered.
+
+        A text that ends within the prefix is an attempt that failed: the engine has ended that sequence, so
+        the next attempt takes a new one.
+        """
+        request, trials = task.request, 0
+        seed = secrets.randbits(32) if request.seed is None else request.seed
+        for restart in range(request.max_trials):
+            arg = json.dumps({"prefix": task.prefix.decode(), "max_trials": request.max_trials - trials})
+            job = Job(
+                task.user,
+                list(task.context),
+                ControllerCall("prefix", arg, "prefix", "prefix"),
+                Sampling(request.temperature, seed=(seed << 20) + restart),
+                len(task.prefix) + _SPARE_TOKENS,
+            )
+            tokens, told = await self._attempt(job, task.prefix)
+            trials += int(told.get("trials", 1))
+            text = self._service.model.vocabulary.decode(tokens)
+            if text.startswith(task.prefix):
+                approximate = bool(told.get("approximate", False))
+                bound = None if approximate else 0.0
+                certificate = Certificate(
+                    0, trials, tv_bound=bound, log_z_lower=-math.inf, approximate=approximate
+                )
+                return Cover(tuple(tokens), text), certificate
+            if trials >= request.max_trials:
+                break
+        raise DeadPrefixError(f"A(i)=∅: no text began with the prefix in {trials} trials")
+
+    async def _attempt(self, job: Job, prefix: bytes) -> tuple[list[int], dict[str, Any]]:
+        """The tokens of one sequence up to where the prefix is covered, and what its controller says."""
+        vocabulary = self._service.model.vocabulary
+        tokens: list[int] = []
+        told: dict[str, Any] = {}
+        async with self._service.run(job, in_turn=True) as stream:
+            async for events in stream:
+                for event in events:
+                    if isinstance(event, TokensAppended):
+                        tokens += event.tokens
+                    elif isinstance(event, BackTracked):
+                        del tokens[len(tokens) - event.count :]
+                    elif isinstance(event, VariablesChanged) and "prefix" in event.values:
+                        told = json.loads(event.values["prefix"])
+                    elif isinstance(event, Finished) and event.error is not None:
+                        if event.reason is FinishReason.ERROR:
+                            raise from_aici(event.error, "prefix")
+                if told and vocabulary.decode(tokens).startswith(prefix):
+                    break
+        return tokens, told
+
+    def close(self) -> None:
+        """No more samples."""
+        if self._tells:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+class _AskedModel:
+    """The model, asked from another thread; the engine goes on with its steps meanwhile."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        #: set when nobody waits for the sample any more
+        self.given_up = threading.Event()
+
+    def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        """As `pyaici.cpc.Model.logprobs`. Raises ApiError if nobody waits for it any more."""
+        from pyaici.engines.hf.histories import log_softmax
+
+        ask, given_up = self._service.model.logits, self.given_up
+        assert ask is not None
+        pieces = self._service.engine.post_in_pieces(lambda: ask(histories), lambda: not given_up.is_set())
+        # here, not in the engine's thread, where it would keep others waiting
+        return log_softmax(pieces.result())

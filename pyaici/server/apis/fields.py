@@ -1,0 +1,119 @@
+"""Fields that requests of several APIs have, with their bounds."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from pyaici.engines.engine import MAX_TOP_LOGPROBS, Sampling
+from pyaici.server.http.errors import bad_request, check_text
+
+#: characters of a controller's argument, or of a grammar
+MAX_ARG = 1 << 20
+#: fields of one object. Each that is unknown is an error by itself, and of half a million nobody needs a list
+MAX_FIELDS = 256
+#: messages of a chat, and parts of a message. Lists stop at their first error for the same reason
+MAX_MESSAGES, MAX_PARTS = 4096, 512
+#: characters of a name that may be a mistyped one of ours
+_MAX_NAME = 32
+#: unknown names that are compared with ours: each takes up to a millisecond, in which nobody is served
+_MAX_COMPARED = 8
+#: constraints as other servers have them, and the fields that do the same here
+_ELSEWHERE = {
+    "guided_json": ("json_schema", "bnf_schema"),
+    "guided_regex": ("regex", "bnf_schema"),
+    "guided_grammar": ("grammar", "bnf_schema"),
+    "guided_choice": ("choice", "bnf_schema"),
+    "structured_outputs": ("json_schema", "regex", "grammar", "choice", "bnf_schema"),
+    "ebnf": ("grammar", "bnf_schema"),
+    "output_config": ("response_format", "json_schema", "bnf_schema"),
+    "output_format": ("response_format", "json_schema", "bnf_schema"),
+    "response_format": ("json_schema", "bnf_schema"),
+}
+
+Temperature = Annotated[float, Field(ge=0, le=2, description="0 = always the most likely token")]
+TopP = Annotated[
+    float, Field(gt=0, le=1, description="only the most likely tokens of this probability together")
+]
+TopK = Annotated[int, Field(ge=0, le=1 << 20, description="only so many most likely tokens; 0 = all")]
+Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63, description="makes an answer repeatable")]
+MaxTokens = Annotated[int, Field(ge=1, le=1 << 20, description="tokens after the prompt")]
+TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS, description="most likely tokens to be listed")]
+Choices = Annotated[int, Field(ge=1, le=32, description="answers to each prompt")]
+TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20, fail_fast=True)]
+ControllerName = Annotated[
+    str, Field(min_length=1, max_length=128, description="a bundled controller, an id or a tag")
+]
+
+
+class StrictBody(BaseModel):
+    """A part of a request whose fields are all known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_count(cls, body: Any) -> Any:
+        check_count(body)
+        return body
+
+
+def check_count(body: Any) -> None:
+    """Raises PydanticCustomError for an object with more fields than anything here has."""
+    if isinstance(body, dict) and len(body) > MAX_FIELDS:
+        words = "there are {count} fields; {most} are allowed"
+        raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
+
+
+def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str] | None:
+    """The first field that looks like a mistyped one of those that are known, or is what another server calls
+    a constraint: (its name, what to say). Other unknown fields may be there: they matter to others alone.
+    """
+    compared = 0
+    for name, value in body.items():
+        if name in known or value is None or len(name) > _MAX_NAME:
+            continue
+        if name in _ELSEWHERE:
+            meant = [ours for ours in _ELSEWHERE[name] if ours in known]
+            return name, f"there is no such field here; say it with {' or '.join(meant)}"
+        compared += 1
+        if compared <= _MAX_COMPARED and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
+            return name, f"there is no such field; did you mean {close[0]}?"
+    return None
+
+
+def check_choices(count: int, most: int) -> None:
+    """Raises ApiError for more answers than the server generates at a time: they would never begin."""
+    if count > most:
+        raise bad_request(f"n is {count}; this server generates {most} at a time", "n")
+
+
+def argument_text(value: Any, param: str = "controller_arg") -> str:
+    """A controller's argument as it gets it: texts as they are, everything else as JSON. Raises ApiError."""
+    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) > MAX_ARG:
+        raise bad_request(f"the argument has {len(text)} characters; {MAX_ARG} are allowed", param)
+    check_text(text, param)
+    return text
+
+
+def sampling(
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    seed: int | None,
+    *,
+    default: float = 1.0,
+) -> Sampling:
+    """How tokens are chosen; `default` is the temperature of who gives none."""
+    return Sampling(
+        temperature=default if temperature is None else temperature,
+        top_p=1.0 if top_p is None else top_p,
+        top_k=top_k or 0,
+        seed=seed,
+    )

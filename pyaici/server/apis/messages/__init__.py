@@ -1,0 +1,20 @@
+"""The messages API of ai00: what a request asks for, the grammar of its answer, and the answer itself."""
+
+from __future__ import annotations
+
+from pyaici.server.apis.messages.errors import MessagesError
+from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
+from pyaici.server.apis.messages.requests import MessagesRequest, parse_request
+from pyaici.server.apis.messages.responses import Answer, Usage, fold
+
+__all__ = [
+    "Answer",
+    "MessagesError",
+    "MessagesRequest",
+    "Plan",
+    "PromptFormat",
+    "Usage",
+    "fold",
+    "parse_request",
+    "plan",
+]

@@ -1,0 +1,164 @@
+"""The grammar of an answer, in KBNF: thinking, then a text or calls of tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyaici.server.apis.messages.errors import MessagesError, invalid
+from pyaici.server.apis.messages.kbnf import choice, free_name, names, quoted, renamed, without
+from pyaici.server.apis.messages.requests import Level, MessagesRequest
+from pyaici.server.apis.messages.tool_rules import END_OF_VALUE, Rule, tool_rules
+
+THINK, END_OF_THINKING = "<think>", "</think>"
+CALLS, END_OF_CALLS = "<ai00:function_calls>", "</ai00:function_calls>"
+#: what ends a text where the request has an empty list of stop sequences
+_BLANK_LINE = "\n\n"
+_MESSAGE = re.compile(r"line (\d+), column \d+: (?:the schema is refused\n)?(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar, and what its lines are about."""
+
+    rules: tuple[Rule, ...]
+    #: of a user's grammar: the name that its rule `start` has here
+    start: str | None = None
+
+    @property
+    def text(self) -> str:
+        """In KBNF; one rule of ours a line."""
+        return "\n".join(rule.text for rule in self.rules) + "\n"
+
+    def refused(self, message: str) -> MessagesError:
+        """What the client is told where the controller refuses the grammar with this message."""
+        found = _MESSAGE.fullmatch(message)
+        line = int(found[1]) if found else 0
+        if self.start is not None:
+            return invalid(re.sub(rf"\b{self.start}\b", "start", message), "bnf_schema")
+        if found and line <= len(self.rules) and (argument := self.rules[line - 1].argument):
+            reasons = [self.rules[line - 1].placed(reason) for reason in found[2].split("\n")]
+            return argument.refuse("; ".join(reasons))
+        return invalid(f"the grammar of the answer is refused: {message}")
+
+
+def level_of(request: MessagesRequest) -> Level:
+    """How much of the answer is enforced, where the request leaves it open: the structure, if there is any.
+
+    The user's own grammar is none of ours: beside tools or thinking it is what is enforced. (The original
+    drops it there.) It is dropped where a level is asked for that has a grammar.
+    """
+    if request.bnf_validation is not None:
+        return request.bnf_validation
+    return "structural" if (request.tools or request.thinks) and request.bnf_schema is None else "none"
+
+
+def terminators(request: MessagesRequest) -> list[str]:
+    """What ends a text where a grammar says that something must."""
+    return request.stop_sequences or [_BLANK_LINE]
+
+
+def grammar_of(request: MessagesRequest, *, inside: bool, ends: bool = False) -> Grammar | None:
+    """None if nothing is enforced. `inside`: the prompt ends with `THINK`, so the answer begins behind it.
+    `ends`: the model ends its texts itself, by a token, and need not write what they end with.
+
+    Raises MessagesError for a tool whose schema cannot be enforced.
+    """
+    level = level_of(request)
+    if level != "none":
+        calls = list(_calls(request, checked=level == "schema_aware"))
+        if any("any_text" in rule.text for rule in calls):
+            calls.append(Rule(f"any_text ::= {without([END_OF_VALUE])};"))
+        return Grammar((*_frame(request, bool(calls), inside, ends), *calls))
+    if request.bnf_schema is None:
+        return None
+    return (
+        _custom(request.bnf_schema, inside)
+        if request.thinks
+        else Grammar((Rule(request.bnf_schema),), "start")
+    )
+
+
+def seed_grammar(stops: Sequence[str]) -> Grammar:
+    """The grammar as ai00 has it, for those who want exactly the texts that it allows.
+
+    It lets nothing be empty that is between two tags, and any text come beside the calls.
+    """
+    rules = f"""\
+start ::= thinking? content;
+thinking ::= '<think>' #ex'</think>' '</think>' ws;
+content ::= function_calls | text_response;
+function_calls ::= #ex'<ai00:function_calls>' '<ai00:function_calls>\\n' invokes '</ai00:function_calls>';
+invokes ::= invoke*;
+invoke ::= '  <invoke name="' tool_name '">\\n' params '  </invoke>\\n';
+params ::= param*;
+param ::= '    <parameter name="' param_name '">' param_value '</parameter>\\n';
+tool_name ::= #'[a-zA-Z0-9_-]+';
+param_name ::= #'[a-zA-Z0-9_]+';
+param_value ::= #ex'</parameter>';
+text_response ::= #ex'<ai00:function_calls>' #'[\\\\s\\\\S]*' terminator;
+ws ::= #'[ \\t\\n\\r]*';
+terminator ::= {choice(stops)};"""
+    return Grammar(tuple(Rule(line) for line in rules.split("\n")))
+
+
+def _frame(request: MessagesRequest, calls: bool, inside: bool, ends: bool) -> Iterator[Rule]:
+    """All but the calls. What is before them, or before the end of a text, has none of the marks in it."""
+    stops = terminators(request)
+    contents = [*(["calls"] if calls else []), *([] if request.must_call else ["answer"])]
+    yield Rule(f"start ::= {_begin(inside)} ({' | '.join(contents)});")
+    yield from _thinking(inside, "thinking", "blanks")
+    if not request.must_call:
+        yield Rule(f"answer ::= {'text terminator? | terminator' if ends else 'text? terminator'};")
+        yield Rule(f"text ::= {without([CALLS, THINK, *stops])};")
+        yield Rule(f"terminator ::= {choice(stops)};")
+
+
+def _calls(request: MessagesRequest, *, checked: bool) -> Iterator[Rule]:
+    """Rules for `calls`; none if the answer must not have any."""
+    tools = request.callable_tools
+    if not tools:
+        return
+    # a call that must come, comes at once
+    before = "" if request.must_call else "text? "
+    times = "" if request.tool_choice.disable_parallel_tool_use else "+"
+    yield Rule(f"calls ::= {before}{quoted(CALLS + chr(10))} invoke{times} {quoted(END_OF_CALLS)};")
+    if checked:
+        numbered = [(i, tool) for i, tool in enumerate(request.tools) if tool in tools]
+        yield Rule(f"invoke ::= {' | '.join(f't{i}' for i, _ in numbered)};")
+        for i, tool in numbered:
+            yield from tool_rules(i, tool, f"t{i}")
+    else:
+        only = quoted(tools[0].name) if request.tool_choice.type == "tool" else "#'[a-zA-Z0-9_-]+'"
+        yield Rule(f"invoke ::= '  <invoke name=\"' {only} '\">\\n' parameter* '  </invoke>\\n';")
+        yield Rule("parameter ::= '    <parameter name=\"' #'[^\"<>\\n]+' '\">' any_text? '</parameter>\\n';")
+
+
+def _begin(inside: bool) -> str:
+    return "thinking" if inside else "thinking?"
+
+
+def _thinking(inside: bool, thinking: str, blanks: str) -> Iterator[Rule]:
+    begin = "" if inside else quoted(THINK) + " "
+    yield Rule(f"{thinking} ::= {begin}({without([END_OF_THINKING])})? {quoted(END_OF_THINKING)} {blanks};")
+    yield Rule(f"{blanks} ::= #'[ \\t\\n\\r]*';")
+
+
+def _custom(grammar: str, inside: bool) -> Grammar:
+    """The user's grammar with thinking in front. All of our names are new, and its start gets one of these.
+
+    It comes first, so that places in messages are right.
+    """
+    taken = names(grammar)
+    start = free_name("start", taken)
+    thinking, blanks = free_name("thinking", taken | {start}), free_name("blanks", taken | {start})
+    begin = thinking if inside else thinking + "?"
+    return Grammar(
+        (
+            Rule(renamed(grammar, "start", start)),
+            Rule(f"start ::= {begin} {start};"),
+            *_thinking(inside, thinking, blanks),
+        ),
+        start,
+    )

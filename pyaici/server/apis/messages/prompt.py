@@ -1,0 +1,193 @@
+"""The prompt of a request: in the format of ai00, or as a chat for a model with a template of its own."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyaici.server.apis.messages.grammar import CALLS, END_OF_CALLS, THINK, level_of, terminators
+from pyaici.server.apis.messages.requests import (
+    MessagesRequest,
+    TextBlock,
+    ThinkingBlock,
+    ThinkingEnabled,
+    Tool,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from pyaici.server.apis.messages.schemas import properties
+from pyaici.server.apis.text import read_json
+
+_HOW_TO_CALL = """\
+To call a function, use this format:
+<ai00:function_calls>
+  <invoke name="function_name">
+    <parameter name="param">value</parameter>
+  </invoke>
+</ai00:function_calls>"""
+
+#: what is asked for by the budget: up to so many tokens
+_EFFORTS = ((4095, " think a bit"), (16383, " think"))
+_MOST_EFFORT = " think a lot"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one speaker says until the other one does: texts, one below the other."""
+
+    role: str
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.parts)
+
+
+def ai00_prompt(request: MessagesRequest) -> str:
+    """The text that a model of ai00 goes on with.
+
+    Results of calls stand in the turn that made them. The assistant's last turn is open, so an
+    answer that the request begins is gone on with.
+    """
+    turns = _turns(request, results_in="assistant")
+    if turns[-1].role == "user":
+        turns.append(_Turn("assistant"))
+    if isinstance(request.thinking, ThinkingEnabled):
+        _last(turns, "user").parts[-1] += _effort(request.thinking.budget_tokens)
+    out = ""
+    if system := _system(request, []):
+        out += f"<ai00:system>\n{system}\n</ai00:system>\n\n"
+    for turn in turns[:-1]:
+        out += f"<ai00:{turn.role}>\n{turn.text}\n</ai00:{turn.role}>\n\n"
+    out += f"<ai00:assistant>\n{turns[-1].text}".rstrip() + "\n"
+    if request.thinks:
+        out += THINK
+    return out.rstrip()
+
+
+def chat_prompt(request: MessagesRequest) -> list[dict[str, str]]:
+    """Messages for a chat template, each with role and content; users and assistant take turns.
+
+    Such a model knows none of the marks, so the system's message says what they are. Results of calls are the
+    user's.
+    """
+    turns = _turns(request, results_in="user")
+    hints = []
+    if request.thinks:
+        hints.append("Before you answer, think, between <think> and </think>.")
+    if level_of(request) != "none" and not request.must_call:
+        hints.append(f"End an answer in text with {terminators(request)[0]}")
+    messages = [{"role": turn.role, "content": turn.text} for turn in turns]
+    system = _system(request, hints)
+    return [{"role": "system", "content": system}, *messages] if system else messages
+
+
+def _system(request: MessagesRequest, hints: Iterable[str]) -> str:
+    parts = [
+        request.system_text,
+        *([_tools(request.callable_tools)] if request.callable_tools else []),
+        *hints,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tools(tools: Iterable[Tool]) -> str:
+    described = "".join(
+        f'  <tool name="{tool.name}">\n{textwrap.indent(_description(tool), "    ")}\n  </tool>\n'
+        for tool in tools
+    )
+    return f"<ai00:available_tools>\n{described}</ai00:available_tools>\n\n{_HOW_TO_CALL}"
+
+
+def _description(tool: Tool) -> str:
+    said = {"description": tool.description} if tool.description is not None else {}
+    return _pretty({**said, "input_schema": tool.input_schema, "name": tool.name})
+
+
+def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
+    """Messages of one role that follow each other are one turn; so are, with `results_in` the assistant,
+    results and the calls before them. What the assistant has thought is not said again.
+    """
+    tools = {tool.name: tool for tool in request.tools}
+    turns: list[_Turn] = []
+    for message in request.messages:
+        blocks = [block for block in message.blocks if not isinstance(block, ThinkingBlock)]
+        only_results = bool(blocks) and all(isinstance(block, ToolResultBlock) for block in blocks)
+        role = results_in if only_results and turns else message.role
+        if not turns or turns[-1].role != role:
+            turns.append(_Turn(role))
+        parts = turns[-1].parts
+        calls: list[ToolUseBlock] = []
+        results: list[ToolResultBlock] = []
+        for block in [*blocks, None]:
+            # calls that follow each other are in one element, and so are results
+            if calls and not isinstance(block, ToolUseBlock):
+                parts.append(calls_text(calls, tools))
+                calls = []
+            if results and not isinstance(block, ToolResultBlock):
+                parts.append(_results_text(results))
+                results = []
+            if isinstance(block, TextBlock):
+                parts.append(block.text)
+            elif isinstance(block, ToolUseBlock):
+                calls.append(block)
+            elif isinstance(block, ToolResultBlock):
+                results.append(block)
+    for turn in turns:
+        turn.parts = turn.parts or [""]
+    return turns
+
+
+def _last(turns: list[_Turn], role: str) -> _Turn:
+    return next(turn for turn in reversed(turns) if turn.role == role)
+
+
+def _effort(budget: int) -> str:
+    return next((words for most, words in _EFFORTS if budget <= most), _MOST_EFFORT)
+
+
+def calls_text(calls: Iterable[ToolUseBlock], tools: Mapping[str, Tool]) -> str:
+    """Calls as the model writes them."""
+    return f"{CALLS}\n{''.join(_call(call, tools.get(call.name)) for call in calls)}{END_OF_CALLS}"
+
+
+def _call(call: ToolUseBlock, tool: Tool | None) -> str:
+    known = {prop.name: prop for prop in properties(tool.input_schema)} if tool else {}
+    lines = [f'  <invoke name="{call.name}">\n']
+    for name, value in call.input.items():
+        prop = known.get(name)
+        written = prop.written(value) if prop else _raw(value)
+        lines.append(f'    <parameter name="{name}">{written}</parameter>\n')
+    return "".join([*lines, "  </invoke>\n"])
+
+
+def _results_text(results: Iterable[ToolResultBlock]) -> str:
+    parts = []
+    for result in results:
+        content = result.content or ""
+        text = content if isinstance(content, str) else "\n".join(block.text for block in content)
+        failed = ' is_error="true"' if result.is_error else ""
+        shown = textwrap.indent(_prettier(text), "    ", lambda line: True)
+        parts.append(f'  <result name="{result.tool_use_id}"{failed}>\n{shown}\n  </result>\n')
+    return f"<ai00:function_results>\n{''.join(parts)}</ai00:function_results>"
+
+
+def _prettier(text: str) -> str:
+    """Objects and arrays in JSON, on several lines; other texts as they are."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        return _pretty(read_json(text))
+    except ValueError:
+        return text
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _raw(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,163 @@
+"""Reads an answer as it is written: what of it is thinking, what text, and what calls a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+from pyaici.server.apis.messages.calls import CallReader, NoCall
+from pyaici.server.apis.messages.grammar import CALLS, END_OF_THINKING, THINK
+from pyaici.server.apis.messages.requests import Tool
+from pyaici.server.apis.stops import MarkerScanner
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """More of a thinking or a text."""
+
+    kind: Literal["thinking", "text"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """It is over. Every one that has begun has its end."""
+
+    kind: Literal["thinking", "text"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A call."""
+
+    name: str
+    input: dict[str, Any] = field(default_factory=dict)
+
+
+Event = Delta | Stop | ToolUse
+
+
+class _State(Enum):
+    TEXT = "text"
+    THINKING = "thinking"
+    CALLS = "calls"
+    OVER = "over"
+
+
+class Reader:
+    """Fed with pieces of a text, however it is cut, it gives the same thinking, texts and calls.
+
+    Blanks around thinking and texts are left out, and so are those that have nothing else. Stop strings are
+    looked for in texts; where several end at the same place the longest is meant.
+    """
+
+    def __init__(
+        self,
+        *,
+        tools: Mapping[str, Tool],
+        stop: Sequence[str] = (),
+        inside: bool = False,
+        checked: bool = False,
+    ) -> None:
+        """`tools`: those that may be called; without any, the marks of calls are text like any other.
+        `inside`: the text begins within thinking. `checked`: see `CallReader`.
+        """
+        self._tools, self._checked = tools, checked
+        self._in_text = MarkerScanner([*([CALLS] if tools else []), THINK, *stop])
+        self._in_thinking = MarkerScanner([END_OF_THINKING])
+        self._state = _State.THINKING if inside else _State.TEXT
+        self._begun = False
+        self._behind = False  # of this text, which follows thinking, only blanks have come
+        self._held = ""  # may be the beginning of a mark, or blanks at the end
+        self._calls: CallReader | None = None
+        #: the stop string that ended the text
+        self.stopped_by: str | None = None
+
+    @property
+    def over(self) -> bool:
+        """The answer is whole: what follows is none of it."""
+        return self._state == _State.OVER
+
+    def feed(self, text: str) -> Iterator[Event]:
+        """More of the answer."""
+        self._held += text
+        state = None
+        while state != self._state:  # a mark leads from one to another
+            state = self._state
+            if state == _State.TEXT:
+                yield from self._read("text", self._in_text)
+            elif state == _State.THINKING:
+                yield from self._read("thinking", self._in_thinking)
+            elif state == _State.CALLS:
+                yield from self._read_calls()
+
+    def finish(self) -> Iterator[Event]:
+        """There is no more. What was begun as a call and is none is text, so nothing is lost."""
+        if self._state == _State.CALLS:
+            yield from self._give_up()
+            yield from self.feed("")
+        if self._state in (_State.TEXT, _State.THINKING):
+            yield from self._say(self._kind, self._held.rstrip())
+            yield from self._end(self._kind)
+        self._state, self._held = _State.OVER, ""
+
+    @property
+    def _kind(self) -> Literal["thinking", "text"]:
+        return "thinking" if self._state == _State.THINKING else "text"
+
+    def _read(self, kind: Literal["thinking", "text"], marks: MarkerScanner) -> Iterator[Event]:
+        # a stop string that is among these blanks does not count
+        blanks = len(self._held) - len(self._held.lstrip()) if self._behind and kind == "text" else 0
+        found = marks.find(self._held, blanks)
+        if not found:
+            sure = self._held[: len(self._held) - marks.held(self._held)].rstrip()
+            yield from self._say(kind, sure)
+            self._behind = self._behind and not sure
+            self._held = self._held[len(sure) :]
+            return
+        at, mark = found
+        before, self._held = self._held[:at].rstrip(), self._held[at + len(mark) :]
+        yield from self._say(kind, before)
+        yield from self._end(kind)
+        self._behind = kind == "thinking"
+        if kind == "thinking":
+            self._state = _State.TEXT
+        elif mark == THINK:
+            self._state = _State.THINKING
+        elif mark == CALLS:
+            self._state, self._calls = _State.CALLS, CallReader(self._tools, checked=self._checked)
+        else:
+            self._state, self.stopped_by, self._held = _State.OVER, mark, ""
+
+    def _say(self, kind: Literal["thinking", "text"], text: str) -> Iterator[Event]:
+        text = text if self._begun else text.lstrip()
+        if text:
+            self._begun = True
+            yield Delta(kind, text)
+
+    def _end(self, kind: Literal["thinking", "text"]) -> Iterator[Event]:
+        if self._begun:
+            self._begun = False
+            yield Stop(kind)
+
+    def _read_calls(self) -> Iterator[Event]:
+        assert self._calls
+        piece, self._held = self._held, ""
+        try:
+            for call in self._calls.feed(piece):
+                yield ToolUse(call.name, call.input)
+        except NoCall:
+            yield from self._give_up()
+            return
+        if self._calls.over:
+            self._state = _State.OVER
+
+    def _give_up(self) -> Iterator[Event]:
+        """The calls were none, or have no end."""
+        assert self._calls
+        self._state = _State.TEXT
+        if not self._calls.count:
+            yield from self._say("text", CALLS)
+        self._held = self._calls.rest

@@ -1,0 +1,202 @@
+"""The request of the messages API: its fields, with their types and defaults."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, misnamed
+from pyaici.server.apis.messages.errors import from_validation, invalid
+from pyaici.server.apis.messages.rules import check
+
+#: what an answer in text ends with
+END_OF_ANSWER = "</ai00:assistant>"
+#: tokens of an answer, where the request does not say
+DEFAULT_MAX_TOKENS = 1024
+
+Level = Literal["none", "structural", "schema_aware"]
+
+
+class _Part(BaseModel):
+    """Of a request. Fields that are not known are ignored; a number in a text is no number."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class TextBlock(_Part):
+    """A text."""
+
+    type: Literal["text"]
+    text: str
+
+
+TextBlocks = Annotated[list[TextBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
+class ToolUseBlock(_Part):
+    """A call that the model made."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResultBlock(_Part):
+    """What came of a call."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | TextBlocks | None = None
+    is_error: bool = False
+
+
+class ThinkingBlock(_Part):
+    """What the model thought before it answered."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str = ""
+
+
+Block = Annotated[
+    TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock,
+    Field(discriminator="type"),
+]
+
+
+class Message(_Part):
+    """A turn of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str | Annotated[list[Block], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+    @property
+    def blocks(self) -> list[TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock]:
+        """The content; a text is one block."""
+        if isinstance(self.content, str):
+            return [TextBlock(type="text", text=self.content)]
+        return self.content
+
+
+class Tool(_Part):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    #: JSON Schema of the call's arguments: an object with a property for each
+    input_schema: dict[str, Any]
+
+
+class ToolChoice(_Part):
+    """Whether the model calls tools: as it likes, never, always, always the one that is named."""
+
+    type: Literal["auto", "none", "any", "tool"] = "auto"
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+class ThinkingEnabled(_Part):
+    """The model thinks before it answers."""
+
+    type: Literal["enabled"]
+    budget_tokens: int
+
+
+class ThinkingDisabled(_Part):
+    """It need not."""
+
+    type: Literal["disabled"]
+
+
+class MessagesRequest(_Part):
+    """The body of ``POST /api/v1/messages``. A field that is null is as one that is not there."""
+
+    model: str
+    messages: list[Message] = Field(max_length=MAX_MESSAGES, fail_fast=True)
+    system: str | TextBlocks = ""
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    stream: bool = False
+    stop_sequences: list[str] = Field(
+        default=[END_OF_ANSWER],
+        validation_alias=AliasChoices("stop_sequences", "stop"),
+        max_length=MAX_PARTS,  # `rules` allows fewer, and says so
+        fail_fast=True,
+    )
+    temperature: float = 1.0
+    top_p: float = 0.5
+    top_k: int = 128
+    tools: list[Tool] = Field(default=[], max_length=MAX_PARTS, fail_fast=True)
+    tool_choice: ToolChoice = ToolChoice()
+    thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] = ThinkingDisabled(
+        type="disabled"
+    )
+    metadata: Any = None
+    #: a grammar in KBNF for the answer
+    bnf_schema: str | None = None
+    bnf_validation: Level | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
+
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _name_is_choice(cls, choice: Any) -> Any:
+        return {"type": choice} if isinstance(choice, str) else choice
+
+    @property
+    def system_text(self) -> str:
+        """What the model is told about its task."""
+        if isinstance(self.system, str):
+            return self.system
+        return "\n".join(block.text for block in self.system)
+
+    @property
+    def thinks(self) -> bool:
+        """Was thinking asked for?"""
+        return isinstance(self.thinking, ThinkingEnabled)
+
+    @property
+    def callable_tools(self) -> list[Tool]:
+        """Those that the answer may call."""
+        choice = self.tool_choice
+        if choice.type == "none":
+            return []
+        return [tool for tool in self.tools if choice.type != "tool" or tool.name == choice.name]
+
+    @property
+    def must_call(self) -> bool:
+        """Is a text no answer?"""
+        return self.tool_choice.type in ("any", "tool")
+
+
+def parse_request(body: Any) -> MessagesRequest:
+    """Of a JSON body. Raises MessagesError for what is no request, or breaks a rule of `rules.check`."""
+    if not isinstance(body, dict):
+        raise invalid("the body must be a JSON object")
+    if found := misnamed(body, {*MessagesRequest.model_fields, "stop"}):
+        raise invalid(f"{found[0]}: {found[1]}", found[0])
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise invalid("the body has half a character: a surrogate without the other one") from None
+    try:
+        request = MessagesRequest.model_validate(body)
+    except ValidationError as error:
+        raise from_validation(error, body) from None
+    check(request)
+    return request

@@ -1,0 +1,183 @@
+"""The answer to a request: events of a stream, and the message that they make up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyaici.engines.engine import FinishReason
+from pyaici.server.apis.messages.errors import MessagesError
+from pyaici.server.apis.messages.plan import Plan
+from pyaici.server.apis.messages.reader import Delta, Event, Reader, Stop
+from pyaici.server.apis.messages.requests import END_OF_ANSWER
+
+#: an event of the stream; its member `type` is its name
+ServerEvent = dict[str, Any]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of the prompt, and of the answer."""
+
+    input_tokens: int
+    output_tokens: int
+
+    def body(self) -> dict[str, int]:
+        """As it stands in an answer; nothing is cached for a price of its own."""
+        return {
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+        }
+
+
+class Answer:
+    """One answer while it is written: `start`, `feed` for each piece of text, and `finish` or `fail`.
+
+    Each returns events for those who read along; `message` is for those who wait. An answer that is `over` is
+    whole, whatever the model would still write.
+    """
+
+    def __init__(self, plan: Plan, *, model: str, id: str | None = None) -> None:
+        """`id`: of the message; default a new one."""
+        self._plan = plan
+        self._reader = Reader(
+            tools={tool.name: tool for tool in plan.request.callable_tools},
+            stop=plan.stop,
+            inside=plan.inside,
+            checked=plan.level == "schema_aware",
+        )
+        self._model = model
+        self.id = id or f"msg_{secrets.token_hex(16)}"
+        self._events: list[ServerEvent] = []
+        self._blocks = 0
+        self._open = False
+        self._thinking = ""
+        self._calls = 0
+
+    @property
+    def over(self) -> bool:
+        """Has its end been read?"""
+        return self._reader.over
+
+    def start(self, input_tokens: int) -> list[ServerEvent]:
+        """Before the first piece. `input_tokens`: of the prompt."""
+        message: dict[str, Any] = {
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": Usage(input_tokens, 0).body(),
+        }
+        return self._keep([{"type": "message_start", "message": message}, {"type": "ping"}])
+
+    def feed(self, text: str) -> list[ServerEvent]:
+        """More of what the model writes."""
+        return self._keep(self._told(self._reader.feed(text)))
+
+    def finish(self, reason: FinishReason, usage: Usage) -> list[ServerEvent]:
+        """The model has written all that it will."""
+        whole = self._reader.over
+        events = list(self._told(self._reader.finish()))
+        delta = {"stop_reason": self._stop_reason(reason, whole), "stop_sequence": self._stop_sequence()}
+        events.append({"type": "message_delta", "delta": delta, "usage": usage.body()})
+        return self._keep([*events, {"type": "message_stop"}])
+
+    def fail(self, error: MessagesError) -> list[ServerEvent]:
+        """The answer cannot be brought to its end. What there is of it stays with the client."""
+        return self._keep([*self._told(self._reader.finish()), error.body()])
+
+    def message(self) -> dict[str, Any]:
+        """What the events make up. Raises MessagesError if they end with an error."""
+        return fold(self._events)
+
+    def _keep(self, events: Iterable[ServerEvent]) -> list[ServerEvent]:
+        new = list(events)
+        self._events += new
+        return new
+
+    def _stop_sequence(self) -> str | None:
+        """The user's stop string that was met. The usual end of an answer is none."""
+        by = self._reader.stopped_by
+        return by if by != END_OF_ANSWER and by in self._plan.request.stop_sequences else None
+
+    def _stop_reason(self, reason: FinishReason, whole: bool) -> StopReason | None:
+        if self._stop_sequence() is not None:
+            return "stop_sequence"
+        if not whole and reason in (FinishReason.LENGTH, FinishReason.WORK):
+            return "max_tokens"
+        if self._calls:
+            return "tool_use"
+        return "end_turn" if whole or reason in (FinishReason.EOS, FinishReason.STOP) else None
+
+    def _told(self, events: Iterable[Event]) -> Iterator[ServerEvent]:
+        for event in events:
+            if isinstance(event, Delta):
+                if not self._open:
+                    self._open, self._thinking = True, ""
+                    empty = {"text": ""} if event.kind == "text" else {"thinking": "", "signature": ""}
+                    yield self._started({"type": event.kind, **empty})
+                self._thinking += event.text if event.kind == "thinking" else ""
+                yield self._delta({"type": f"{event.kind}_delta", event.kind: event.text})
+            elif isinstance(event, Stop):
+                if event.kind == "thinking":
+                    yield self._delta({"type": "signature_delta", "signature": signature(self._thinking)})
+                yield self._stopped()
+            else:
+                self._calls += 1
+                call = {"type": "tool_use", "id": f"toolu_{secrets.token_hex(12)}", "name": event.name}
+                yield self._started({**call, "input": {}})
+                written = json.dumps(event.input, ensure_ascii=False)
+                yield self._delta({"type": "input_json_delta", "partial_json": written})
+                yield self._stopped()
+
+    def _started(self, block: Mapping[str, Any]) -> ServerEvent:
+        return {"type": "content_block_start", "index": self._blocks, "content_block": dict(block)}
+
+    def _delta(self, delta: Mapping[str, Any]) -> ServerEvent:
+        return {"type": "content_block_delta", "index": self._blocks, "delta": dict(delta)}
+
+    def _stopped(self) -> ServerEvent:
+        self._open = False
+        self._blocks += 1
+        return {"type": "content_block_stop", "index": self._blocks - 1}
+
+
+def signature(thinking: str) -> str:
+    """Of a block of thinking, as ai00 makes it: it tells whether somebody has changed it by mistake."""
+    return "sig_" + hashlib.sha256(thinking.encode()).hexdigest()[:16]
+
+
+def fold(events: Iterable[ServerEvent]) -> dict[str, Any]:
+    """The message that a stream of events makes up. Raises MessagesError for one that ends with an error."""
+    message: dict[str, Any] = {}
+    written = ""  # of the arguments of a call
+    for event in events:
+        kind = event["type"]
+        if kind == "message_start":
+            message = {**event["message"], "content": []}
+        elif kind == "content_block_start":
+            message["content"].append(dict(event["content_block"]))
+            written = ""
+        elif kind == "content_block_delta":
+            block, delta = message["content"][event["index"]], event["delta"]
+            written += delta.get("partial_json", "")
+            for name in ("text", "thinking", "signature"):
+                if name in delta:
+                    block[name] += delta[name]
+        elif kind == "content_block_stop" and message["content"][event["index"]]["type"] == "tool_use":
+            message["content"][event["index"]]["input"] = json.loads(written)
+        elif kind == "message_delta":
+            message |= {**event["delta"], "usage": event["usage"]}
+        elif kind == "error":
+            raise MessagesError(event["error"]["type"], event["error"]["message"])
+    return message

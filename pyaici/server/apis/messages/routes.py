@@ -1,0 +1,155 @@
+"""`POST /api/v1/messages`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sse_starlette import ServerSentEvent
+
+from pyaici.engines.engine import FinishReason, Sampling
+from pyaici.server.apis.json_bodies import parse_body, read_json
+from pyaici.server.apis.messages.errors import MessagesError
+from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
+from pyaici.server.apis.messages.requests import MessagesRequest, parse_request
+from pyaici.server.apis.messages.responses import Answer, ServerEvent, Usage
+from pyaici.server.apis.text import answer_deltas
+from pyaici.server.http.access import Runner
+from pyaici.server.http.errors import ApiError, bad_request
+from pyaici.server.http.handlers import not_said_to_be_json, says_json
+from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.http.users import User
+from pyaici.server.service import ControllerCall, Job, Service
+
+PATH = "/api/v1/messages"
+router = APIRouter(tags=["messages"])
+#: of its parts in the description of the API: names that the models of another API may have as well
+_PLACE = "#/paths/~1api~1v1~1messages/post/requestBody/content/application~1json/schema/$defs/{model}"
+
+
+@router.post(
+    PATH,
+    response_model=None,
+    responses=STREAM_OR_JSON,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": MessagesRequest.model_json_schema(ref_template=_PLACE)}
+            },
+        }
+    },
+)
+async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
+    """Answers a conversation, as in the APIs of ai00 and Anthropic; docs/messages.md describes it."""
+    service: Service = request.app.state.service
+    if not says_json(request):
+        raise not_said_to_be_json(request)
+    asked = await parse_body(request, await request.body(), _parse)
+    service.model.check_name(asked.model)
+    turn = await while_connected(request, service.reading.read(user, partial(_read, service, asked, user)))
+    if turn.streams:
+        return await stream_events(request, turn.events(), service.settings)
+    return await while_connected(request, turn.whole())
+
+
+def _parse(data: bytes) -> MessagesRequest:
+    try:
+        body = read_json(data)
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not JSON: {error}") from None
+    try:
+        with _as_api_errors():
+            return parse_request(body)
+    except RecursionError:
+        raise bad_request("the body has too many values within each other") from None
+
+
+def _read(service: Service, asked: MessagesRequest, user: User) -> _Turn:
+    with _as_api_errors():
+        planned = plan(asked, prompt_format=_prompt_format(service))
+    return _Turn(service, planned, user)
+
+
+def _prompt_format(service: Service) -> PromptFormat:
+    """Models are asked in the chat template that comes with them, if the settings do not say otherwise."""
+    chosen = service.settings.messages_prompt
+    if chosen != "auto":
+        return chosen
+    return "template" if service.model.chat_template else "ai00"
+
+
+@contextlib.contextmanager
+def _as_api_errors() -> Iterator[None]:
+    """Around what raises MessagesError."""
+    try:
+        yield
+    except MessagesError as error:
+        raise ApiError(error.status, error.message, kind=error.kind, param=error.param) from None
+
+
+class _Turn:
+    """One request: the next turn of its conversation."""
+
+    def __init__(self, service: Service, planned: Plan, user: User) -> None:
+        self._service, self._plan = service, planned
+        asked: MessagesRequest = planned.request
+        self.streams = asked.stream
+        prompt = planned.prompt()
+        model = service.model
+        tokens = model.encode(prompt) if isinstance(prompt, str) else model.encode_chat(prompt)
+        call = None
+        if planned.argument is not None:
+            call = ControllerCall("kbnf", planned.argument, "bnf_schema", "bnf_schema")
+        sampling = Sampling(asked.temperature, asked.top_p or 1e-6, asked.top_k)
+        self._job = Job(user, tokens, call, sampling, asked.max_tokens)
+        self._answer = Answer(planned, model=asked.model)
+
+    async def _happens(self) -> AsyncIterator[list[ServerEvent]]:
+        """The events of the answer, as they come. Raises ApiError before the first of them."""
+        answer, prompt_tokens, tokens = self._answer, len(self._job.prompt), 0
+        begun = False
+        try:
+            async with contextlib.aclosing(answer_deltas(self._service, self._job)) as all_said:
+                async for said in all_said:
+                    if not begun:
+                        begun = True
+                        yield answer.start(prompt_tokens)
+                    tokens += said.grown
+                    # nothing is retracted: the only controller here is a grammar, which takes nothing back
+                    yield answer.feed(said.text)
+                    if answer.over or said.finish is not None:
+                        reason = FinishReason.LENGTH if said.finish == "length" else FinishReason.EOS
+                        if answer.over or said.complete:
+                            reason = FinishReason.STOP
+                        yield answer.finish(reason, Usage(prompt_tokens, tokens))
+                        return
+        except ApiError as error:
+            problem = self._problem(error)
+            if not begun:
+                raise problem from None
+            yield answer.fail(MessagesError("api_error", problem.message))
+
+    def _problem(self, error: ApiError) -> ApiError:
+        """In the words of the request: the grammar that is refused may be one that we have made of it."""
+        if error.code == "argument" and error.param == "bnf_schema":
+            refused = self._plan.refused(error.message)
+            return ApiError(refused.status, refused.message, kind=refused.kind, param=refused.param)
+        return error
+
+    async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
+        """For who reads along."""
+        async for happened in self._happens():
+            for data in happened:
+                yield event(data, str(data["type"]))
+
+    async def whole(self) -> dict[str, Any]:
+        """The message when it is complete. Raises ApiError."""
+        async for _ in self._happens():
+            pass
+        with _as_api_errors():
+            message = self._answer.message()
+        return message

@@ -1,0 +1,111 @@
+"""The rules for requests that types do not tell: ranges, what must be there, what goes together."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from pyaici.engines.engine import MAX_TOP_K
+from pyaici.server.apis.messages.errors import invalid
+
+if TYPE_CHECKING:
+    from pyaici.server.apis.messages.requests import MessagesRequest
+
+
+#: names of tools; they stand in tags as they are
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+MAX_STOP_SEQUENCES = 8
+#: characters: what a text is searched for with each token
+MAX_STOP = 1024
+MAX_TOOLS = 128
+#: characters in JSON, of all tools together: grammars grow with them, some with their square
+MAX_SCHEMAS = 128 << 10
+MIN_THINKING_BUDGET = 1024
+
+
+def check(request: MessagesRequest) -> None:
+    """Raises MessagesError for the first rule that is broken."""
+    if not request.model:
+        raise invalid("model is required", "model")
+    if not request.messages:
+        raise invalid("messages cannot be empty")
+    if request.messages[0].role != "user":
+        raise invalid("first message must have role 'user'", "messages.0.role")
+    _check_sampling(request)
+    _check_thinking(request)
+    _check_tools(request)
+    _check_choice(request)
+    if request.bnf_schema is not None and not request.bnf_schema.strip():
+        raise invalid("bnf_schema cannot be empty", "bnf_schema")
+
+
+def _check_sampling(request: MessagesRequest) -> None:
+    if request.max_tokens <= 0:
+        raise invalid("max_tokens must be greater than 0", "max_tokens")
+    if len(request.stop_sequences) > MAX_STOP_SEQUENCES:
+        raise invalid(f"stop_sequences cannot have more than {MAX_STOP_SEQUENCES} items", "stop_sequences")
+    for i, text in enumerate(request.stop_sequences):
+        if not text:
+            raise invalid("stop_sequences cannot contain empty strings", f"stop_sequences.{i}")
+        if len(text) > MAX_STOP:
+            raise invalid(f"a stop sequence has at most {MAX_STOP} characters", f"stop_sequences.{i}")
+    if not 0 <= request.temperature <= 2:
+        raise invalid("temperature must be between 0.0 and 2.0", "temperature")
+    if not 0 <= request.top_p <= 1:
+        raise invalid("top_p must be between 0.0 and 1.0", "top_p")
+    if request.top_k <= 0:
+        raise invalid("top_k must be greater than 0", "top_k")
+    if request.top_k > MAX_TOP_K:
+        raise invalid(f"top_k must be at most {MAX_TOP_K}", "top_k")
+
+
+def _check_thinking(request: MessagesRequest) -> None:
+    if request.thinking.type != "enabled":
+        return
+    if request.thinking.budget_tokens < MIN_THINKING_BUDGET:
+        raise invalid(f"budget_tokens must be at least {MIN_THINKING_BUDGET}", "thinking.budget_tokens")
+    if request.thinking.budget_tokens >= request.max_tokens:
+        raise invalid("budget_tokens must be less than max_tokens", "thinking.budget_tokens")
+
+
+def _check_tools(request: MessagesRequest) -> None:
+    if len(request.tools) > MAX_TOOLS:
+        raise invalid(f"there are {len(request.tools)} tools; {MAX_TOOLS} are allowed", "tools")
+    size = sum(len(json.dumps(tool.input_schema)) for tool in request.tools)
+    if size > MAX_SCHEMAS:
+        raise invalid(
+            f"the schemas of all tools have {size} characters together; {MAX_SCHEMAS} are allowed", "tools"
+        )
+    seen: set[str] = set()
+    for i, tool in enumerate(request.tools):
+        if not TOOL_NAME.fullmatch(tool.name):
+            raise invalid(
+                f"a tool's name has 1 to 64 letters, digits, _ or -; {tool.name!r} has not", f"tools.{i}.name"
+            )
+        if tool.name in seen:
+            raise invalid(f"two tools have the name {tool.name}", f"tools.{i}.name")
+        seen.add(tool.name)
+        kinds = tool.input_schema.get("type", "object")
+        if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+            raise invalid(
+                f"the arguments of {tool.name} must be an object, not {kinds}", f"tools.{i}.input_schema.type"
+            )
+
+
+def _check_choice(request: MessagesRequest) -> None:
+    choice = request.tool_choice
+    if choice.type == "tool" and choice.name is None:
+        raise invalid('tool_choice of type "tool" needs the name of a tool', "tool_choice.name")
+    if not request.must_call:
+        return
+    if not request.tools:
+        raise invalid("tool_choice wants a call, but there are no tools", "tool_choice")
+    if not request.callable_tools:
+        raise invalid(f"tool_choice names {choice.name}, which is not among tools", "tool_choice.name")
+    if request.bnf_validation == "none":
+        raise invalid(
+            'a call can be enforced only with bnf_validation "structural" or "schema_aware"', "tool_choice"
+        )
+    if request.bnf_validation is None and request.bnf_schema is not None:
+        raise invalid("a call cannot be enforced beside bnf_schema: leave out one of them", "tool_choice")

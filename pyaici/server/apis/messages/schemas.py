@@ -1,0 +1,160 @@
+"""What the schemas of tools say about single arguments: how a value is written, and what its type may be."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyaici.server.apis.text import read_json
+
+_TYPES: Mapping[type, tuple[str, ...]] = {
+    str: ("string",),
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    list: ("array",),
+    dict: ("object",),
+    type(None): ("null",),
+}
+_ALL = frozenset(name for names in _TYPES.values() for name in names)
+#: schemas that are looked at to find the types of one argument
+_MAX_VISITS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One argument of a tool. `pointer`: where its schema is in `root`, which is that of all arguments."""
+
+    name: str
+    schema: Any
+    required: bool
+    pointer: str
+    root: Mapping[str, Any]
+
+    @property
+    def types(self) -> frozenset[str]:
+        """Names of JSON Schema for the types that a value may have; more where that is hard to tell."""
+        return _types(self.schema, self.root, (), itertools.count())
+
+    @property
+    def is_text(self) -> bool:
+        """Are all values strings? Then they are written as they are, without quotes."""
+        return self.types == {"string"}
+
+    def written(self, value: Any) -> str:
+        """How a value stands in a call."""
+        return value if self.is_text and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    def read(self, text: str) -> Any:
+        """The value that is written so.
+
+        What no grammar has checked may be of another type: a text where a string is allowed, or JSON, or
+        else a text.
+        """
+        types = self.types
+        if types == {"string"}:
+            return text
+        try:
+            value = read_json(text)
+        except ValueError:
+            return text
+        fits = not types.isdisjoint(_TYPES[type(value)])
+        return text if "string" in types and not fits else value
+
+
+def properties(schema: Mapping[str, Any]) -> list[Property]:
+    """The arguments of a tool, in the order of its schema. A reference at the top is followed."""
+    pointer, top = arguments(schema)
+    declared = top.get("properties")
+    required = listed(top, "required")
+    if not isinstance(declared, dict):
+        return []
+    return [
+        Property(name, inner, name in required, f"{pointer}/properties/{_escaped(name)}", schema)
+        for name, inner in declared.items()
+    ]
+
+
+def arguments(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Where the object of all arguments is described, mostly the schema itself: pointer and schema."""
+    pointer, seen = "", set[str]()
+    top: Any = schema
+    while isinstance(top, dict) and "properties" not in top and isinstance(top.get("$ref"), str):
+        reference = top["$ref"]
+        found = at_pointer(schema, reference)
+        if found is None or reference in seen:
+            break
+        seen.add(reference)
+        pointer, top = reference[1:], found
+    return pointer, top if isinstance(top, dict) else {}
+
+
+def listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    """What a keyword lists; nothing if it is not there, or no list."""
+    found = schema.get(keyword)
+    return found if isinstance(found, list) else []
+
+
+def at_pointer(root: Any, reference: str) -> Any:
+    """What ``#/$defs/a`` leads to; None if it leads to nothing here."""
+    if not reference.startswith("#") or (len(reference) > 1 and reference[1] != "/"):
+        return None
+    for step in reference.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(root, dict) and key in root:
+            root = root[key]
+        elif isinstance(root, list) and key.isdecimal() and int(key) < len(root):
+            root = root[int(key)]
+        else:
+            return None
+    return root
+
+
+def has_references(schema: Any) -> bool:
+    """May something in it lead out of it?"""
+    return any(key in ("$ref", "$dynamicRef", "$recursiveRef") for key in _keys(schema))
+
+
+def _keys(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from schema
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for child in children:
+        yield from _keys(child)
+
+
+def _types(
+    schema: Any, root: Mapping[str, Any], seen: tuple[str, ...], visits: Iterator[int]
+) -> frozenset[str]:
+    # definitions that lead to others twice, which lead to others twice, have more ways than anybody can go
+    if not isinstance(schema, dict) or next(visits) > _MAX_VISITS:
+        return _ALL
+    types = _ALL
+    if "type" in schema:
+        named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        types &= frozenset(str(name) for name in named) | ({"integer"} if "number" in named else set())
+    if "const" in schema:
+        types &= frozenset(_TYPES[type(schema["const"])])
+    if enum := listed(schema, "enum"):
+        types &= _union(frozenset(_TYPES[type(value)]) for value in enum)
+    for part in listed(schema, "allOf"):
+        types &= _types(part, root, seen, visits)
+    for keyword in ("anyOf", "oneOf"):
+        if parts := listed(schema, keyword):
+            types &= _union(_types(part, root, seen, visits) for part in parts)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in seen:
+        target = at_pointer(root, reference)
+        types &= _ALL if target is None else _types(target, root, (*seen, reference), visits)
+    return types
+
+
+def _union(parts: Iterator[frozenset[str]]) -> frozenset[str]:
+    return frozenset(name for part in parts for name in part)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

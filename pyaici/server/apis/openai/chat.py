@@ -1,0 +1,134 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sse_starlette import ServerSentEvent
+
+from pyaici.server.apis.fields import check_choices
+from pyaici.server.apis.json_bodies import JsonRoute
+from pyaici.server.apis.openai.answer import ChatAnswer, News
+from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
+from pyaici.server.apis.openai.choices import Usage, copies, ended, side_by_side
+from pyaici.server.apis.openai.logprobs import chat_logprobs
+from pyaici.server.apis.openai.reader import Call, Part
+from pyaici.server.apis.openai.requests import ChatRequest
+from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
+from pyaici.server.http.access import Runner
+from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.service import Service
+
+router = APIRouter(tags=["openai"], route_class=JsonRoute)
+
+
+@router.post("/v1/chat/completions", response_model=None, responses=STREAM_OR_JSON)
+async def chat(request: Request, body: ChatRequest, user: Runner) -> Response | dict[str, Any]:
+    """Answers a chat, as in OpenAI's API; docs/openai.md has the fields that constrain the answer."""
+    service: Service = request.app.state.service
+    service.model.check_name(body.model)
+    check_choices(body.n or 1, service.settings.max_streams)
+    read = service.reading.read(user, partial(plan_chat, service.model, body, user))
+    answer = _Chat(service, body, await while_connected(request, read))
+    if body.stream:
+        return await stream_events(request, answer.events(), service.settings)
+    return await while_connected(request, answer.whole())
+
+
+class _Chat:
+    """One request: `n` answers to its chat."""
+
+    def __init__(self, service: Service, body: ChatRequest, plan: ChatPlan) -> None:
+        self._service, self._body, self._plan = service, body, plan
+        count = body.n or 1
+        self._jobs = copies(plan.job, count)
+        self._choices = [ChatAnswer(plan) for _ in range(count)]
+        self._usage = Usage(len(plan.job.prompt))
+        self._head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion.chunk" if body.stream else "chat.completion",
+            "created": int(time.time()),
+            "model": service.model.name,
+        }
+
+    async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, News]]:
+        stop, protected = self._body.stop_strings, self._plan.protected
+        answers = [answer_deltas(self._service, job, stop, protected) for job in self._jobs]
+        async for index, said in side_by_side(answers):
+            self._usage.count(said)
+            yield index, said, self._choices[index].take(said)
+
+    def events(self) -> AsyncGenerator[ServerSentEvent, None]:
+        """The answers in pieces."""
+        return ended(self._chunks(), self._usage, self._body.stream_options, self._head)
+
+    async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
+        begun: set[int] = set()
+        async for index, said, news in self._answers():
+            if index not in begun:
+                begun.add(index)
+                yield self._chunk(index, {"role": "assistant", "content": ""})
+            fields = self._fields(said, news)
+            deltas = self._deltas(index, news.parts) or ([{}] if fields else [])
+            for delta in deltas:
+                yield self._chunk(index, delta, fields)
+                fields = {}
+            if said.finish is not None:
+                yield self._chunk(index, {}, {"finish_reason": self._choices[index].finish})
+
+    def _fields(self, said: TextDelta, news: News) -> dict[str, Any]:
+        """What the first chunk of a step has besides its delta."""
+        fields: dict[str, Any] = {}
+        if news.retracted:
+            fields["retracted"] = news.retracted
+        if news.retracted_reasoning:
+            fields["retracted_reasoning"] = news.retracted_reasoning
+        if self._body.logprobs and said.retracted_tokens:
+            fields["retracted_tokens"] = said.retracted_tokens
+        if self._body.logprobs and said.tokens:
+            fields["logprobs"] = self._logprobs(said.tokens)
+        return fields
+
+    def _deltas(self, index: int, parts: list[Part]) -> list[dict[str, Any]]:
+        calls = self._choices[index].calls
+        number = len(calls) - sum(isinstance(part, Call) for part in parts)
+        deltas: list[dict[str, Any]] = []
+        for part in parts:
+            if isinstance(part, Call):
+                deltas.append({"tool_calls": [{"index": number, **calls[number]}]})
+                number += 1
+            else:
+                deltas.append({"reasoning_content" if part.kind == "reasoning" else "content": part.text})
+        return deltas
+
+    def _chunk(
+        self, index: int, delta: dict[str, Any], fields: Mapping[str, Any] | None = None
+    ) -> ServerSentEvent:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **(fields or {})}
+        return event({**self._head, "choices": [choice]})
+
+    async def whole(self) -> dict[str, Any]:
+        """The answers when they are complete."""
+        async for _ in self._answers():
+            pass
+        return {
+            **self._head,
+            "choices": [
+                {
+                    "index": index,
+                    "message": choice.message(),
+                    "logprobs": self._logprobs(choice.tokens),
+                    "finish_reason": choice.finish,
+                }
+                for index, choice in enumerate(self._choices)
+            ],
+            "usage": self._usage.wire(),
+        }
+
+    def _logprobs(self, tokens: list[TextToken]) -> dict[str, Any] | None:
+        return chat_logprobs(self._service.model, tokens) if self._body.logprobs else None

@@ -1,0 +1,158 @@
+"""What a chat becomes: its prompt, the controller of its answer, and how that answer is to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyaici.server.apis.fields import argument_text, sampling
+from pyaici.server.apis.openai.constraints import constraint
+from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
+from pyaici.server.apis.openai.requests import ToolChoice
+from pyaici.server.apis.openai.tools import TemplateTools, ToolFormat, template_tools
+from pyaici.server.apis.stops import Protected
+from pyaici.server.apis.text import read_json
+from pyaici.server.http.errors import bad_request
+from pyaici.server.service import ControllerCall, Job
+
+if TYPE_CHECKING:
+    from pyaici.server.apis.openai.requests import ChatRequest, Function, Message
+    from pyaici.server.http.users import User
+    from pyaici.server.models import ServedModel
+
+
+#: fields with a schema, and what they are called in errors: the answer has it, not what is thought before
+_ABOUT_THE_ANSWER = ("json_schema", "response_format", "response_format.json_schema.schema")
+#: tokens at the end of a prompt that are looked at for the beginning of reasoning
+_TAIL = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlan:
+    """One chat. `form` is None where no tools may be called."""
+
+    job: Job
+    start: Start
+    form: ToolFormat | None
+
+    @property
+    def protected(self) -> Protected:
+        """No stop string ends what the model thinks, or a call."""
+        reasoning, form = self.start.reasoning, self.form
+        first = [(reasoning.begin, reasoning.end)] if reasoning else []
+        if form is not None and not form.begin:
+            first.append((form.first, ""))
+        inner = (form.begin, form.end) if form is not None and form.begin else None
+        return Protected(tuple(first), self.start.open, inner)
+
+
+def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
+    """Raises ApiError for a request that cannot be had."""
+    functions = _functions(request)
+    known = template_tools(model.tokenizer, model.chat_template)
+    form = known.form if functions else None
+    prompt = _prompt(model, request, functions, known)
+    start = _start(model, prompt)
+    call = constraint(request, request.response_format)
+    if form is not None:
+        if call is not None:
+            raise bad_request("an answer can call tools or be constrained, not both", call.param)
+        required = request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
+        parallel = request.parallel_tool_calls is not False
+        grammar = tool_grammar(functions, form, start, required=required, parallel=parallel)
+        call = ControllerCall("lark", argument_text(grammar, "tools"), "tools", "tools")
+    elif call is not None and start.reasoning is not None and call.param in _ABOUT_THE_ANSWER:
+        # the model may think before it answers
+        call = ControllerCall("lark", schema_grammar(call.arg, start), call.param, call.arg_param)
+    job = Job(
+        user,
+        prompt,
+        call,
+        sampling(request.temperature, request.top_p, request.top_k, request.seed),
+        request.max_completion_tokens or request.max_tokens,
+        logprobs=bool(request.logprobs),
+        top_logprobs=request.top_logprobs or 0 if request.logprobs else 0,
+    )
+    return ChatPlan(job, start, form)
+
+
+def _functions(request: ChatRequest) -> list[Function]:
+    """Those that may be called. Raises ApiError."""
+    functions = [tool.function for tool in request.tools or ()]
+    choice = request.tool_choice
+    if not functions:
+        if choice not in (None, "none", "auto"):
+            raise bad_request("tool_choice asks for a tool, but there are no tools", "tool_choice")
+        return []
+    if isinstance(choice, ToolChoice):
+        functions = [function for function in functions if function.name == choice.function.name]
+        if not functions:
+            raise bad_request(f"there is no tool {choice.function.name!r}", "tool_choice.function.name")
+    return [] if choice == "none" else functions
+
+
+def _prompt(
+    model: ServedModel, request: ChatRequest, functions: Sequence[Function], known: TemplateTools
+) -> list[int]:
+    messages = [_message(message, known) for message in request.messages]
+    tools = None
+    if functions and known.tells:
+        tools = [
+            {"type": "function", "function": function.model_dump(exclude_none=True)} for function in functions
+        ]
+    elif functions:
+        _put_in_front(messages, known.form.describe(functions), "system" if known.system else "user")
+    return model.encode_chat(messages, tools=tools, template_arguments=request.chat_template_kwargs)
+
+
+def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
+    """As templates take it. Those that write no calls get them, and their results, as texts."""
+    role = "system" if message.role == "developer" else message.role
+    wire: dict[str, Any] = {"role": role, "content": message.text}
+    if message.name is not None and known.writes:
+        wire["name"] = message.name
+    calls = [
+        (known.form.call_id(call.id), call.function.name, _arguments(call.function.arguments))
+        for call in message.tool_calls or ()
+    ]
+    if known.writes:
+        if calls:
+            wire["tool_calls"] = [
+                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+                for call_id, name, arguments in calls
+            ]
+        if role == "tool":
+            wire["tool_call_id"] = known.form.call_id(message.tool_call_id)
+        return wire
+    if calls:
+        written = known.form.write([(name, arguments) for _, name, arguments in calls])
+        wire["content"] = "\n".join(filter(None, (message.text, written)))
+    if role == "tool":
+        wire = {"role": "user", "content": f"<tool_response>\n{message.text}\n</tool_response>"}
+    return wire
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return read_json(text or "{}")
+    except ValueError:
+        raise bad_request(f"the arguments of a call are not JSON: {text[:100]!r}", "messages") from None
+
+
+def _put_in_front(messages: list[dict[str, Any]], text: str, role: str) -> None:
+    """What the model must know: in the system's message, or the user's where a template knows no other."""
+    if messages and messages[0]["role"] == role:
+        own = messages[0]["content"]
+        messages[0]["content"] = f"{own}\n\n{text}" if role == "system" else f"{text}\n\n{own}"
+    else:
+        messages.insert(0, {"role": role, "content": text})
+
+
+def _start(model: ServedModel, prompt: list[int]) -> Start:
+    """A model reasons if its template knows the mark for that; templates may write it into the prompt."""
+    reasoning = Reasoning()
+    if reasoning.begin not in model.chat_template:
+        return Start()
+    tail = "".join(model.token_text(token) for token in prompt[-_TAIL:])
+    return Start(reasoning, open=tail.rstrip().endswith(reasoning.begin))

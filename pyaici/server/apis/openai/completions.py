@@ -1,0 +1,148 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from sse_starlette import ServerSentEvent
+
+from pyaici.server.apis.fields import sampling
+from pyaici.server.apis.json_bodies import JsonRoute
+from pyaici.server.apis.openai.choices import Usage, copies, ended, side_by_side
+from pyaici.server.apis.openai.constraints import constraint
+from pyaici.server.apis.openai.logprobs import completion_logprobs
+from pyaici.server.apis.openai.requests import CompletionRequest
+from pyaici.server.apis.text import TextDelta, TextToken, answer_deltas
+from pyaici.server.http.access import Runner
+from pyaici.server.http.errors import bad_request
+from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.http.users import User
+from pyaici.server.models import ServedModel
+from pyaici.server.service import Job, Service
+
+router = APIRouter(tags=["openai"], route_class=JsonRoute)
+#: of who asks for no number, as in OpenAI's API
+_MAX_TOKENS = 16
+
+
+@router.post("/v1/completions", response_model=None, responses=STREAM_OR_JSON)
+async def complete(request: Request, body: CompletionRequest, user: Runner) -> Response | dict[str, Any]:
+    """Continues a text, as in OpenAI's API; docs/openai.md has the fields that constrain it."""
+    service: Service = request.app.state.service
+    service.model.check_name(body.model)
+    read = service.reading.read(user, partial(_Completion, service, body, user))
+    answer = await while_connected(request, read)
+    if body.stream:
+        return await stream_events(request, answer.events(), service.settings)
+    return await while_connected(request, answer.whole())
+
+
+class _Completion:
+    """One request: `n` answers to each of its prompts."""
+
+    def __init__(self, service: Service, body: CompletionRequest, user: User) -> None:
+        self._model: ServedModel = service.model
+        self._service, self._body = service, body
+        count = body.n or 1
+        number = len(body.prompts)
+        if number * count > service.settings.max_streams:
+            raise bad_request(
+                f"{number} prompts with {count} answers each are {number * count} sequences; "
+                f"this server generates {service.settings.max_streams} at a time",
+                "n",
+            )
+        prompts = [service.model.encode(prompt) for prompt in body.prompts]
+        first = Job(
+            user,
+            prompts[0],
+            constraint(body),
+            sampling(body.temperature, body.top_p, body.top_k, body.seed),
+            body.max_tokens or min(_MAX_TOKENS, service.settings.max_tokens),
+            logprobs=body.logprobs is not None,
+            top_logprobs=body.logprobs or 0,
+        )
+        self._jobs = [job for prompt in prompts for job in copies(replace(first, prompt=prompt), count)]
+        self._echoed = (
+            [text for text in map(self._text, prompts) for _ in range(count)] if body.echo else None
+        )
+        self._usage = Usage(sum(map(len, prompts)))
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": self._model.name,
+        }
+
+    def _text(self, prompt: list[int]) -> str:
+        return self._model.vocabulary.decode(prompt).decode("utf-8", "replace")
+
+    def _answers(self) -> AsyncIterator[tuple[int, TextDelta]]:
+        stop = self._body.stop_strings
+        return side_by_side([answer_deltas(self._service, job, stop) for job in self._jobs])
+
+    def events(self) -> AsyncGenerator[ServerSentEvent, None]:
+        """The answers in pieces."""
+        return ended(self._chunks(), self._usage, self._body.stream_options, self._head)
+
+    async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
+        begun: set[int] = set()
+        async for index, said in self._answers():
+            self._usage.count(said)
+            echoed = self._echoed[index] if self._echoed and index not in begun else ""
+            if said.text or said.retracted or said.finish or said.tokens or said.retracted_tokens or echoed:
+                yield event({**self._head, "choices": [self._choice(index, said, echoed)]})
+            elif not begun:
+                yield ServerSentEvent(comment="accepted", sep="\n")
+            begun.add(index)
+
+    def _choice(self, index: int, said: TextDelta, echoed: str) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": echoed + said.text,
+            "logprobs": self._logprobs(index, said.tokens),
+            "finish_reason": said.finish,
+        }
+        if said.retracted:
+            choice["retracted"] = said.retracted
+        if said.retracted_tokens and self._body.logprobs is not None:
+            choice["retracted_tokens"] = said.retracted_tokens
+        return choice
+
+    async def whole(self) -> dict[str, Any]:
+        """The answers when they are complete."""
+        texts = self._echoed or [""] * len(self._jobs)
+        said_texts = [""] * len(self._jobs)
+        tokens: list[list[TextToken]] = [[] for _ in self._jobs]
+        finish: list[str | None] = [None] * len(self._jobs)
+        async for index, said in self._answers():
+            kept = said_texts[index][: len(said_texts[index]) - said.retracted]
+            said_texts[index] = kept + said.text
+            del tokens[index][len(tokens[index]) - said.retracted_tokens :]
+            tokens[index] += said.tokens
+            finish[index] = said.finish
+            self._usage.count(said)
+        return {
+            **self._head,
+            "choices": [
+                {
+                    "index": index,
+                    "text": texts[index] + said_texts[index],
+                    "logprobs": self._logprobs(index, tokens[index]),
+                    "finish_reason": finish[index],
+                }
+                for index in range(len(self._jobs))
+            ],
+            "usage": self._usage.wire(),
+        }
+
+    def _logprobs(self, index: int, tokens: list[TextToken]) -> dict[str, Any] | None:
+        """Places are those in the text of the choice, which begins with its prompt where that is echoed."""
+        if self._body.logprobs is None:
+            return None
+        return completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)

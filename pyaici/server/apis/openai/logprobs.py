@@ -1,0 +1,55 @@
+"""Log-probabilities of tokens, in the two shapes that OpenAI's API has for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyaici.server.apis.text import TextToken
+    from pyaici.server.models import ServedModel
+
+
+#: JSON has no minus infinity; as OpenAI's API writes it
+_IMPOSSIBLE = -9999.0
+
+
+def chat_logprobs(model: ServedModel, tokens: Sequence[TextToken]) -> dict[str, Any]:
+    """Of chats. Tokens that a controller appended have none: 0, as they were certain."""
+    return {
+        "content": [
+            {
+                **_entry(model, said.token, said.logprob),
+                "top_logprobs": [_entry(model, token, value) for token, value in said.top or ()],
+            }
+            for said in tokens
+        ],
+        "refusal": None,
+    }
+
+
+def completion_logprobs(model: ServedModel, tokens: Sequence[TextToken], before: int) -> dict[str, Any]:
+    """Of completions. `before`: characters of the text in front of the answer."""
+    return {
+        "tokens": [model.token_text(said.token) for said in tokens],
+        "token_logprobs": [_value(said.logprob) for said in tokens],
+        "top_logprobs": [
+            {model.token_text(token): _value(value) for token, value in said.top or ()} for said in tokens
+        ],
+        "text_offset": [before + said.start for said in tokens],
+    }
+
+
+def _entry(model: ServedModel, token: int, logprob: float | None) -> dict[str, Any]:
+    return {
+        "token": model.token_text(token),
+        "logprob": _value(logprob),
+        "bytes": list(model.vocabulary.token_bytes(token)),
+    }
+
+
+def _value(logprob: float | None) -> float:
+    if logprob is None or math.isnan(logprob):
+        return 0.0
+    return max(logprob, _IMPOSSIBLE)

@@ -1,0 +1,175 @@
+"""Reads an answer as it is written: what of it is reasoning, what content, and what calls tools."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyaici.server.apis.stops import MarkerScanner
+from pyaici.server.apis.text import read_json
+
+if TYPE_CHECKING:
+    from pyaici.server.apis.openai.grammar import Start
+    from pyaici.server.apis.openai.tools import ToolFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """More of what the model thinks or says."""
+
+    kind: Literal["reasoning", "content"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool is called. `arguments` is JSON."""
+
+    name: str
+    arguments: str
+
+
+Part = Words | Call
+
+
+class AnswerReader:
+    """Fed with pieces of a text, however it is cut, it gives the same parts.
+
+    Blanks around reasoning, and those between calls, are left out. What looks like a call and is none stays
+    content: the grammar of tools excludes it, but an answer that is cut off may have it.
+    """
+
+    def __init__(self, start: Start, form: ToolFormat | None) -> None:
+        """`form`: how tools are called; None if there are none."""
+        self._form = form
+        self._reasoning = start.reasoning
+        self._end_of_reasoning = MarkerScanner([start.reasoning.end] if start.reasoning else [])
+        self._begin_of_call = MarkerScanner([form.begin] if form and form.begin else [])
+        self._state = "thinking" if start.open else "begin"
+        self._held = ""
+        #: calls so far
+        self.calls = 0
+        self._said = False
+
+    def feed(self, text: str) -> list[Part]:
+        """What these characters add."""
+        self._held += text
+        return self._read(last=False)
+
+    def end(self) -> list[Part]:
+        """What was held back."""
+        return self._read(last=True)
+
+    def _read(self, *, last: bool) -> list[Part]:
+        parts: list[Part] = []
+        while True:
+            state = self._state
+            more = getattr(self, f"_{state}")(last)
+            parts += more
+            if self._state == state:
+                return parts
+
+    def _begin(self, last: bool) -> list[Part]:
+        """Nothing but blanks so far."""
+        if self._reasoning is None:
+            self._state = "content"
+            return []
+        bare = self._held.lstrip()
+        if bare.startswith(self._reasoning.begin):
+            self._held = bare[len(self._reasoning.begin) :]
+            self._state = "thinking"
+        elif last or not self._reasoning.begin.startswith(bare):
+            self._state = "content"
+        return []
+
+    def _thinking(self, last: bool) -> list[Part]:
+        found = self._end_of_reasoning.find(self._held)
+        if found is not None:
+            thought, self._held = self._held[: found[0]], self._held[found[0] + len(found[1]) :]
+            self._state = "after"
+            return self._words("reasoning", thought.rstrip())
+        thought = self._take(self._end_of_reasoning, last)
+        return self._words("reasoning", thought)
+
+    def _after(self, last: bool) -> list[Part]:
+        """Blanks between reasoning and answer."""
+        self._held = self._held.lstrip()
+        if self._held or last:
+            self._state = "content"
+        return []
+
+    def _content(self, last: bool) -> list[Part]:
+        if self._form is None:
+            text, self._held = self._held, ""
+            return self._words("content", text)
+        if not self._form.begin:
+            return self._bare_call(last)
+        found = self._begin_of_call.find(self._held)
+        if found is not None:
+            text, self._held = self._held[: found[0]], self._held[found[0] + len(found[1]) :]
+            self._state = "call"
+            return self._words("content", text.rstrip() if self.calls == 0 else text.strip())
+        text = self._take(self._begin_of_call, last)
+        return self._words("content", text.strip() if self.calls else text)
+
+    def _call(self, last: bool) -> list[Part]:
+        assert self._form is not None
+        end = self._form.end
+        first = at = self._held.find(end)
+        # a text in an argument may have the mark in it
+        while at >= 0 and (calls := self._calls(self._held[:at])) is None:
+            at = self._held.find(end, at + 1)
+        if at < 0 and not last:
+            return []
+        self._state = "content"
+        if at >= 0:
+            self._held = self._held[at + len(end) :]
+            return calls or []
+        # none is closed, or none is a call
+        body, rest = (self._held, "") if first < 0 else (self._held[:first], self._held[first + len(end) :])
+        self._held = rest
+        calls = self._calls(body) if first < 0 else None
+        if calls is None:
+            return self._words("content", self._form.begin + body + ("" if first < 0 else end))
+        return calls
+
+    def _bare_call(self, last: bool) -> list[Part]:
+        """The whole answer is a call, or content: its first character tells."""
+        assert self._form is not None
+        bare = self._held.lstrip()
+        if not last and (self._said or (bare and not bare.startswith(self._form.first))):
+            self._said = True
+            text, self._held = self._held, ""
+            return self._words("content", text)
+        if not last or not self._held:
+            return []
+        calls = self._calls(self._held)
+        text, self._held = self._held, ""
+        return self._words("content", text) if calls is None else calls
+
+    def _calls(self, body: str) -> list[Part] | None:
+        assert self._form is not None
+        try:
+            value: Any = read_json(body)
+            values = value if self._form.listed else [value]
+            found: list[Part] = [
+                Call(str(call["name"]), json.dumps(call[self._form.arguments], ensure_ascii=False))
+                for call in values
+            ]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+        self.calls += len(found)
+        return found
+
+    def _take(self, marks: MarkerScanner, last: bool) -> str:
+        """What is surely no part of a mark, and no blank in front of one."""
+        end = len(self._held)
+        if not last:
+            end = len(self._held[: end - marks.held(self._held)].rstrip())
+        taken, self._held = self._held[:end], self._held[end:]
+        return taken
+
+    @staticmethod
+    def _words(kind: Literal["reasoning", "content"], text: str) -> list[Part]:
+        return [Words(kind, text)] if text else []

@@ -1,0 +1,263 @@
+"""Requests as OpenAI's API has them, and our fields besides."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from pyaici.server.apis.controllers import ScriptBody
+from pyaici.server.apis.fields import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    Choices,
+    ControllerName,
+    MaxTokens,
+    Seed,
+    Temperature,
+    TokenIds,
+    TopK,
+    TopLogprobs,
+    TopP,
+    check_count,
+    misnamed,
+)
+
+Stop = Annotated[str, Field(min_length=1, max_length=1024)]
+Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
+
+#: fields that would change the answer and that no engine here has; clients may send what changes nothing
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "logit_bias": (None, {}),
+    "best_of": (None, 1),
+    "suffix": (None, ""),
+    "functions": (None, []),
+    "function_call": (None, "none", "auto"),
+    "modalities": (None, ["text"]),
+    "audio": (None,),
+    "prediction": (None,),
+    "web_search_options": (None,),
+}
+
+
+class Constrained(BaseModel):
+    """What our server can do besides: at most one of these fields constrains the answer."""
+
+    controller: ControllerName | None = None
+    controller_arg: Any = Field(None, description="the controller's argument: a text, or JSON")
+    script: ScriptBody | None = Field(None, description="a controller that is written here")
+    grammar: str | None = Field(
+        None,
+        min_length=1,
+        description="a grammar: Lark, GBNF (root ::= ...), KBNF (start ::= ...;) or yacc (%%)",
+    )
+    regex: str | None = Field(
+        None, min_length=1, description="the whole answer matches this regular expression"
+    )
+    json_schema: dict[str, Any] | bool | None = Field(None, description="the answer is JSON of this schema")
+    choice: Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)] | None = Field(
+        None, description="the answer is one of these texts"
+    )
+    top_k: TopK | None = None
+
+
+class StreamOptions(BaseModel):
+    """Of a stream."""
+
+    include_usage: bool = False
+
+
+class GenerationRequest(Constrained):
+    """What completions and chats have in common."""
+
+    # clients send new fields that matter to others alone
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    model: str | None = Field(None, max_length=256)
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    n: Choices | None = None
+    seed: Seed | None = None
+    stop: Stop | Stops | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_unknown(cls, body: Any) -> Any:
+        """Refuses what cannot be had, and what looks like a field that is there."""
+        if not isinstance(body, dict):
+            return body
+        check_count(body)
+        for name, value in body.items():
+            if name in _NEUTRAL and not any(value == neutral for neutral in _NEUTRAL[name]):
+                raise PydanticCustomError("field", "this is not supported here", {"param": name})
+        if found := misnamed(body, {*cls.model_fields, *_NEUTRAL}):
+            raise PydanticCustomError("field", "{words}", {"param": found[0], "words": found[1]})
+        return body
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """As a list."""
+        return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
+
+
+class CompletionRequest(GenerationRequest):
+    """`POST /v1/completions`."""
+
+    prompt: (
+        str
+        | Annotated[list[str], Field(min_length=1, max_length=64, fail_fast=True)]
+        | Annotated[TokenIds, Field(min_length=1)]
+        | Annotated[
+            list[Annotated[TokenIds, Field(min_length=1)]],
+            Field(min_length=1, max_length=64, fail_fast=True),
+        ]
+    ) = ""
+    max_tokens: MaxTokens | None = Field(None, description="default: 16")
+    logprobs: TopLogprobs | None = None
+    echo: bool | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One or several."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [self.prompt]
+        return list(self.prompt)
+
+
+class TextPart(BaseModel):
+    """A part of a message. Models here read text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class FunctionCall(BaseModel):
+    """What an assistant called. `arguments` is JSON."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(BaseModel):
+    """A call in an assistant's message."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(BaseModel):
+    """A turn of a chat."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    name: str | None = None
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_PARTS, fail_fast=True)] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _is_text(cls, content: Any) -> Any:
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, dict) and part.get("type", "text") != "text":
+                kind = str(part["type"])[:64]
+                raise ValueError(f"a part of the type {kind!r}: this model reads text alone")
+        return content
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Message:
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError("a message needs content; only that of an assistant may have tool_calls instead")
+        return self
+
+    @property
+    def text(self) -> str:
+        """Its parts in one."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        return "".join(part.text for part in self.content)
+
+
+class Function(BaseModel):
+    """A tool that the model may call."""
+
+    name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(BaseModel):
+    """A function."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(BaseModel):
+    """The name of a tool."""
+
+    name: str
+
+
+class ToolChoice(BaseModel):
+    """One tool in particular."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+class JsonSchemaFormat(BaseModel):
+    """The schema of an answer."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """What an answer looks like."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        if self.type == "json_schema" and (self.json_schema is None or self.json_schema.schema_ is None):
+            raise ValueError('a response_format of the type json_schema needs json_schema: {"schema": {...}}')
+        return self
+
+
+class ChatRequest(GenerationRequest):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
+    max_tokens: MaxTokens | None = None
+    max_completion_tokens: MaxTokens | None = None
+    logprobs: bool | None = None
+    top_logprobs: TopLogprobs | None = None
+    response_format: ResponseFormat | None = None
+    tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="for the model's template of chats")
+
+    @field_validator("tools")
+    @classmethod
+    def _names_differ(cls, tools: list[Tool] | None) -> list[Tool] | None:
+        names = [tool.function.name for tool in tools or ()]
+        if len(set(names)) < len(names):
+            raise ValueError("two tools have the same name")
+        return tools

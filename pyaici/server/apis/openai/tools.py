@@ -1,0 +1,179 @@
+"""How models write calls of tools: each family in its own way, as its chat template shows."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyaici.server.apis.openai.requests import Function
+
+
+#: what a tool without parameters takes
+_NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+#: the ids of calls that the templates of Mistral take
+_NINE = re.compile("[a-zA-Z0-9]{9}")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFormat:
+    """Calls stand between `begin` and `end`: JSON objects with the keys `name` and `arguments`.
+
+    Without marks the whole answer is calls, or has none: its first character tells.
+    """
+
+    name: str
+    begin: str
+    end: str
+    #: the key of the arguments
+    arguments: str = "arguments"
+    #: between the marks is a list of calls, not one
+    listed: bool = False
+    #: what templates write in front of calls that have no marks: special tokens, which are no text
+    before: str = ""
+
+    @property
+    def first(self) -> str:
+        """The first character between the marks."""
+        return "[" if self.listed else "{"
+
+    def schema(self, functions: Sequence[Function], *, parallel: bool) -> dict[str, Any]:
+        """A JSON Schema of what stands between the marks."""
+        calls = [
+            {
+                "type": "object",
+                "properties": {
+                    "name": {"const": function.name},
+                    self.arguments: function.parameters or _NOTHING,
+                },
+                "required": ["name", self.arguments],
+                "additionalProperties": False,
+            }
+            for function in functions
+        ]
+        call: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        if not self.listed:
+            return call
+        schema = {"type": "array", "items": call, "minItems": 1}
+        return schema if parallel else {**schema, "maxItems": 1}
+
+    def write(self, calls: Sequence[tuple[str, Any]]) -> str:
+        """Calls (name, arguments) as a model writes them."""
+        values = [{"name": name, self.arguments: arguments} for name, arguments in calls]
+        bodies: list[Any] = [values] if self.listed else values
+        return "\n".join(f"{self.begin}{json.dumps(body, ensure_ascii=False)}{self.end}" for body in bodies)
+
+    def is_written(self, text: str, name: str, arguments: Any) -> bool:
+        """Whether a template has written this call so; it may give it an id besides."""
+        call = json.dumps({"name": name, self.arguments: arguments}, ensure_ascii=False)[:-1]
+        written = re.escape(self.begin + "[" * self.listed + call)
+        return bool(re.search(rf"{re.escape(self.before)}\s*{written}[,}}]", text))
+
+    def is_shown(self, text: str) -> bool:
+        """Whether a template says how to call: ``{"name": <name>, "arguments": ...``, with no more quotes."""
+        begin = re.escape(self.begin + "[" * self.listed)
+        return bool(re.search(rf'{begin}\{{"name": [^"{{}}\n]+, "{self.arguments}":', text))
+
+    def call_id(self, given: str | None) -> str | None:
+        """The id of a call as templates take it: those of Mistral refuse any that has not nine characters."""
+        if self is not MISTRAL or _NINE.fullmatch(given or ""):
+            return given
+        return hashlib.sha256((given or "").encode("utf-8", "replace")).hexdigest()[:9]
+
+    def describe(self, functions: Sequence[Function]) -> str:
+        """For models whose template does not tell them of tools: a part of the system message."""
+        listed = "\n".join(
+            json.dumps(
+                {"type": "function", "function": function.model_dump(exclude_none=True, exclude={"strict"})},
+                ensure_ascii=False,
+            )
+            for function in functions
+        )
+        example: Any = {"name": "<name of the function>", self.arguments: {"<parameter>": "<value>"}}
+        if self.listed:
+            example = [example]
+        return (
+            f"You may call functions. These are there, each with a JSON Schema of its parameters:\n"
+            f"<tools>\n{listed}\n</tools>\n"
+            f"To call one, write exactly this, and nothing behind it:\n"
+            f"{self.begin}{json.dumps(example)}{self.end}"
+        )
+
+
+HERMES = ToolFormat("hermes", "<tool_call>\n", "\n</tool_call>")
+SMOLLM2 = ToolFormat("smollm2", "<tool_call>", "</tool_call>", listed=True)
+MISTRAL = ToolFormat("mistral", "", "", listed=True, before="[TOOL_CALLS]")
+LLAMA3 = ToolFormat("llama3", "", "", arguments="parameters", before="<|end_header_id|>")
+FORMATS = {found.name: found for found in (HERMES, SMOLLM2, MISTRAL, LLAMA3)}
+
+
+_NAME, _ARGUMENTS, _RESULT = "probe_tool", {"probe_key": "probe value"}, "probe result"
+#: braces keep its JSON from looking like the way to call it
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _NAME,
+        "description": "a {probe}",
+        "parameters": {"type": "object", "properties": {"probe_key": {"type": "string"}}},
+    },
+}
+_SYSTEM = {"role": "system", "content": "probe system"}
+_ASK = {"role": "user", "content": "probe"}
+_CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [
+        {"id": "probe0000", "type": "function", "function": {"name": _NAME, "arguments": _ARGUMENTS}}
+    ],
+}
+_ANSWER = {"role": "tool", "tool_call_id": "probe0000", "name": _NAME, "content": _RESULT}
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTools:
+    """In which way the model calls tools, and what of it need not be said in other words."""
+
+    form: ToolFormat
+    #: the template tells the model of its tools, and to call them in this way
+    tells: bool = False
+    #: it writes calls of earlier turns in this way, and their results
+    writes: bool = False
+    #: it takes messages of the system
+    system: bool = True
+
+
+@functools.lru_cache(maxsize=8)
+def template_tools(tokenizer: Any, template: str) -> TemplateTools:
+    """`template`: the one that `tokenizer` has by now.
+
+    The answer of the model is kept to the format that is found here. A template with a way of its own, which
+    is none of those, would tell the model of another one: it counts as one that knows no tools.
+    """
+    told = _render(tokenizer, [_ASK], [_TOOL])
+    called = _render(tokenizer, [_ASK, _CALL, _ANSWER])
+    system = _SYSTEM["content"] in _render(tokenizer, [_SYSTEM, _ASK])
+    forms = [form for form in FORMATS.values() if form.before in template]
+    for form in forms:
+        if form.is_written(called, _NAME, _ARGUMENTS):
+            return TemplateTools(form, _NAME in told, _RESULT in called, system)
+    for form in forms:
+        if _NAME in told and form.is_shown(told):
+            return TemplateTools(form, tells=True, system=system)
+    form = SMOLLM2 if "SmolLM" in template else LLAMA3 if "<|start_header_id|>" in template else HERMES
+    return TemplateTools(form, system=system)
+
+
+def _render(tokenizer: Any, messages: list[dict[str, Any]], tools: list[Any] | None = None) -> str:
+    """Empty where the template refuses it, as many do that know no tools."""
+    try:
+        return str(
+            tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        )
+    except Exception:
+        # whatever the program in a template comes to: types, names and arguments that it did not expect
+        return ""

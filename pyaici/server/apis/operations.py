@@ -1,0 +1,139 @@
+"""Routes for operators: is it there, can it work, how does it go."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from aicirt.contract.errors import AiciError
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from pyaici.server.service import Service
+
+
+router = APIRouter(tags=["operations"])
+#: what aicirt tells is asked for at most so often
+_HEALTH_SECONDS = 1.0
+
+
+@router.get("/health")
+async def health(request: Request) -> dict[str, str]:
+    """Whether the server runs."""
+    return {"status": "ok"}
+
+
+@router.get("/ready")
+async def ready(request: Request, response: Response) -> dict[str, Any]:
+    """Whether it can take requests: the engine and aicirt are there."""
+    service: Service = request.app.state.service
+    state = {"engine": service.engine.alive, "aicirt": service.controllers.connected}
+    if not all(state.values()):
+        response.status_code = 503
+    return {"status": "ready" if all(state.values()) else "not ready", **state, "model": service.model.name}
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def metrics(request: Request) -> Response:
+    """Figures in Prometheus' text format."""
+    service: Service = request.app.state.service
+    watcher: Watcher = request.app.state.watcher
+    await watcher.refresh()
+    return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+def watch(service: Service) -> Watcher:
+    """Has the metrics of this service tell of its engine and of aicirt, too."""
+    watcher = Watcher(service)
+    service.metrics.add(watcher)
+    return watcher
+
+
+class Watcher(Collector):
+    """Figures that others count: the engine, and aicirt."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._health: dict[str, Any] = {}
+        self._asked = -_HEALTH_SECONDS
+
+    async def refresh(self) -> None:
+        """Asks aicirt, if it has not been asked just now."""
+        if time.monotonic() - self._asked < _HEALTH_SECONDS:
+            return
+        self._asked = time.monotonic()
+        try:
+            self._health = await self._service.controllers.health()
+        except (AiciError, asyncio.CancelledError):
+            self._health = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """As the library has it."""
+        yield from self._engine()
+        if self._health:
+            yield from self._runtime(self._health)
+
+    def _engine(self) -> Iterator[Metric]:
+        stats = self._service.model.engine.stats
+        for name, text, value in (
+            ("aici_engine_steps", "steps of the engine", stats.steps),
+            ("aici_engine_sampled_tokens", "tokens that were sampled", stats.sampled),
+            ("aici_engine_forced_tokens", "tokens that controllers appended", stats.forced),
+            ("aici_engine_backtracked_tokens", "tokens that controllers took back", stats.backtracked),
+            ("aici_engine_forks", "forks of sequences", stats.forks),
+        ):
+            yield CounterMetricFamily(name, text, value)
+        seconds = getattr(stats, "seconds", None)
+        if seconds is not None:  # an engine that times its phases
+            phases = CounterMetricFamily(
+                "aici_engine_phase_seconds",
+                "time of the engine's steps: pre is the critical path of controllers, mid what the model's "
+                "pass did not hide, mask the application of masks",
+                labels=("phase",),
+            )
+            for phase, value in seconds.items():
+                phases.add_metric([phase.name.lower()], value)
+            yield phases
+
+    def _runtime(self, health: dict[str, Any]) -> Iterator[Metric]:
+        workers = health["workers"]
+        live = sum(worker.get("sequences", 0) for worker in workers)
+        yield GaugeMetricFamily("aici_live_sequences", "sequences with a controller", live)
+        yield GaugeMetricFamily("aici_modules", "controllers that are stored", health["modules"])
+        yield GaugeMetricFamily(
+            "aici_templates", "controllers with an argument, kept ready", health["templates"]["kept"]
+        )
+        yield GaugeMetricFamily(
+            "aici_snapshot_bytes",
+            "memory of snapshots",
+            sum(worker.get("snapshot_bytes", 0) for worker in workers),
+        )
+        yield GaugeMetricFamily(
+            "aici_controller_bytes",
+            "memory of the controllers that run",
+            sum(worker.get("memory", {}).get("bytes", 0) for worker in workers),
+        )
+        yield CounterMetricFamily("aici_worker_restarts", "workers that were replaced", health["restarts"])
+        busy = GaugeMetricFamily(
+            "aici_worker_busy", "share of its time that a worker works", labels=("worker",)
+        )
+        for worker in workers:
+            busy.add_metric([str(worker["index"])], worker.get("busy", 0.0))
+        yield busy
+        events = CounterMetricFamily(
+            "aici_controller_events",
+            "late steps, forks, and errors of controllers by code",
+            labels=("event",),
+        )
+        for name, count in sorted(health["counters"].items()):
+            events.add_metric([name], count)
+        yield events

@@ -1,0 +1,217 @@
+"""`POST /v1/run`: a model writes under a controller's control, and everything that happens is told."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from pyaici.engines.engine import MAX_LOG_BYTES
+from pyaici.server.apis.controllers import ARG_WITHOUT_CONTROLLER, ScriptBody, script_call
+from pyaici.server.apis.fields import (
+    MAX_MESSAGES,
+    Choices,
+    ControllerName,
+    MaxTokens,
+    Seed,
+    StrictBody,
+    Temperature,
+    TokenIds,
+    TopK,
+    TopLogprobs,
+    TopP,
+    argument_text,
+    check_choices,
+    sampling,
+)
+from pyaici.server.apis.json_bodies import JsonRoute
+from pyaici.server.apis.openai.choices import copies, side_by_side
+from pyaici.server.apis.run.story import RunStory
+from pyaici.server.http.access import Runner
+from pyaici.server.http.errors import ApiError, bad_request
+from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
+from pyaici.server.scheduling.streams import MAX_BACKLOG_BYTES, size
+from pyaici.server.service import ControllerCall, Job, Service
+
+if TYPE_CHECKING:
+    from sse_starlette import ServerSentEvent
+
+    from pyaici.engines.engine import Event, GenerationResult
+    from pyaici.server.http.users import User
+
+    _Step = tuple[list[Event], list[GenerationResult]]
+
+
+router = APIRouter(tags=["run"], route_class=JsonRoute)
+
+
+class ChatMessage(StrictBody):
+    """One turn of a chat."""
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: str
+
+
+class RunRequest(StrictBody):
+    """A prompt, and who controls what the model makes of it."""
+
+    controller: ControllerName = Field(
+        "none", description="a bundled controller, an id or a tag; none = no control"
+    )
+    controller_arg: Any = Field(None, description="its argument: a text, or JSON")
+    script: ScriptBody | None = Field(None, description="instead of a controller: a script that is one")
+    prompt: str | TokenIds | None = Field(None, description="a text as it is, or token ids")
+    messages: Annotated[list[ChatMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] | None = Field(
+        None, description="instead: a chat"
+    )
+    n: Choices = Field(1, description="sequences of this prompt")
+    temperature: Temperature = 0.0
+    top_p: TopP = 1.0
+    top_k: TopK = 0
+    seed: Seed | None = None
+    max_tokens: MaxTokens | None = None
+    logprobs: bool = Field(False, description="tell the log-probability of every sampled token")
+    top_logprobs: TopLogprobs = 0
+    details: bool = Field(False, description="tell how many tokens were allowed where one was sampled")
+    stream: bool = Field(True, description="false: one answer when everything has ended")
+
+
+@router.post("/v1/run", response_model=None, responses=STREAM_OR_JSON)
+async def run(request: Request, body: RunRequest, user: Runner) -> Response | dict[str, Any]:
+    """Runs a controller. The answer is a stream of server-sent events, which docs/server.md describes."""
+    service: Service = request.app.state.service
+    check_choices(body.n, service.settings.max_streams)
+    read = service.reading.read(user, partial(_job, service, body, user))
+    jobs = copies(await while_connected(request, read), body.n)
+    if body.stream:
+        return await stream_events(request, _events(service, jobs), service.settings)
+    return await while_connected(request, _whole(service, jobs))
+
+
+def _job(service: Service, body: RunRequest, user: User) -> Job:
+    if (body.prompt is None) == (body.messages is None):
+        raise bad_request("give either a prompt or messages", "prompt")
+    if body.messages is not None:
+        if not body.messages:
+            raise bad_request("there must be a message", "messages")
+        prompt = service.model.encode_chat([message.model_dump() for message in body.messages])
+    else:
+        assert body.prompt is not None
+        prompt = service.model.encode(body.prompt)
+    return Job(
+        user,
+        prompt,
+        _call(body),
+        sampling(body.temperature, body.top_p, body.top_k, body.seed),
+        body.max_tokens,
+        logprobs=body.logprobs or body.top_logprobs > 0,
+        top_logprobs=body.top_logprobs,
+        count_allowed=body.details,
+        max_log_bytes=MAX_LOG_BYTES,
+    )
+
+
+def _call(body: RunRequest) -> ControllerCall | None:
+    if body.script is not None:
+        if body.controller != "none":
+            raise bad_request("give either a controller or a script", "script")
+        if body.controller_arg is not None:
+            raise bad_request(ARG_WITHOUT_CONTROLLER, "controller_arg")
+        return script_call(body.script)
+    if body.controller != "none":
+        return ControllerCall(body.controller, argument_text(body.controller_arg))
+    if body.controller_arg is not None:
+        raise bad_request(
+            "controller_arg is a controller's argument, but there is no controller", "controller_arg"
+        )
+    return None
+
+
+async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[ServerSentEvent, None]:
+    """Raises ApiError before the first event, when it can still be a status."""
+    story = RunStory(service.model)
+    results: list[GenerationResult] = []
+    begun = False
+    try:
+        async with contextlib.aclosing(_happens(service, jobs)) as steps:
+            async for happened, ended in steps:
+                begun = True
+                if happened:
+                    yield event(story.tell(happened))
+                elif not ended:
+                    yield event(_header(service, jobs[0]))
+                results += ended
+        yield event(story.end(results))
+    except ApiError as error:
+        if not begun:
+            raise
+        yield event({"object": "error", **error.body()})
+    else:
+        yield event("[DONE]")
+
+
+async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:
+    story = RunStory(service.model)
+    results: list[GenerationResult] = []
+    async with contextlib.aclosing(_happens(service, jobs)) as steps:
+        async for happened, ended in steps:
+            story.tell(happened)
+            results += ended
+    return {**_header(service, jobs[0]), **story.end(results), "object": "run.result"}
+
+
+async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:
+    """What happens to all sequences; the first step is empty: all have been accepted. Raises ApiError.
+
+    Where some wait for their turn for long, the first step comes when others have said as much as may wait.
+    """
+    early: list[_Step] = []
+    waiting = 0
+    missing, begun = len(jobs), False
+    sequences = side_by_side([_sequence(service, job) for job in jobs])
+    async with contextlib.aclosing(sequences) as steps:  # type: ignore[type-var]
+        async for _, step in steps:
+            accepted = not any(step)
+            missing -= accepted
+            if begun:
+                if not accepted:
+                    yield step
+                continue
+            if not accepted:
+                early.append(step)
+                waiting += sum(map(size, step[0]))
+            if not missing or waiting > MAX_BACKLOG_BYTES:
+                begun = True
+                yield [], []
+                for happened in early:
+                    yield happened
+                early.clear()
+
+
+async def _sequence(service: Service, job: Job) -> AsyncGenerator[_Step, None]:
+    """First an empty step: it has been accepted. The last one has its results."""
+    async with service.run(job) as stream:
+        yield [], []
+        async for happened in stream:
+            if happened:
+                yield happened, []
+        if stream.results:
+            yield [], stream.results
+
+
+def _header(service: Service, job: Job) -> dict[str, Any]:
+    return {
+        "object": "initial-run",
+        "id": f"run-{uuid.uuid4().hex}",
+        "created": int(time.time()),
+        "model": service.model.name,
+        "controller": job.controller.controller if job.controller else "none",
+        "prompt_tokens": len(job.prompt),
+        "vocab_size": service.model.vocabulary.vocab_size,
+    }

@@ -1,0 +1,184 @@
+"""What happened to a run, step by step, in the words of `POST /v1/run`."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyaici.engines.engine import (
+    BackTracked,
+    Finished,
+    Forked,
+    Log,
+    Started,
+    Suspended,
+    TokensAppended,
+    VariablesChanged,
+)
+
+if TYPE_CHECKING:
+    from aicirt.contract.errors import AiciError
+    from pyaici.engines.engine import Event, GenerationResult
+    from pyaici.server.models import ServedModel
+
+
+@dataclass(slots=True)
+class _Usage:
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    forced_tokens: int = 0
+    backtracked_tokens: int = 0
+
+    def wire(self) -> dict[str, int]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "sampled_tokens": self.sampled_tokens,
+            "forced_tokens": self.forced_tokens,
+            "backtracked_tokens": self.backtracked_tokens,
+            "completion_tokens": self.sampled_tokens + self.forced_tokens - self.backtracked_tokens,
+        }
+
+
+class RunStory:
+    """Turns the engine's events into objects that JSON can carry. Forks are numbered from 0."""
+
+    def __init__(self, model: ServedModel) -> None:
+        self._model = model
+        #: the number of a fork, by the engine's number of the sequence
+        self._index: dict[int, int] = {}
+        #: the text of each fork by now
+        self._texts: dict[int, str] = {}
+        self._usage = _Usage()
+
+    def tell(self, events: list[Event]) -> dict[str, Any]:
+        """One step: what happened to each fork, and to the variables that they share."""
+        forks: dict[int, dict[str, Any]] = {}
+        variables: dict[str, Any] = {}
+        for event in events:
+            fork = forks.setdefault(self._index_of(event.seq), self._fork(event.seq))
+            if isinstance(event, VariablesChanged):
+                variables |= {name: _value(value) for name, value in event.values.items()}
+            elif isinstance(event, Forked):
+                for child in event.children:
+                    number = self._index_of(child)
+                    text = self._texts[number] = self._texts[fork["index"]]
+                    # what it begins with may not be all that its parent has said in this step
+                    forks[number] = {
+                        **self._fork(child),
+                        "parent": fork["index"],
+                        "after": len(fork["pieces"]),
+                        "text": text,
+                    }
+            else:
+                self._happened(fork, event)
+        step: dict[str, Any] = {"object": "run", "forks": list(forks.values()), "usage": self._usage.wire()}
+        if variables:
+            step["variables"] = variables
+        return step
+
+    def end(self, results: list[GenerationResult] | None) -> dict[str, Any]:
+        """All forks as they ended."""
+        forks = [self._ended(result) for result in results or ()]
+        first = min((result.first_token_seconds for result in results or ()), default=math.nan)
+        seconds = max((result.seconds for result in results or ()), default=math.nan)
+        variables: dict[str, Any] = {}
+        for result in results or ():
+            variables |= {name: _value(value) for name, value in result.variables.items()}
+        return {
+            "object": "run.end",
+            "forks": forks,
+            "variables": variables,
+            "usage": self._usage.wire(),
+            "timing": {"first_token_s": _number(first), "seconds": _number(seconds)},
+        }
+
+    def _index_of(self, seq: int) -> int:
+        return self._index.setdefault(seq, len(self._index))
+
+    def _fork(self, seq: int) -> dict[str, Any]:
+        return {"index": self._index_of(seq), "text": "", "pieces": []}
+
+    def _happened(self, fork: dict[str, Any], event: Event) -> None:
+        match event:
+            case Started():
+                # of several sequences, too: it is one prompt
+                self._usage.prompt_tokens = len(event.tokens)
+                fork["prompt"] = event.prompt
+                fork["prompt_ids"] = event.tokens
+                self._texts[fork["index"]] = ""
+            case TokensAppended():
+                self._appended(fork, event)
+            case BackTracked():
+                self._usage.backtracked_tokens += event.count
+                self._take_back(fork, event)
+            case Log():
+                fork["logs"] = fork.get("logs", "") + event.text
+            case Suspended():
+                fork["suspended"] = True
+            case Finished():
+                fork["finish_reason"] = event.reason.value
+                if event.error is not None:
+                    fork["error"] = error_wire(event.error)
+
+    def _take_back(self, fork: dict[str, Any], event: BackTracked) -> None:
+        """First of what this step has said, then of what was said before; a prompt is not its own."""
+        fork.pop("suspended", None)
+        fork["pieces"].append({"backtrack": event.count, "removed": event.text})
+        text = self._texts[fork["index"]]
+        count = min(len(text), len(event.text))
+        self._texts[fork["index"]] = text[: len(text) - count]
+        now = min(count, len(fork["text"]))
+        fork["text"] = fork["text"][: len(fork["text"]) - now]
+        if count > now:
+            fork["backtrack"] = fork.get("backtrack", 0) + count - now
+
+    def _appended(self, fork: dict[str, Any], event: TokensAppended) -> None:
+        count = len(event.tokens)
+        fork.pop("suspended", None)  # it went on within the step
+        if event.origin.value == "forced":
+            self._usage.forced_tokens += count
+        else:
+            self._usage.sampled_tokens += count
+        fork["text"] += event.text
+        self._texts[fork["index"]] += event.text
+        piece: dict[str, Any] = {"text": event.text, "origin": event.origin.value, "tokens": event.tokens}
+        if event.logprobs is not None:
+            piece["logprobs"] = [_number(value) for value in event.logprobs]
+        if event.top is not None:
+            piece["top"] = [[self._candidate(*pair) for pair in pairs] for pairs in event.top]
+        if event.allowed is not None:
+            piece["allowed"] = event.allowed
+        fork["pieces"].append(piece)
+
+    def _candidate(self, token: int, logprob: float) -> dict[str, Any]:
+        return {"token": token, "text": self._model.token_text(token), "logprob": _number(logprob)}
+
+    def _ended(self, result: GenerationResult) -> dict[str, Any]:
+        return {
+            "index": self._index_of(result.seq),
+            "parent": None if result.parent is None else self._index_of(result.parent),
+            "text": result.text,
+            "finish_reason": result.reason.value,
+            "error": None if result.error is None else error_wire(result.error),
+            "logs": result.log,
+        }
+
+
+def error_wire(error: AiciError) -> dict[str, Any]:
+    """What clients are told of a controller's end."""
+    return {"code": error.code, "message": error.message}
+
+
+def _value(value: bytes) -> Any:
+    """A variable as text, or what it is not."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def _number(value: float) -> float | None:
+    """JSON has no nan and no infinity."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,209 @@
+"""What a sequence says, for clients that know text alone: no forks, stop strings, whole characters."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyaici.engines.engine import BackTracked, Finished, FinishReason, Started, TokensAppended
+from pyaici.engines.record import TextTrail
+from pyaici.server.apis.stops import Protected, Stops
+from pyaici.server.http.errors import busy, from_aici
+
+if TYPE_CHECKING:
+    from pyaici.engines.engine import Event
+    from pyaici.server.service import Job, Service
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_json(text: str) -> Any:
+    """A value that can be written again as UTF-8.
+
+    Half of a surrogate pair is no character: what is escaped so, as in ``"\\ud800"``, becomes U+FFFD. Raises
+    ValueError for what is not JSON, or is too large for any reader.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        if "\\u" in text:
+            written = json.dumps(value, ensure_ascii=False)
+            whole = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", written)
+            value = value if whole == written else json.loads(whole)
+        return value
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if (value := float(text)) in (float("inf"), float("-inf")):
+        raise ValueError(f"{text} is too large")
+    return value
+
+
+#: reasons for which a text is cut off
+_CUT = (FinishReason.LENGTH, FinishReason.WORK)
+#: tokens at the end of a prompt that may hold the beginning of a character: more than one has bytes, as some
+#: tokens have none
+_TAIL = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TextToken:
+    """A token of the answer. `start`: characters of the answer before it. What is not known is None."""
+
+    token: int
+    start: int
+    logprob: float | None = None
+    #: (token, log-probability) of the most likely ones in its place
+    top: list[tuple[int, float]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """What was added to an answer."""
+
+    text: str = ""
+    #: characters at the end of what was said before that do not count any more
+    retracted: int = 0
+    #: tokens whose text has begun to be said; those that have none come with the next that has
+    tokens: list[TextToken] = field(default_factory=list)
+    #: tokens at the end of those that were told before that do not count any more
+    retracted_tokens: int = 0
+    #: so many more tokens than before are in the answer, less than 0 if some were taken back; those of text
+    #: that is held back are counted, and those of a stop string
+    grown: int = 0
+    #: "stop" or "length", with the last
+    finish: str | None = None
+    #: the controller ended the sequence: what it describes is complete
+    complete: bool = False
+    #: the stop string that ended it, which is no part of the text
+    stop: str | None = None
+
+
+class AnswerText:
+    """Follows the sequence that a request began with."""
+
+    def __init__(
+        self,
+        token_bytes: Callable[[int], bytes],
+        stop: Sequence[str] = (),
+        protected: Protected | None = None,
+    ) -> None:
+        """`token_bytes`: of the model's vocabulary. `protected`: where no stop string counts."""
+        self._stops = Stops(stop, protected)
+        #: tells how much of a text each of its tokens is
+        self._trail = TextTrail(token_bytes)
+        self._root = -1
+        #: as the engine has it, and what of it was said
+        self._text = ""
+        self._said = ""
+        self._tokens: list[TextToken] = []
+        #: so many were told, and so many of these are still there
+        self._told = self._left = 0
+        self._counted = 0
+        self._reason: FinishReason | None = None
+
+    def follow(self, events: Sequence[Event]) -> TextDelta:
+        """What a step of the engine adds. Raises ApiError if the sequence failed."""
+        for event in events:
+            if isinstance(event, Started) and self._root < 0:
+                self._root = event.seq
+                self._trail.append(event.tokens[-_TAIL:])
+            if event.seq != self._root:
+                continue
+            if isinstance(event, TokensAppended):
+                self._append(event)
+            elif isinstance(event, BackTracked):
+                self._take_back(event)
+            elif isinstance(event, Finished):
+                if event.error is not None:
+                    raise from_aici(event.error, "controller")
+                if event.reason is FinishReason.CANCELLED:  # nobody else cancels what is being read
+                    raise busy("the engine has ended before the answer has", 5)
+                self._reason = event.reason
+        return self._say()
+
+    def _append(self, event: TokensAppended) -> None:
+        unknown = [None] * len(event.tokens)
+        values: Sequence[float | None] = event.logprobs or unknown
+        tops: Sequence[list[tuple[int, float]] | None] = event.top or unknown
+        start = len(self._text)
+        for token, logprob, top in zip(event.tokens, values, tops, strict=True):
+            self._tokens.append(TextToken(token, start, logprob, top))
+            start += len(self._trail.append([token]))
+        self._text += event.text
+
+    def _take_back(self, event: BackTracked) -> None:
+        """A part of the prompt may go, too."""
+        self._text = self._text[: max(0, len(self._text) - len(event.text))]
+        self._stops.cut(len(self._text))
+        self._trail.backtrack(event.count)
+        del self._tokens[max(0, len(self._tokens) - event.count) :]
+        self._left = min(self._left, len(self._tokens))
+
+    def _say(self) -> TextDelta:
+        found = self._stops.find(self._text, last=self._reason is not None)
+        over = found is not None or self._reason is not None
+        end, stop = found or (len(self._text), None)
+        if not over:
+            end -= self._stops.held(self._text)
+        kept = self._said[: common_length(self._said, self._text[:end])]
+        retracted, new = len(self._said) - len(kept), self._text[len(kept) : end]
+        self._said = kept + new
+        # a token that is in two parts of the text is one of the first
+        ready = len(self._tokens) if over and stop is None else self._begun(end)
+        left = min(self._left, ready)
+        tokens, retracted_tokens = self._tokens[left:ready], self._told - left
+        self._told = self._left = ready
+        counted = len(self._tokens) if stop is None else self._begun(end + len(stop))
+        grown, self._counted = counted - self._counted, counted
+        finish = None
+        if over:
+            finish = "length" if stop is None and self._reason in _CUT else "stop"
+        complete = self._reason is FinishReason.STOP
+        return TextDelta(new, retracted, tokens, retracted_tokens, grown, finish, complete, stop)
+
+    def _begun(self, end: int) -> int:
+        """How many tokens begin in front of this place."""
+        return bisect_left(self._tokens, end, key=lambda token: token.start)
+
+
+def common_length(one: str, other: str) -> int:
+    """Length of the common beginning."""
+    if other.startswith(one):
+        return len(one)
+    for at, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return at
+    return min(len(one), len(other))
+
+
+async def answer_deltas(
+    service: Service,
+    job: Job,
+    stop: Sequence[str] = (),
+    protected: Protected | None = None,
+    *,
+    in_turn: bool = False,
+) -> AsyncGenerator[TextDelta, None]:
+    """Runs a job. The first item is empty: the request has been accepted. Raises ApiError.
+
+    `in_turn`: see `Service.run`.
+    """
+    speech = AnswerText(service.model.vocabulary.token_bytes, stop, protected)
+    async with service.run(job, in_turn=in_turn) as stream:
+        yield TextDelta()
+        async for events in stream:
+            said = speech.follow(events)
+            yield said
+            if said.finish is not None:
+                return

@@ -1,0 +1,145 @@
+"""Controllers as the server's users see them: found by name, uploaded, tagged, described, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aicirt.contract.errors import ControllerError, ModuleError, UnknownModuleError
+from aicirt.contract.modules import is_module_id
+from pyaici.bundled import bundled_controllers, upload_bundled
+from pyaici.scripting.checker import is_syntax_error
+from pyaici.server.http.users import Role
+from pyaici.server.scheduling.queues import FairTurns, WaitingLimits
+from pyaici.server.scheduling.threads import in_own_thread
+
+if TYPE_CHECKING:
+    from aicirt.contract.modules import ModuleInfo
+    from pyaici.client.runtime import Runtime
+    from pyaici.scripting.script import Script
+    from pyaici.server.http.users import User
+    from pyaici.server.settings import ServerSettings
+
+
+Result = TypeVar("Result")
+#: calls to aicirt that wait at the same time, for all users and for one. Each has a thread; in aicirt owners
+#: take turns at what takes long
+_CALLS, _CALLS_EACH = 64, 4
+
+
+class ControllerStore:
+    """Asks aicirt on behalf of users. Calls may take seconds and do not hold up the event loop."""
+
+    def __init__(self, runtime: Runtime, settings: ServerSettings) -> None:
+        """`runtime`: of the server alone; the model's vocabulary must be registered there."""
+        self._runtime = runtime
+        self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
+        #: ids of bundled controllers that aicirt has
+        self._bundled: dict[str, str] = {}
+
+    async def find(self, name: str, user: User) -> str:
+        """The id of a controller: an id, a tag, or the name of a bundled one. Raises UnknownModuleError."""
+        if name in self._bundled:
+            return self._bundled[name]
+        if name in bundled_controllers():
+            return await self._upload_bundled(name, user)
+        try:
+            return (await self.describe(name, user)).id
+        except UnknownModuleError:
+            # it is not bundled either, and these words say what could have been meant
+            return await self._ask(user, partial(upload_bundled, self._runtime, name))
+
+    async def prepare(self, module: str, arg: str, user: User) -> None:
+        """Has the controller read its argument. Raises ArgumentError, and every other ControllerError."""
+        await self._ask_again(user, module, partial(self._runtime.prepare, module, arg, owner=user.name))
+
+    async def upload(self, wasm: bytes, user: User) -> ModuleInfo:
+        """Stores and compiles a module. Raises ModuleError with all reasons."""
+        return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
+
+    async def upload_script(self, script: Script, user: User) -> ModuleInfo:
+        """Stores a script. Raises ArgumentError for errors of syntax, and as `find` for its interpreter."""
+        interpreter = await self.find(script.language.controller, user)
+        try:  # its top level runs without an argument, which it may miss: that is no error of its text
+            await self.prepare(interpreter, script.argument(), user)
+        except ControllerError as error:
+            if is_syntax_error(error.message):
+                raise
+        upload = partial(self._runtime.upload_script, script.stored(interpreter), owner=user.name)
+        return await self._ask(user, upload)
+
+    async def list(self, user: User, after: str, limit: int) -> tuple[list[ModuleInfo], bool]:
+        """At most `limit` controllers by id, from behind the id `after`, and whether there are more.
+
+        What the user has uploaded or could find by a tag; everything for an administrator, but for bundled
+        controllers that nobody has named.
+        """
+        found_by = None if user.role == Role.ADMIN else user.name
+        bundled = set(self._bundled.values())
+        found: list[ModuleInfo] = []
+        while len(found) <= limit:
+            page = await self._ask(user, partial(self._runtime.list_page, after, found_by=found_by))
+            if not page:
+                return found, False
+            after = page[-1].id
+            found += [
+                info for info in page if info.tags or user.name in info.owners or info.id not in bundled
+            ]
+        return found[:limit], True
+
+    async def describe(self, name: str, user: User) -> ModuleInfo:
+        """A module by id or tag. Raises UnknownModuleError."""
+        return await self._ask(user, partial(self._runtime.describe, name))
+
+    async def tag(self, module: str, tag: str, user: User) -> None:
+        """Gives a module a name. Raises NotOwnerError if the tag is somebody else's, ModuleError for a name
+        that no tag may have."""
+        if tag in bundled_controllers():
+            raise ModuleError(f"{tag!r} is the name of a bundled controller: choose another tag")
+        if not is_module_id(module):
+            module = await self.find(module, user)
+        await self._ask_again(user, module, partial(self._runtime.tag, module, tag, owner=user.name))
+
+    async def untag(self, tag: str, user: User) -> None:
+        """Takes a name back. Raises UnknownModuleError, or NotOwnerError if it is somebody else's."""
+        force = user.role == Role.ADMIN
+        await self._ask(user, partial(self._runtime.untag, tag, owner=user.name, force=force))
+
+    async def remove(self, module: str, user: User) -> None:
+        """The module is not this user's any more, and gone when it is nobody's; raises ModuleError,
+        NotOwnerError or UnknownModuleError. An administrator's word counts for all."""
+        force = user.role == Role.ADMIN
+        await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))
+
+    async def health(self) -> dict[str, Any]:
+        """What aicirt tells of itself."""
+        return await in_own_thread(self._runtime.health)
+
+    @property
+    def connected(self) -> bool:
+        """Whether aicirt is there."""
+        return self._runtime.is_connected()
+
+    async def _upload_bundled(self, name: str, user: User) -> str:
+        module = await self._ask(user, partial(upload_bundled, self._runtime, name))
+        self._bundled[name] = module
+        return module
+
+    async def _ask_again(self, user: User, module: str, call: Callable[[], Result]) -> Result:
+        """Of a module; a bundled one that somebody has removed meanwhile is given to aicirt anew."""
+        try:
+            return await self._ask(user, call)
+        except UnknownModuleError:
+            name = next((name for name, known in self._bundled.items() if known == module), None)
+            if name is None or await self._upload_bundled(name, user) != module:
+                raise
+        return await self._ask(user, call)
+
+    async def _ask(self, user: User, call: Callable[[], Result]) -> Result:
+        """Raises what `call` raises, and ApiError where too many wait already.
+
+        The turn lasts until the call has ended, also when nobody waits for it any more.
+        """
+        async with self._turns.turn(user.caller):
+            return await in_own_thread(call)

@@ -1,0 +1,182 @@
+"""Who calls, whether they may, and whether they call too often: checked before any byte of a body is read."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import Depends, Request
+from starlette.requests import HTTPConnection
+
+from pyaici.server.http.errors import ApiError, forbidden, refuse
+from pyaici.server.http.users import Role, User, UserFile
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pyaici.server.settings import ServerSettings
+
+
+#: bits of an IPv6 address that name the network of one site; the machine chooses the others freely
+_IPV6_NETWORK_BITS = 64
+
+
+@lru_cache(4096)
+def network_of(address: str) -> str:
+    """Returns the name under which limits count a client: an IPv4 address, or an IPv6 network of 64 bits."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    if found.is_loopback:
+        return str(found)
+    return str(ipaddress.ip_network((int(found), _IPV6_NETWORK_BITS), strict=False))
+
+
+#: callers whose pace is remembered: those that have been quiet longest are forgotten first
+_REMEMBERED = 10_000
+#: of those without a token: what they upload is theirs together
+ANONYMOUS = "anonymous"
+#: paths that need no token, and what the pages there consist of
+_PUBLIC = frozenset({"/", "/health", "/ready", "/metrics", "/openapi.json"})
+_PUBLIC_FOLDER = "/playground/"
+#: paths below which everything but reading needs the role `upload`
+_UPLOADS = ("/v1/controllers", "/v1/scripts", "/v1/tags")
+_READS = frozenset({"GET", "HEAD"})
+
+
+class Gate:
+    """Knows the users and how often they have called."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        """Raises AiciError for a file of users that makes no sense."""
+        self._users = UserFile(settings.users) if settings.users else None
+        #: of who has no token
+        self._role = Role[settings.role_without_token.upper()]
+        self._rate = settings.requests_per_minute / 60
+        #: requests that may come at once
+        self._burst = max(1.0, settings.requests_per_minute / 6)
+        #: by caller: how many requests they have left, and when that was
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def admit(self, request: HTTPConnection, needed: Role) -> User:
+        """The user, if the role allows it and the pace too. Raises ApiError.
+
+        Who is refused counts as well: with a wrong token as the address, which has no right one then.
+        """
+        token = _token(request)
+        # clients of OpenAI's API always send one; without a file of users it means nothing
+        known = self._users.find(token) if self._users and token is not None else None
+        user = known or User(ANONYMOUS, self._role, network_of(request.client.host if request.client else ""))
+        if self._rate:
+            self._count(user.caller)
+        if known is None and self._users and token is not None:
+            raise _unauthorized("this token is not known here")
+        if self._users and token is None and "authorization" in request.headers:
+            raise _unauthorized("this Authorization has no token")
+        _check_role(user, needed)
+        return user
+
+    def _count(self, caller: str) -> None:
+        now = time.monotonic()
+        left, since = self._left.pop(caller, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._rate)
+        if left < 1:
+            self._left[caller] = left, now
+            seconds = math.ceil((1 - left) / self._rate)
+            raise ApiError(
+                429,
+                f"more than {self._rate * 60:.0f} requests a minute: try again in {seconds} s",
+                kind="rate_limit_error",
+                code="rate_limit",
+                headers={"Retry-After": str(seconds)},
+            )
+        self._left[caller] = left - 1, now
+        if len(self._left) > _REMEMBERED:
+            self._left.popitem(last=False)
+
+
+class Authentication:
+    """Middleware that finds the user of every request, and refuses the request before its body is read.
+
+    Every path needs a token unless it is listed as public, so a new route is protected without further work.
+    """
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self._app = app
+        self._gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on with its user in the request's state, or answers with the error."""
+        if scope["type"] == "http" and not _is_public(scope):
+            try:
+                user = self._gate.admit(HTTPConnection(scope), _needed(scope))
+            except ApiError as error:
+                await refuse(scope, send, error)
+                return
+            scope.setdefault("state", {})["user"] = user
+        await self._app(scope, receive, send)
+
+
+def _is_public(scope: Scope) -> bool:
+    path = scope["path"]
+    return scope["method"] in _READS and (path in _PUBLIC or path.startswith(_PUBLIC_FOLDER))
+
+
+def _needed(scope: Scope) -> Role:
+    changes = scope["method"] not in _READS and scope["path"].startswith(_UPLOADS)
+    return Role.UPLOAD if changes else Role.RUN
+
+
+def _check_role(user: User, needed: Role) -> None:
+    if user.role >= needed:
+        return
+    if user.name == ANONYMOUS:
+        raise _unauthorized(f"this needs a token of the role {needed.name.lower()}")
+    raise forbidden(f"{user.name} has the role {user.role.name.lower()}; this needs {needed.name.lower()}")
+
+
+def _token(request: HTTPConnection) -> str | None:
+    """From `Authorization: Bearer`, or `x-api-key`, which clients of Anthropic's API send."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return request.headers.get("x-api-key") or None
+
+
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(
+        401,
+        f"{message}: send Authorization: Bearer TOKEN",
+        kind="authentication_error",
+        code="unauthorized",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def _user(request: Request, needed: Role) -> User:
+    """The user that `Authentication` has found."""
+    user: User = request.state.user
+    _check_role(user, needed)
+    return user
+
+
+async def _runner(request: Request) -> User:
+    return _user(request, Role.RUN)
+
+
+async def _uploader(request: Request) -> User:
+    return _user(request, Role.UPLOAD)
+
+
+#: parameters of routes: the user, who has this role at least
+Runner = Annotated[User, Depends(_runner)]
+Uploader = Annotated[User, Depends(_uploader)]

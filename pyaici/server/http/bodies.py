@@ -1,0 +1,114 @@
+"""Bodies of requests: how large one may be, and how many bytes all of them may hold at the same time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from starlette.exceptions import HTTPException
+
+from pyaici.server.http.access import network_of
+from pyaici.server.http.errors import ApiError, busy, refuse, too_many
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pyaici.server.settings import ServerSettings
+
+
+#: a caller may hold this part of all bytes
+_SHARE = 4
+
+
+class BodyRefused(HTTPException):
+    """Ends the reading of a body. Of all errors, only this base class passes every reader unchanged."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.status, error.message)
+        self.error = error
+
+
+class BodyBytes:
+    """Counts the bytes of bodies from their arrival to the end of their request, in all and by caller."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._most = settings.max_bodies_bytes
+        largest = max(settings.max_body_bytes, settings.max_upload_bytes)
+        #: one body has room whatever the settings are
+        self._each = max(self._most // _SHARE, largest)
+        self._held: Counter[str] = Counter()
+        self._total = 0
+
+    def hold(self, caller: str, count: int) -> None:
+        """Adds bytes that have arrived. Raises ApiError if the caller, or all together, hold too many."""
+        if self._held[caller] + count > self._each:
+            raise too_many(
+                f"bodies of your requests under way have more than {self._each} bytes: send this again later"
+            )
+        if self._total + count > max(self._most, self._each):
+            raise busy("bodies of requests under way take all the room that there is: try again later")
+        self._held[caller] += count
+        self._total += count
+
+    def release(self, caller: str, count: int) -> None:
+        """Removes bytes of a request that has ended."""
+        self._total -= count
+        self._held[caller] -= count
+        if not self._held[caller]:
+            del self._held[caller]
+
+
+class BodyLimit:
+    """Middleware that refuses bodies while they arrive: those too large, and those that find no room."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, uploads: frozenset[str]) -> None:
+        """`uploads`: paths where controllers are sent."""
+        self._app = app
+        self._settings = settings
+        self._uploads = uploads
+        self._bytes = BodyBytes(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes the request on, and counts what it receives."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        limit = self._settings.max_body_bytes
+        if scope["path"] in self._uploads:
+            limit = self._settings.max_upload_bytes
+        announced = dict(scope["headers"]).get(b"content-length", b"")
+        if announced.isdigit() and int(announced) > limit:
+            await refuse(scope, send, _too_large(limit))
+            return
+        caller, received = _caller(scope), 0
+
+        async def receive_counted() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                count = len(message.get("body", b""))
+                if received + count > limit:
+                    raise BodyRefused(_too_large(limit))
+                try:
+                    self._bytes.hold(caller, count)
+                except ApiError as error:
+                    raise BodyRefused(error) from None
+                received += count
+            return message
+
+        try:
+            await self._app(scope, receive_counted, send)
+        finally:
+            self._bytes.release(caller, received)
+
+
+def _caller(scope: Scope) -> str:
+    user = scope.get("state", {}).get("user")
+    if user is not None:
+        return str(user.caller)
+    client = scope.get("client")
+    return f"address {network_of(client[0]) if client else ''}"
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, f"the body is larger than {limit} bytes, which this server allows", code="too_large")

@@ -1,0 +1,227 @@
+"""Connections of clients: how many there may be, and how long one may take to send or to read.
+
+The limits hold before anything is known of a request, so idle and half-sent connections count as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from typing import TYPE_CHECKING, Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+
+from pyaici.server.http.access import network_of
+from pyaici.server.http.errors import ApiError, busy, too_many
+
+if TYPE_CHECKING:
+    from pyaici.server.settings import ServerSettings
+
+
+#: a body that arrives at this pace is not late, whatever its size
+_BODY_BYTES_PER_SECOND = 16 << 10
+#: What is read and dropped of a body behind the answer, up to the size of the largest body that is allowed.
+#: A client that still sends when the connection closes may lose the answer; most stop as soon as they see it.
+_DROP_SECONDS = 2.0
+
+
+class Connections:
+    """All open connections, by the network that they come from."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self._proxies = [ipaddress.ip_network(name, strict=False) for name in settings.trusted_proxies]
+        self._open: dict[str, set[BoundedProtocol]] = {}
+        self._count = 0
+
+    def add(self, connection: BoundedProtocol) -> None:
+        """Admits a connection. Raises ApiError if there are too many.
+
+        Where all places are taken, the network that has most gives one up whose request is not complete.
+        """
+        settings, network = self.settings, connection.network
+        held = len(self._open.get(network, ()))
+        if held >= settings.max_connections_each and not self._is_proxy(network):
+            raise too_many(f"{held} connections from {network} are open: close some, or use them again")
+        if self._count >= settings.max_connections and not self._evict(held):
+            raise busy(f"{self._count} connections are open: try again later")
+        self._open.setdefault(network, set()).add(connection)
+        self._count += 1
+
+    def remove(self, connection: BoundedProtocol) -> None:
+        """Forgets a connection, if it is there."""
+        found = self._open.get(connection.network, set())
+        if connection in found:
+            found.remove(connection)
+            self._count -= 1
+            if not found:
+                del self._open[connection.network]
+
+    def _evict(self, held: int) -> bool:
+        """Closes a connection of the network that has most, if that is more than `held` and one to come."""
+        largest = max(self._open.values(), key=len)
+        idle = next((connection for connection in largest if connection.is_waiting), None)
+        if idle is None or len(largest) <= held + 1:
+            return False
+        self.remove(idle)
+        idle.transport.abort()
+        return True
+
+    def _is_proxy(self, network: str) -> bool:
+        try:
+            address = ipaddress.ip_address(network)
+        except ValueError:
+            return False
+        return any(address in proxies for proxies in self._proxies)
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with limits on the number of connections and on the time that a client takes."""
+
+    #: set by `protocol_of`
+    connections_of_all: Connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Admits the connection, or answers with an error and closes it."""
+        super().connection_made(transport)
+        self.network = network_of(self.client[0] if self.client else "")
+        #: h11.IDLE while a head is awaited, h11.SEND_BODY while a body is, else None
+        self._awaited: Any = None
+        self._since, self._received = 0.0, 0
+        self._dropping = False
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        try:
+            self.connections_of_all.add(self)
+        except ApiError as error:
+            self._answer(error)
+        else:
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets the connection."""
+        self.connections_of_all.remove(self)
+        for timer in (self._read_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a request of this connection is not complete."""
+        return self._awaited is not None
+
+    # -- what the client sends ----------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Reads on, unless the connection is about to close."""
+        if self.transport.is_closing():
+            return
+        self._received += len(data)
+        settings = self.connections_of_all.settings
+        if self._dropping and self._received > max(settings.max_body_bytes, settings.max_upload_bytes):
+            self.transport.close()
+            return
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        """As uvicorn does it; then the time for what is awaited next begins."""
+        super().handle_events()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """As uvicorn does it; a body that has not been read is dropped for a moment."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._dropping, self._received = True, 0
+            self._start(_DROP_SECONDS)
+
+    def _watch(self) -> None:
+        state = self.conn.their_state
+        awaited = state if state in (h11.IDLE, h11.SEND_BODY) else None
+        if awaited is self._awaited or self.transport.is_closing():
+            return
+        self._awaited, self._dropping = awaited, False
+        if awaited is None:
+            if self._read_timer is not None:
+                self._read_timer.cancel()
+            return
+        self._since, self._received = self.loop.time(), 0
+        self._start(self._allowed())
+
+    def _allowed(self) -> float:
+        """Seconds for what is awaited, by what of it has come."""
+        settings = self.connections_of_all.settings
+        if self._awaited is h11.IDLE:
+            return settings.header_timeout_s
+        return settings.body_timeout_s + self._received / _BODY_BYTES_PER_SECOND
+
+    def _start(self, seconds: float) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+        self._read_timer = self.loop.call_later(seconds, self._check_reading)
+
+    def _check_reading(self) -> None:
+        if self.transport.is_closing():
+            return
+        left = self._since + self._allowed() - self.loop.time()
+        idle = self._awaited is h11.IDLE and self.cycle is not None and not self._received
+        if self._dropping or (idle and left <= 0):
+            self.transport.close()  # nothing of a request has come that an answer could be for
+        elif left > 0:
+            self._start(left)
+        elif self._awaited is h11.IDLE:
+            self._answer(_late("the head of a request did not arrive"))
+        else:
+            self._answer(_late("the body did not arrive"))
+
+    # -- what the client reads ----------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is sent to: it must read something in time."""
+        super().pause_writing()
+        self._expect_reader()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _expect_reader(self) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        seconds = self.connections_of_all.settings.send_timeout_s
+        self._write_timer = self.loop.call_later(seconds, self._check_reader, waiting)
+
+    def _check_reader(self, waited: int) -> None:
+        if self.transport.get_write_buffer_size() < waited:
+            self._expect_reader()
+        else:
+            self.transport.abort()
+
+    def _answer(self, error: ApiError) -> None:
+        """Sends an error, if no answer has begun, and closes."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            data = json.dumps(error.body()).encode()
+            headers = {
+                "content-type": "application/json",
+                "content-length": str(len(data)),
+                "connection": "close",
+                **error.headers,
+            }
+            phrase = STATUS_PHRASES[error.status].decode()
+            head = [f"HTTP/1.1 {error.status} {phrase}", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
+            self.transport.write("\r\n".join(head).encode() + data)
+        self.transport.close()
+
+
+def protocol_of(connections: Connections) -> type[BoundedProtocol]:
+    """The protocol with these limits: uvicorn makes an object of this class for each connection."""
+    return type("Protocol", (BoundedProtocol,), {"connections_of_all": connections})
+
+
+def _late(message: str) -> ApiError:
+    return ApiError(408, f"{message} in time", kind="timeout_error", code="slow_client")

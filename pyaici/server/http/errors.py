@@ -1,0 +1,153 @@
+"""Errors as clients get them: a status, and a body in the words of the API that was called."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from aicirt.contract.errors import (
+    AiciError,
+    ControllerError,
+    ModuleError,
+    NotOwnerError,
+    OwnerLimitError,
+    RuntimeFailure,
+    UnknownModuleError,
+    VocabularyError,
+)
+
+if TYPE_CHECKING:
+    from starlette.types import Scope, Send
+
+
+class ApiError(Exception):
+    """What a request ends with, other than success.
+
+    `kind` is the type in OpenAI's API; `code` says more exactly what it was, for programs; `param` names the
+    field of the request.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        log: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.code = code
+        self.param = param
+        #: what the controller has printed
+        self.log = log
+        self.headers = headers or {}
+
+    def body(self) -> dict[str, Any]:
+        """As OpenAI's API has it; `log` is ours."""
+        error: dict[str, Any] = {
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+            "code": self.code,
+        }
+        if self.log:
+            error["log"] = self.log
+        return {"error": error}
+
+    def messages_body(self) -> dict[str, Any]:
+        """As the messages API has it."""
+        error = {"type": self.kind, "message": self.message}
+        if self.param is not None:
+            error["param"] = self.param
+        return {"type": "error", "error": error}
+
+    def body_at(self, path: str) -> dict[str, Any]:
+        """As the API has it that this path belongs to."""
+        return self.messages_body() if path.startswith("/api/") else self.body()
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """The client's mistake."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def not_found(message: str, param: str | None = None) -> ApiError:
+    """There is no such thing."""
+    return ApiError(404, message, kind="not_found_error", code="not_found", param=param)
+
+
+def forbidden(message: str) -> ApiError:
+    """The user's role does not allow it."""
+    return ApiError(403, message, kind="permission_error", code="forbidden")
+
+
+def internal(request_id: str) -> ApiError:
+    """A mistake of ours: the log says where, the client gets the id to ask for."""
+    return ApiError(
+        500, f"internal error; the server's log has more of request {request_id}", kind="api_error"
+    )
+
+
+def busy(message: str, seconds: int = 1) -> ApiError:
+    """Later it may work."""
+    headers = {"Retry-After": str(seconds)}
+    return ApiError(503, message, kind="overloaded_error", code="overloaded", headers=headers)
+
+
+def too_many(message: str, seconds: int = 1) -> ApiError:
+    """The client has as much under way as one may have; others are not concerned."""
+    headers = {"Retry-After": str(seconds)}
+    return ApiError(429, message, kind="rate_limit_error", code="too_many_waiting", headers=headers)
+
+
+def from_aici(error: AiciError, param: str | None = None) -> ApiError:
+    """An error of the runtime, as the client of the server shall see it."""
+    log = str(error.detail.get("log", ""))
+    message = error.message
+    match error:
+        case NotOwnerError():
+            return ApiError(403, message, kind="permission_error", code=error.code, param=param)
+        case UnknownModuleError():
+            return ApiError(404, message, kind="not_found_error", code=error.code, param=param)
+        case OwnerLimitError():
+            return ApiError(
+                429,
+                message,
+                kind="rate_limit_error",
+                code=error.code,
+                param=param,
+                headers={"Retry-After": "1"},
+            )
+        case ModuleError() | ControllerError() | VocabularyError():
+            return ApiError(400, message, code=error.code, param=param, log=log)
+        case RuntimeFailure():
+            return ApiError(503, message, kind="overloaded_error", code=error.code, param=param)
+        case _:
+            return ApiError(500, message, kind="api_error", code=error.code, param=param, log=log)
+
+
+async def refuse(scope: Scope, send: Send, error: ApiError) -> None:
+    """Sends the error. The body need not have been read: `connections.py` drops a bounded part of it."""
+    data = json.dumps(error.body_at(scope["path"])).encode()
+    head = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(data)).encode()),
+        *((name.lower().encode(), value.encode()) for name, value in error.headers.items()),
+    ]
+    await send({"type": "http.response.start", "status": error.status, "headers": head})
+    await send({"type": "http.response.body", "body": data})
+
+
+def check_text(text: str, param: str) -> None:
+    """Raises ApiError for what JSON can carry and UTF-8 cannot."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise bad_request("this has half of a surrogate pair, which is no character", param) from None

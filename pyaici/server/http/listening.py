@@ -1,0 +1,104 @@
+"""The HTTP server around the application: its port, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from aicirt.contract.errors import AiciError
+from pyaici.server.http.connections import Connections, protocol_of
+from pyaici.server.http.origins import is_loopback
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from pyaici.server.settings import ServerSettings
+
+
+_log = logging.getLogger("aicirt.server")
+
+
+def bind(settings: ServerSettings) -> socket.socket:
+    """The port, so that it is known to be free before a model is loaded; nobody can connect yet.
+
+    Raises AiciError if it cannot be had.
+    """
+    host, port = settings.host, settings.port_to_listen_on
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise AiciError(f"--host {host}: {error.strerror or error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise AiciError(
+                f"port {port} of {host} is in use: end who has it, or choose another --port"
+            ) from None
+        raise AiciError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+    return bound
+
+
+class HttpServer(uvicorn.Server):
+    """Ends in order: requests under way have `--drain-s`, then they are cancelled, and their clients told."""
+
+    def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                host=settings.host,
+                port=settings.port_to_listen_on,
+                log_config=None,
+                access_log=False,
+                http=protocol_of(Connections(settings)),
+                ws="none",
+                # uvicorn itself would believe this machine's proxies, and the environment
+                proxy_headers=bool(settings.trusted_proxies),
+                forwarded_allow_ips=settings.trusted_proxies,
+                timeout_graceful_shutdown=round(settings.drain_s + settings.last_words_s),
+                server_header=False,
+            )
+        )
+        self._app = app
+        self._settings = settings
+        self._drain_s = settings.drain_s
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Says where it listens."""
+        await super().startup(sockets)
+        for bound in sockets or ():
+            host, port = bound.getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            if warning := exposure(self._settings):
+                _log.warning("%s", warning)
+            _log.info("running on http://%s:%d (Ctrl-C ends it)", shown, port)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Waits for requests under way."""
+        late = asyncio.get_running_loop().call_later(self._drain_s, self._app.state.service.end_requests)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            late.cancel()
+
+
+def exposure(settings: ServerSettings) -> str | None:
+    """Returns a warning for a server that others can reach and that asks nobody for a token."""
+    role = settings.role_without_token
+    if is_loopback(settings.host) or role == "none":
+        return None
+    return (
+        f"this server listens on {settings.host}, and whoever reaches it may {role} without a token; "
+        "`aici users add NAME --file users.json` and --users users.json ask for one, --host 127.0.0.1 "
+        "keeps others out"
+    )

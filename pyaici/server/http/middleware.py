@@ -1,0 +1,193 @@
+"""Around every request: its id, the log's line of it, and its share of the metrics.
+
+Mistakes of ours end here, so that their answers have ids and their lines the status, as all others have.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.registry import Collector
+from starlette.requests import ClientDisconnect
+
+from aicirt.system.logs import fields
+from pyaici.server.http.errors import internal, refuse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pyaici.engines.engine import GenerationResult
+
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """Counters of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "aici_http_requests",
+            "HTTP requests by route and status",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.request_seconds = Histogram(
+            "aici_http_request_seconds",
+            "time to the end of an answer",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._live = Gauge(
+            "aici_live_requests", "requests that generate", ("controlled",), registry=self.registry
+        )
+        self._ended = Counter(
+            "aici_sequences_ended", "sequences by why they ended", ("reason", "error"), registry=self.registry
+        )
+        self._tokens = Counter(
+            "aici_tokens",
+            "tokens of ended sequences by where they came from",
+            ("origin",),
+            registry=self.registry,
+        )
+        self._first = Histogram(
+            "aici_first_token_seconds",
+            "from the engine's start of a request to its first token",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._prepare = Histogram(
+            "aici_prepare_seconds",
+            "time in which controllers read an argument, compile it, or are found to have done so",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
+    def add(self, collector: Collector) -> None:
+        """Has this one be asked as well."""
+        self.registry.register(collector)
+
+    def text(self) -> bytes:
+        """All figures, in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def started(self, controlled: bool) -> None:
+        """A request generates."""
+        self._live.labels(str(controlled).lower()).inc()
+
+    def ended(self, controlled: bool, results: list[GenerationResult] | None) -> None:
+        """It does not any more; `results` is None if it was cancelled."""
+        self._live.labels(str(controlled).lower()).dec()
+        if results is None:
+            self._ended.labels("cancelled", "").inc()
+        for result in results or ():
+            self._ended.labels(result.reason.value, "" if result.error is None else result.error.code).inc()
+            for origin, count in (
+                ("prompt", result.prompt_tokens),
+                ("sampled", result.sampled),
+                ("forced", result.forced),
+                ("backtracked", result.backtracked),
+            ):
+                self._tokens.labels(origin).inc(count)
+            if result.first_token_seconds == result.first_token_seconds:
+                self._first.observe(result.first_token_seconds)
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Times the block."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._prepare.observe(time.perf_counter() - start)
+
+
+_log = logging.getLogger("aicirt.server.access")
+_defects = logging.getLogger("aicirt.server")
+#: in the log only: the client has gone before there was an answer
+_GONE = 499
+#: what else is called a method is for clients to make up
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
+_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+
+
+class RequestIds:
+    """Gives each request an id, the client's own if it has sent one, and says in the log how it ended."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sent = dict(scope["headers"]).get(b"x-request-id", b"")
+        request_id = sent.decode() if _ID.fullmatch(sent) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        status, start = 0, time.perf_counter()
+        whole = gone = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, whole
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+            whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+
+        async def receive_until_gone() -> Message:
+            nonlocal gone
+            message = await receive()
+            gone = gone or (message["type"] == "http.disconnect" and not whole)
+            return message
+
+        try:
+            await self._app(scope, receive_until_gone, send_with_id)
+        except ClientDisconnect:
+            status = status or _GONE
+        except Exception as error:
+            name, about = type(error).__name__, fields(request=request_id)
+            _defects.error("request %s failed: %s", request_id, name, exc_info=error, extra=about)
+            # of an answer that has begun there is no end, so the server closes the connection
+            if not status:
+                await refuse(scope, send_with_id, internal(request_id))
+        finally:
+            if gone and not whole:  # whatever the answer would have been, nobody has it
+                status = _GONE
+            seconds = time.perf_counter() - start
+            route = getattr(scope.get("route"), "path", "")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.request_seconds.labels(route).observe(seconds)
+            user = scope["state"].get("user")
+            name = "-" if user is None else user.name
+            known = fields(
+                request=request_id,
+                user=name,
+                method=method,
+                route=route,
+                status=status,
+                ms=round(1000 * seconds, 1),
+            )
+            # the route, not the path: what users write into paths is not for the log
+            _log.info(
+                "%s %s %s %d in %.0f ms for %s",
+                request_id,
+                method,
+                route or "-",
+                status,
+                1000 * seconds,
+                name,
+                extra=known,
+            )

@@ -1,0 +1,83 @@
+"""Which pages may call, and under which names: pages that users open reach every server that users do."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyaici.server.http.errors import ApiError, refuse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pyaici.server.settings import ServerSettings
+
+
+#: what these ask for changes nothing, and pages of other sites may not read the answers
+_HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Origins:
+    """Refuses requests that pages of other sites send, and requests to names that are not this server's.
+
+    A page can send what a form can without being asked. A page whose own name resolves to this server counts
+    as the server's own in a browser (DNS rebinding). That takes a name: so on loopback the server answers to
+    names of loopback, elsewhere to IP addresses and its own host name besides, and to the operator's names.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._origins = frozenset(settings.cors_origins)
+        self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
+        self._local = is_loopback(settings.host)
+        if not self._local:
+            self._hosts |= {socket.gethostname().lower(), settings.host.lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As ASGI has it."""
+        if scope["type"] == "http" and (problem := self._problem(scope)):
+            await refuse(scope, send, ApiError(403, problem, kind="permission_error", code="origin"))
+        else:
+            await self._app(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> str | None:
+        headers = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1")
+        if not self._answers_to(name := _name_of(host)):
+            return f"this server is not called {name!r}; if it is, start it with --allowed-hosts {name}"
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if not origin or scope["method"] in _HARMLESS or origin in self._origins:
+            return None
+        if origin.partition("://")[2] == host:
+            return None
+        return f"pages of {origin} may not call; if they may, start the server with --cors-origins {origin}"
+
+    def _answers_to(self, name: str) -> bool:
+        if is_loopback(name) or name in self._hosts or "*" in self._hosts:
+            return True
+        return not self._local and _is_address(name)
+
+
+def is_loopback(name: str) -> bool:
+    """Tells whether a host name or address leads to this machine alone."""
+    if name in ("localhost", ""):
+        return True
+    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+
+
+def _name_of(host: str) -> str:
+    """The name in a Host header. A header that makes no sense is a name that nobody has."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Who is served when: the engine's thread, its queues, and work in other threads."""

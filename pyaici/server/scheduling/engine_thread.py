@@ -1,0 +1,388 @@
+"""Runs an engine in a thread of its own: requests come from tasks of an event loop, events go there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from aicirt.contract.errors import TemplateGoneError
+from aicirt.ipc.cpu import take_short_turns
+from pyaici.engines.engine import Finished
+from pyaici.server.http.errors import ApiError, busy
+from pyaici.server.scheduling.streams import Backlog, Backlogs, EngineStream
+from pyaici.server.scheduling.threads import in_own_thread
+
+if TYPE_CHECKING:
+    from pyaici.client.link import Placement
+    from pyaici.engines.engine import Engine, Event, GenerationResult, Request
+
+
+class Job(Protocol):
+    """Something to be done once, or not any more."""
+
+    def do(self) -> object:
+        """Raises nothing."""
+
+    def end(self, error: ApiError) -> None:
+        """It will not be done: whoever waits for it gets this error."""
+
+
+class Call:
+    """A function to be called."""
+
+    def __init__(
+        self,
+        work: Callable[[], Any],
+        refused: Callable[[ApiError], None] | None = None,
+        told: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """`refused`: told when it will not be called. `told`: hears what it raises, where nobody waits."""
+        self._work = work
+        self._refused = refused
+        self._told = told
+        self.future: Future[Any] = Future()
+
+    def do(self) -> None:
+        """Calls it, unless whoever waited does not any more."""
+        if not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            self.future.set_result(self._work())
+        except BaseException as error:
+            self.future.set_exception(error)
+            if self._told is not None:
+                self._told(error)
+
+    def end(self, error: ApiError) -> None:
+        """As `Job` has it."""
+        if self._refused is not None:
+            self._refused(error)
+        elif self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class Piecewise:
+    """A generator whose pieces are done one by one; it returns the result."""
+
+    def __init__(self, work: Callable[[], Generator[None, None, Any]], wanted: Callable[[], bool]) -> None:
+        self._work = work
+        self._wanted = wanted
+        self._pieces: Generator[None, None, Any] | None = None
+        self.future: Future[Any] = Future()
+
+    def do(self) -> bool:
+        """Does the next piece; whether there are more. Raises nothing."""
+        if self._pieces is None and not self.future.set_running_or_notify_cancel():
+            return False
+        try:
+            if self._pieces is None:
+                self._pieces = self._work()
+            if self._wanted():
+                next(self._pieces)
+                return True
+            self._pieces.close()  # what it holds of the engine is given back
+            self.future.set_exception(ApiError(499, "the client has gone", code="disconnected"))
+        except StopIteration as done:
+            self.future.set_result(done.value)
+        except BaseException as error:
+            self.future.set_exception(error)
+        return False
+
+    def end(self, error: ApiError) -> None:
+        """As `Job` has it."""
+        if self._pieces is None and not self.future.set_running_or_notify_cancel():
+            return
+        try:
+            if self._pieces is not None:
+                self._pieces.close()
+        finally:
+            self.future.set_exception(error)
+
+
+_log = logging.getLogger("aicirt.server")
+Result = TypeVar("Result")
+#: attempts at starting a request: others may take the place of its controller before it begins
+PLACINGS = 4
+#: an engine that fails so often in a row will not recover
+MAX_FAILURES = 3
+#: turns of its thread on a processor: a step waits for workers and for the event loop's thread many times
+_TURN_SECONDS = 300e-6
+_FAILED = "the engine has failed: the server must be started again"
+
+
+class EngineThread:
+    """The engine, and who waits for what of it. Whatever it ends with, nobody who waits is forgotten."""
+
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, on_failure: Callable[[], None] | None = None
+    ) -> None:
+        """`loop`: where streams are read. The engine is this thread's own from now on.
+
+        `on_failure`: called, in the thread, when the engine ends though nobody has asked for that.
+        """
+        self.engine = engine
+        self._loop = loop
+        self._on_failure = on_failure
+        self._todo: SimpleQueue[Job] = SimpleQueue()
+        #: work that is done in pieces, one between two steps, each of them in turn
+        self._pieces: deque[Piecewise] = deque()
+        self._streams: dict[int, EngineStream] = {}
+        self._backlogs = Backlogs()
+        self._stopping = False
+        #: guards `_todo` against what would come after its last reader
+        self._entry = threading.Lock()
+        self._ended = False
+        #: why it does not work any more
+        self._why = "the server is closing: try again when it is back"
+        #: steps that failed in a row
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    # -- from the event loop ----------------------------------------------------------------------
+
+    async def add(self, request: Request, backlog: Backlog | None = None) -> EngineStream:
+        """Starts a request. Raises what `Engine.add` raises, and ApiError if the engine has ended.
+
+        `backlog`: what other answers of the same request count in; None = it is the only one.
+        """
+        gone, left = None, PLACINGS
+        while True:
+            # here, not in the engine's thread: others shall not wait for a controller that reads its argument
+            placement = await in_own_thread(partial(self.engine.place, request, gone))
+            try:
+                return await self._add(request, placement, backlog or Backlog())
+            except TemplateGoneError:
+                left -= 1
+                if left == 0:
+                    raise
+                gone = placement
+
+    async def _add(self, request: Request, placement: Placement | None, backlog: Backlog) -> EngineStream:
+        stream = EngineStream(self.cancel, self._backlogs, backlog)
+
+        def start() -> None:
+            stream.number = self.engine.add(request, placement)
+            self._streams[stream.number] = stream
+
+        try:
+            await self.call(start)
+        except BaseException:
+            stream.close()  # it may have been added meanwhile
+            raise
+        return stream
+
+    def cancel(self, stream: EngineStream) -> None:
+        """Ends a request that nobody waits for any more."""
+
+        def end() -> None:
+            if self._streams.pop(stream.number, None) is not None:
+                self.engine.cancel(stream.number)
+
+        with contextlib.suppress(ApiError):  # then all requests have ended
+            self._put(Call(end, told=_log_failure))
+
+    def cancel_all(self) -> None:
+        """Ends all requests; their streams tell it."""
+
+        def end() -> None:
+            for number in list(self._streams):
+                self.engine.cancel(number)
+            self._end_pieces()
+
+        with contextlib.suppress(ApiError):
+            self._put(Call(end, told=_log_failure))
+
+    async def call(self, work: Callable[[], Result]) -> Result:
+        """Has the engine's thread do something between two steps; what comes of it."""
+        return await asyncio.wrap_future(self.post(work))
+
+    def post(self, work: Callable[[], Result]) -> Future[Result]:
+        """As `call`, from any thread. The future has an ApiError if the engine has ended."""
+        call = Call(work)
+        return self._posted(call, call.future)
+
+    def post_in_pieces(
+        self, work: Callable[[], Generator[None, None, Result]], wanted: Callable[[], bool]
+    ) -> Future[Result]:
+        """As `post`, for work that takes long: other things are done between its pieces.
+
+        It is given up between two of them when it is not `wanted` any more.
+        """
+        piecewise = Piecewise(work, wanted)
+        return self._posted(Call(partial(self._pieces.append, piecewise), piecewise.end), piecewise.future)
+
+    def _posted(self, call: Job, future: Future[Result]) -> Future[Result]:
+        try:
+            self._put(call)
+        except ApiError as error:
+            future.set_exception(error)
+        return future
+
+    def _put(self, job: Job) -> None:
+        """Raises ApiError if nobody would do it."""
+        with self._entry:
+            if self._ended or self._stopping:
+                raise self.gone()
+            self._todo.put(job)
+
+    def gone(self) -> ApiError:
+        """What requests end with when the engine has."""
+        return busy(self._why, 5)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine can do anything."""
+        return self._thread.is_alive() and not self._stopping
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended though nobody has asked for that."""
+        return self._why == _FAILED
+
+    def close(self) -> None:
+        """Ends all requests, then the thread."""
+        self._stopping = True
+        self._todo.put(Call(lambda: None))
+        self._thread.join()
+
+    # -- in the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        take_short_turns(_TURN_SECONDS)
+        try:
+            while not self._stopping:
+                self._work_off(wait=not self.engine.busy and not self._pieces)
+                self._do_piece()
+                self._publish(self._step())
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._stopping = True
+            self._end()
+
+    def _fail(self, error: BaseException) -> None:
+        self._why = _FAILED
+        self._stopping = True
+        _log.critical("%s (%s)", _FAILED, type(error).__name__, exc_info=error)
+
+    def _end(self) -> None:
+        """Whoever waits for anything hears that there is no more to come."""
+        with self._entry:
+            self._ended = True
+        self._end_pieces()
+        try:
+            self.engine.close()
+            self._publish(self.engine.drain())
+        except Exception as error:
+            _log.error("the engine could not be closed: %s", type(error).__name__, exc_info=error)
+        self._tell([partial(stream.fail, self.gone()) for stream in self._streams.values()])
+        self._streams.clear()
+        with contextlib.suppress(Empty):
+            while True:
+                self._todo.get_nowait().end(self.gone())
+        if self.failed and self._on_failure is not None:
+            self._on_failure()
+
+    def _end_pieces(self) -> None:
+        while self._pieces:
+            self._pieces.popleft().end(self.gone())
+
+    def _work_off(self, *, wait: bool) -> None:
+        """Does what was asked for; waits for it if there is nothing else to do."""
+        with contextlib.suppress(Empty):
+            self._todo.get(wait).do()
+            while not self._stopping:
+                self._todo.get_nowait().do()
+
+    def _do_piece(self) -> None:
+        if self._pieces and not self._stopping:
+            piecewise = self._pieces.popleft()
+            if piecewise.do():
+                self._pieces.append(piecewise)
+
+    def _step(self) -> list[Event]:
+        if not self.engine.busy or self._stopping:
+            return self.engine.drain()
+        try:
+            events = self.engine.step()
+        except Exception as error:
+            # its sequences have ended with the error; what the model could not do now it may do next
+            self._failures += 1
+            _log.error("a step of the engine failed: %s", type(error).__name__, exc_info=error)
+            if self._failures >= MAX_FAILURES:
+                self._fail(error)
+            return self.engine.drain()
+        self._failures = 0
+        return events
+
+    def _publish(self, events: list[Event]) -> None:
+        news: dict[int, list[Event]] = {}
+        for event in events:
+            news.setdefault(event.request, []).append(event)
+        told: list[Callable[[], None]] = []
+        for number, happened in news.items():
+            try:
+                # fetched in any case: the engine keeps them until then
+                ended = any(type(event) is Finished for event in happened)
+                results = self._results(number) if ended else None
+            except Exception as error:
+                _log.error("a request has no results: %s", type(error).__name__, exc_info=error)
+                if (stream := self._streams.pop(number, None)) is not None:
+                    told.append(partial(stream.fail, _defect()))
+                continue
+            stream = self._streams.get(number)
+            if stream is not None:
+                told.append(partial(stream.take, happened, results))
+                if results is not None:
+                    del self._streams[number]
+        self._tell(told)
+
+    def _results(self, number: int) -> list[GenerationResult] | None:
+        """None while it goes on."""
+        try:
+            return self.engine.results(number)
+        except ValueError:
+            return None
+
+    def _tell(self, told: list[Callable[[], None]]) -> None:
+        if told:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                self._loop.call_soon_threadsafe(_do_each, told)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """What comes of `work`. A cancellation waits for its end: until then it takes what its caller may use."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # nobody wants to know any more
+        raise
+
+
+def _do_each(told: list[Callable[[], None]]) -> None:
+    """In the event loop: what one stream cannot take is nothing to the others."""
+    for tell in told:
+        try:
+            tell()
+        except Exception as error:
+            _log_failure(error)
+
+
+def _log_failure(error: BaseException) -> None:
+    _log.error("a request could not be followed: %s", type(error).__name__, exc_info=error)
+
+
+def _defect() -> ApiError:
+    return ApiError(500, "internal error; the server's log has more", kind="api_error")

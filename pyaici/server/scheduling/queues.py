@@ -1,0 +1,183 @@
+"""Bounded queues in which callers take turns where there is no room for all."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pyaici.server.http.errors import busy, too_many
+
+if TYPE_CHECKING:
+    from pyaici.server.http.errors import ApiError
+    from pyaici.server.settings import ServerSettings
+
+
+class WaitingLimits:
+    """Who finds it full is told to come again: that bounds the memory of one caller, and of all."""
+
+    def __init__(self, most: int, each: int) -> None:
+        """So many requests of all may wait, and so many of one caller."""
+        self._most = most
+        self._each = each
+        self._waiting: Counter[str] = Counter()
+
+    @classmethod
+    def for_streams(cls, settings: ServerSettings) -> Self:
+        """Of those that are ready to generate."""
+        return cls(settings.max_waiting, settings.max_waiting_each)
+
+    @classmethod
+    def before_streams(cls, settings: ServerSettings) -> Self:
+        """Of those that are not ready yet: of as many as may generate, and wait for that."""
+        streams = settings.max_streams
+        return cls(settings.max_waiting + streams, settings.max_waiting_each + streams)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return self._waiting.total()
+
+    @contextmanager
+    def waiting(self, caller: str) -> Iterator[None]:
+        """Around the waiting. Raises ApiError: 429 if it is full of this caller's requests, else 503."""
+        own, total = self._waiting[caller], len(self)
+        if own >= self._each:
+            raise too_many(f"{own} requests of yours wait already: send more when some have been answered")
+        if total >= self._most:
+            raise busy(f"{total} requests wait already: try again later")
+        self._waiting[caller] += 1
+        try:
+            yield
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+
+
+Result = TypeVar("Result")
+#: One of so many places is kept for callers that hold none. What has begun is not ended for others, so a
+#: later caller finds a place at once only if nobody could take all. Fewer than `_FEW` are not divided.
+_RESERVE, _FEW = 8, 4
+
+
+class FairTurns:
+    """So many places, given out caller by caller: one who asks for much delays only their own requests.
+
+    First comes who has least under way, then who has waited longest; what one caller asks for is done in
+    order. The last places are for callers that hold none.
+    """
+
+    def __init__(self, places: int, room: WaitingLimits, each: int | None = None) -> None:
+        """`each`: places that one caller may have at the same time; None = all."""
+        self._free = places
+        self._reserved = max(1, places // _RESERVE) if places >= _FEW else 0
+        self._each = places if each is None else each
+        self._room = room
+        self._why_closed: Callable[[], ApiError] | None = None
+        #: places that callers have
+        self._held: Counter[str] = Counter()
+        #: by caller, in order; who has waited longest, since coming or since the last turn, is first
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[None]:
+        """Around what takes a place. Raises ApiError if there is none, and too many wait for one already."""
+        await self._enter(caller)
+        try:
+            yield
+        finally:
+            self._give_back(caller)
+
+    async def run(self, caller: str, threads: Executor, work: Callable[[], Result]) -> Result:
+        """Takes a place and does `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.
+
+        The place is free again when the work has ended, even if nobody waits for it any more: a client that
+        leaves early cannot begin more work than one that stays.
+        """
+        await self._enter(caller)
+        loop = asyncio.get_running_loop()
+
+        def ended(_: Future[Result]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has been closed
+                loop.call_soon_threadsafe(self._give_back, caller)
+
+        try:
+            future = threads.submit(work)
+        except BaseException:
+            self._give_back(caller)
+            raise
+        future.add_done_callback(ended)
+        return await asyncio.wrap_future(future)
+
+    async def _enter(self, caller: str) -> None:
+        if self._why_closed is not None:
+            raise self._why_closed()
+        # if a place is free, those who wait may not have it
+        if self._may_take(caller):
+            self._take(caller)
+        else:
+            with self._room.waiting(caller):
+                await self._wait(caller)
+
+    def _may_take(self, caller: str) -> bool:
+        held = self._held[caller]
+        return held < self._each and self._free > (self._reserved if held else 0)
+
+    def close(self, why: Callable[[], ApiError]) -> None:
+        """There are no more turns, for those who wait and for whoever comes."""
+        self._why_closed = why
+        waiting, self._waiting = self._waiting, OrderedDict()
+        for turns in waiting.values():
+            for turn in turns:
+                if not turn.done():
+                    turn.set_exception(why())
+
+    async def _wait(self, caller: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._forget(caller, turn)
+            elif turn.exception() is None:  # it was given its turn a moment ago
+                self._give_back(caller)
+            raise
+
+    def _forget(self, caller: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(caller)
+        if turns is not None and turn in turns:
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[caller]
+
+    def _take(self, caller: str) -> None:
+        self._free -= 1
+        self._held[caller] += 1
+
+    def _give_back(self, caller: str) -> None:
+        self._free += 1
+        self._held[caller] -= 1
+        if not self._held[caller]:
+            del self._held[caller]
+        self._next()
+
+    def _next(self) -> None:
+        """Lets those start for whom there is room."""
+        while self._free:
+            able = [caller for caller in self._waiting if self._may_take(caller)]
+            if not able:
+                return
+            caller = min(able, key=self._held.__getitem__)
+            turns = self._waiting[caller]
+            turn = turns.popleft()
+            self._waiting.move_to_end(caller)
+            if not turns:
+                del self._waiting[caller]
+            if not turn.done():
+                self._take(caller)
+                turn.set_result(None)

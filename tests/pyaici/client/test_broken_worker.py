@@ -1,0 +1,267 @@
+"""Whatever a worker sends that has been broken out of, it ends its own sequences only.
+
+The rings, rows and doorbells are real; the test plays the worker's end of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aicirt.contract.abi import RowKind, Verb
+from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
+from aicirt.contract.messages import MID, PRE, Mid, Pre, StepInput, encode
+from aicirt.ipc.doorbell import Doorbell
+from aicirt.ipc.segment import Layout
+from pyaici.client import step as steps
+from pyaici.client.link import WorkerLink
+from pyaici.client.masks import apply_row, count_allowed
+from pyaici.client.moves import Moves
+from pyaici.client.sequences import Sequences
+from pyaici.client.step import Step, StepPart, StepResult
+
+VOCAB = 300
+LAYOUT = Layout(VOCAB, num_rows=8, num_dense=2, ring_bytes=1 << 14)
+#: sequences of the broken worker, and of the good one
+BROKEN, GOOD = (1, 2), (3, 4)
+NUMBER = 7
+
+
+class Bench:
+    """Two workers' links, and a step in which both take part."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.live = Sequences()
+        self.links = []
+        for index in (0, 1):
+            bell = Doorbell.create()
+            stack.callback(bell.close)
+            link = WorkerLink(index + 5, index, 1, os.getpid(), bell.name, LAYOUT)
+            stack.callback(link.close)
+            self.links.append(link)
+        for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True):
+            for seq in seqs:
+                self.live.start(seq, link, has_pre=True, has_post=True)
+
+    def write(self, index: int, data: bytes) -> None:
+        ring = self.links[index].segment.to_client
+        for payload, more in ring.frames(data):
+            if not ring.try_write(payload, more):
+                return
+        self.links[index].bell.ring()
+
+    def step(self) -> Step:
+        parts = [
+            StepPart(link, [StepInput(seq) for seq in seqs], True)
+            for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True)
+        ]
+        moves = cast(Moves, SimpleNamespace(automatic=False))
+        return Step(self.live, moves, NUMBER, parts)
+
+    def answer_well(self) -> None:
+        """What the good worker sends."""
+        self.write(1, encode(Pre(PRE, NUMBER, [])))
+        token = [[seq, Verb.SAMPLE, RowKind.TOKEN, 9, 0, 0, 0.0, None, 0] for seq in GOOD]
+        self.write(1, encode(Mid(MID, NUMBER, token, [[GOOD[0], "text"]])))
+
+    def check(self, result: StepResult) -> None:
+        """Others have what they were told; rows of the broken one hurt nobody, whatever they allow."""
+        for seq in GOOD:
+            row = result.mid[seq].row
+            assert seq in self.live and row is not None and row.token == 9
+        assert result.logs.get(GOOD[0]) == "text" and not set(result.variables) & set(GOOD)
+        for seq, answer in result.mid.items():
+            assert seq in (*BROKEN, *GOOD) or seq >> 24 == 128 | 5
+            if answer.row is not None:
+                apply_row(np.zeros(VOCAB, np.float32), answer.row)
+                count_allowed(answer.row, VOCAB)
+            assert all(0 <= token < VOCAB for token in answer.ff_tokens)
+            assert answer.verb != Verb.ERROR or isinstance(answer.error, AiciError)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(steps, "STEP_TIMEOUT", 0.02)
+    with ExitStack() as stack:
+        yield Bench(stack)
+
+
+def play(*messages: bytes) -> None:
+    """A step in which the broken worker sends these; nothing may be raised."""
+    with ExitStack() as stack:
+        bench = Bench(stack)
+        bench.answer_well()
+        for message in messages:
+            bench.write(0, message)
+        step = bench.step()
+        verdicts = step.wait_pre()
+        for seq, verdict in verdicts.items():
+            assert seq in BROKEN and verdict.verb in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND, Verb.FORK, 7)
+            assert all(child in bench.live or child in verdict.children for child in verdict.children)
+        bench.check(step.wait())
+        # and nothing is left that harms a later step
+        bench.links[0].abandon(NUMBER + 1) if not bench.links[0].dead else None
+        bench.live.free([*BROKEN, *GOOD])
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.integers(0, 9), inner, max_size=2),
+    max_leaves=8,
+)
+number = st.sampled_from([*BROKEN, *GOOD, 0x85000001, 0x85000002, 0x86000001, 0, -1, NUMBER]) | anything
+small = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, -1, VOCAB, 1 << 31, 1.5, True, None]) | anything
+row = st.tuples(number, st.just(4) | small, small, small, small, small, small, small, small).map(list)
+result = (
+    row
+    | st.tuples(number, st.just(5) | small, small, st.lists(small, max_size=4) | anything).map(list)
+    | st.tuples(number, small, small).map(list)
+    | st.lists(small, max_size=10)
+)
+error = (
+    st.tuples(st.sampled_from(["trap", "module", "x"]), st.text(max_size=3), st.just({})).map(list) | anything
+)
+verdict = st.tuples(number, small, st.lists(number, max_size=3) | error).map(list) | anything
+pre = st.tuples(st.just(PRE), st.just(NUMBER), st.lists(verdict, max_size=4) | anything).map(list)
+named = st.tuples(number, st.text(max_size=3) | anything).map(list) | anything
+told = st.tuples(number, st.lists(st.tuples(small, small, small).map(list), max_size=2)).map(list) | anything
+mid = st.tuples(
+    st.just(MID),
+    st.just(NUMBER),
+    st.lists(result, max_size=5) | anything,
+    st.lists(named, max_size=2) | anything,
+    st.lists(told, max_size=2) | anything,
+    st.lists(st.tuples(number, small).map(list), max_size=2) | anything,
+).map(list)
+message = pre | mid | st.lists(small, min_size=1, max_size=6) | anything
+fast = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@fast
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
+def test_random_bytes(bench: Bench, messages: list[bytes]) -> None:
+    play(*messages)
+
+
+@fast
+@given(st.lists(message, min_size=1, max_size=3))
+def test_messages_with_random_fields(bench: Bench, messages: list[Any]) -> None:
+    play(*(msgpack.packb(fields) for fields in messages))
+
+
+@fast
+@given(st.lists(result, max_size=5), st.lists(told, max_size=2))
+def test_answers_in_time_with_random_results(bench: Bench, results: list[Any], variables: list[Any]) -> None:
+    play(encode(Pre(PRE, NUMBER, [])), msgpack.packb([MID, NUMBER, results, [], variables]))
+
+
+@fast
+@given(st.lists(verdict, max_size=4))
+def test_verdicts_with_random_fields(bench: Bench, verdicts: list[Any]) -> None:
+    play(msgpack.packb([PRE, NUMBER, verdicts]), encode(Mid(MID, NUMBER, [], [])))
+
+
+ROWS: dict[str, list[Any]] = {
+    "a mask row beyond the last": [RowKind.BITMASK, 8, 1, 0, 0.0, None, 0],
+    "a negative mask row": [RowKind.BITMASK, -1, 1, 0, 0.0, None, 0],
+    "a dense row beyond the last": [RowKind.DENSE, 2, 1, 0, 0.0, None, 0],
+    "a sparse row beyond the last": [RowKind.SPARSE, 8, 1, 1, 0.0, None, 0],
+    "too many entries": [RowKind.SPARSE, 0, 1, 1 << 40, 0.0, None, 0],
+    "negative entries": [RowKind.SPARSE, 0, 1, -1, 0.0, None, 0],
+    "a default of NaN": [RowKind.SPARSE, 0, 1, 1, float("nan"), None, 0],
+    "a token beyond the vocabulary": [RowKind.TOKEN, VOCAB, 0, 0, 0.0, None, 0],
+    "no token": [RowKind.TOKEN, "x", 0, 0, 0.0, None, 0],
+    "a kind that there is not": [17, 0, 0, 0, 0.0, None, 0],
+    "a generation that is none": [RowKind.BITMASK, 0, "x", 0, 0.0, None, 0],
+    "a temperature of NaN": [RowKind.ALL, 0, 0, 0, 0.0, float("nan"), 0],
+    "a top_k of millions": [RowKind.ALL, 0, 0, 0, 0.0, None, 1 << 22],
+    "no top_k": [RowKind.ALL, 0, 0, 0, 0.0, None, None],
+}
+
+
+@pytest.mark.parametrize("fields", ROWS.values(), ids=ROWS)
+def test_impossible_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    bench.write(0, encode(Mid(MID, NUMBER, [[BROKEN[0], Verb.SAMPLE, *fields]], [])))
+    found = bench.step().wait()
+    bench.check(found)
+    for seq in BROKEN:
+        assert isinstance(found.mid[seq].error, ProtocolError) and seq not in bench.live
+    assert bench.links[0].gone and not bench.links[1].gone
+    with pytest.raises(ProtocolError, match=r"worker 0 .* has sent nonsense"):
+        bench.links[0].take(MID, 1)
+
+
+def test_a_worker_answers_for_its_own_sequences_only(bench: Bench) -> None:
+    bench.answer_well()
+    stop, child = [GOOD[0], Verb.STOP, None], 128 << 24 | 6 << 24 | 1
+    bench.write(0, encode(Pre(PRE, NUMBER, [[GOOD[1], Verb.STOP, None], [GOOD[0], Verb.SUSPEND, None]])))
+    told = [GOOD[0], [[b"name", 1, b"value"]]]
+    bench.write(0, encode(Mid(MID, NUMBER, [stop], [[GOOD[0], "forged"]], [told])))
+    step = bench.step()
+    assert step.wait_pre() == {}
+    bench.check(step.wait())
+    for children in ([GOOD[0]], [child], [child - (1 << 24), child - (1 << 24)], [], ["x"], [-1]):
+        play(encode(Pre(PRE, NUMBER, [[BROKEN[0], Verb.FORK, children]])))
+
+
+def test_tokens_of_a_sparse_row_do_not_change_any_more(bench: Bench) -> None:
+    """Else they could be checked, and then changed in the segment."""
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    rows = bench.links[0].rows._rows
+    rows[0, :2] = 5, 0
+    sparse = [BROKEN[0], Verb.SAMPLE, RowKind.SPARSE, 0, 1, 1, float("-inf"), None, 0]
+    bench.write(0, encode(Mid(MID, NUMBER, [sparse], [])))
+    found = bench.step().wait()
+    rows[0, :2] = 0xFFFFFFFF, 0x7FC00000
+    bench.check(found)
+    row_of_it = found.mid[BROKEN[0]].row
+    assert row_of_it is not None and row_of_it.tokens is not None and row_of_it.tokens.tolist() == [5]
+
+
+@pytest.mark.parametrize("place", [0, 8, 16, 64])
+@pytest.mark.parametrize("value", [1, 1 << 20, (1 << 64) - 1, (1 << 64) - 8])
+def test_ring_positions_that_the_worker_has_changed(bench: Bench, place: int, value: int) -> None:
+    bench.answer_well()
+    bench.write(0, encode(Pre(PRE, NUMBER, [])))
+    layout = bench.links[0].segment.layout
+    for ring in (layout.to_client, layout.to_worker):
+        bench.links[0].segment.memory[ring + place : ring + place + 8] = value.to_bytes(8, "little")
+    step = bench.step()
+    step.wait_pre()
+    bench.check(step.wait())
+    bench.live.free([*BROKEN, *GOOD])
+
+
+def test_a_bell_that_is_rung_without_end_does_not_hold_up_the_engine(bench: Bench) -> None:
+    link = bench.links[0]
+    for _ in range(200_000):
+        link.bell.ring()
+    with pytest.raises(RuntimeFailure, match="did not answer"):
+        link.expect(MID, NUMBER, 0.02)
+
+
+def test_a_flood_of_messages_ends_the_link(bench: Bench) -> None:
+    ring = bench.links[0].segment.to_client
+    bench.answer_well()
+    for _ in range(5000):
+        ring.try_write(b"\x93\x06\x01\xc2")
+    step = bench.step()
+    assert isinstance(step.wait_pre()[BROKEN[0]].error, RuntimeFailure)
+    bench.check(step.wait())

@@ -1,0 +1,185 @@
+"""The process that runs aici_init: once for all workers, apart from their sequences."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import ArgumentError, TimeLimitError, WorkerDiedError
+from aicirt.contract.messages import StepInput
+from bench.attack_modules import LOOPS, slow_module
+from pyaici.client.capabilities import ALL
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY, Player
+
+
+@pytest.fixture
+def runtime(guest_wasm: Path) -> Iterator[Runtime]:
+    with Runtime(
+        workers=2, limits={"max_templates": 3, "init_ms": 60_000, "step_grace_ms": 20_000}
+    ) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield runtime
+
+
+def built(runtime: Runtime) -> int:
+    return int(runtime.health()["builder"]["built"])
+
+
+def test_what_is_built_serves_all_workers(runtime: Runtime, new_player: Callable[[Runtime], Player]) -> None:
+    player = new_player(runtime)
+    seqs = [player.start("ok") for _ in range(6)]
+    assert [worker["sequences"] for worker in runtime.health()["workers"]] == [3, 3]
+    assert built(runtime) == 1
+    result = player.step(*seqs)
+    assert all(result.mid[seq].verb == Verb.SAMPLE for seq in seqs)
+
+
+def test_engine_comes_before_workers_and_workers_before_it(runtime: Runtime) -> None:
+    health = runtime.health()
+    own, daemon = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, health["pid"]))
+    builder = os.getpriority(os.PRIO_PROCESS, health["builder"]["pid"])
+    for worker in health["workers"]:
+        assert own == daemon < os.getpriority(os.PRIO_PROCESS, worker["pid"]) < builder
+
+
+def test_only_so_much_is_kept(runtime: Runtime, new_player: Callable[[Runtime], Player]) -> None:
+    player = new_player(runtime)
+    for number in range(8):
+        player.mid(player.start(f"ok {number}"))
+    assert built(runtime) == 8
+    descriptors = len(list(Path(f"/proc/{runtime.health()['pid']}/fd").iterdir()))
+    for number in range(40):
+        player.mid(player.start(f"ok {number}"))
+    assert built(runtime) == 8 + 40
+    now = len(list(Path(f"/proc/{runtime.health()['pid']}/fd").iterdir()))
+    assert now <= descriptors + 2, "what is given up is closed"
+    player.start("ok 39")
+    assert built(runtime) == 8 + 40, "the last one is still there"
+
+
+def test_refusals_are_not_kept(runtime: Runtime) -> None:
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="no such luck"):
+            runtime.prepare("guest", "init_fail")
+    assert built(runtime) == 2
+
+
+def test_its_death_costs_only_who_waits_for_it(
+    runtime: Runtime, new_player: Callable[[Runtime], Player]
+) -> None:
+    player = new_player(runtime)
+    seq = player.start("ok")
+    player.mid(seq)
+    victim = runtime.health()["builder"]["pid"]
+    timer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
+    timer.start()
+    with pytest.raises(WorkerDiedError):
+        runtime.prepare("guest", "init_loop")
+    timer.join()
+    assert player.mid(seq, 5).verb == Verb.SAMPLE
+    assert player.mid(player.start("ok")).verb == Verb.SAMPLE, "what was built before is still known"
+    assert player.mid(player.start("ok again")).verb == Verb.SAMPLE
+    health = runtime.health()
+    assert health["restarts"] == 1 and health["builder"]["pid"] != victim
+
+
+def test_sequences_go_on_while_it_works(guest_wasm: Path) -> None:
+    with Runtime(workers=1, limits={"init_ms": 1500}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(guest_wasm).id
+        seq = runtime.instantiate(module, "ok")
+        refused: list[BaseException] = []
+        with Runtime(runtime._control._path) as other:
+            other.register(VOCABULARY)
+            thread = threading.Thread(target=lambda: _refused(other, module, refused))
+            thread.start()
+            steps, deadline = 0, time.monotonic() + 60
+            while not refused and time.monotonic() < deadline:
+                assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+                steps += 1
+            thread.join()
+        assert "aici_init used" in str(refused[0])
+        assert steps > 200, "a worker that ran aici_init would take a millisecond in two"
+
+
+def _refused(
+    runtime: Runtime,
+    module: str,
+    refused: list[BaseException],
+    arg: str = "init_loop",
+    owner: str | None = None,
+) -> None:
+    try:
+        runtime.prepare(module, arg, owner=owner)
+    except BaseException as error:
+        refused.append(error)
+
+
+#: functions that the builder calls, by the argument with which they never return
+_LOOPS = {where: name for where, name in LOOPS.items() if name != "aici_init_prompt"}
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_builder_answers_and_serves_others_whatever_guest_code_loops(count: int) -> None:
+    """Before all of it ran in slices the builder was killed as silent, and others waited for every loop."""
+    with Runtime(workers=1, limits={"init_ms": 4000 / count, "silence_seconds": 1}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+        builder = runtime.health()["builder"]
+        refused: list[BaseException] = []
+        threads = [
+            threading.Thread(target=_refused, args=(runtime, module, refused, f"{where} {number}", "greedy"))
+            for number in range(count // 4)
+            for where in _LOOPS
+        ]
+        for thread in threads:
+            thread.start()
+        runtime.prepare(module, "ok", owner="victim")
+        assert len(refused) < count // 2, "a victim's slices come between those of the greedy owner's builds"
+        for thread in threads:
+            thread.join()
+        assert sorted(error.detail["callback"] for error in refused if isinstance(error, TimeLimitError)) == (
+            sorted(list(_LOOPS.values()) * (count // 4))
+        )
+        health = runtime.health()
+        assert health["builder"]["pid"] == builder["pid"] and not health["restarts"]
+
+
+def test_builds_of_clients_that_leave_end() -> None:
+    with Runtime(workers=1, limits={"init_ms": 100_000}) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(slow_module()).id
+        builder = runtime.health()["builder"]
+        for _ in range(3):
+            with Runtime(runtime._control._path) as other:
+                other.register(VOCABULARY)
+                capabilities, (vocabulary, _) = ALL.to_wire(), other._require_vocabulary()
+                for number in range(5):
+                    other._control.post(
+                        "prepare",
+                        module=module,
+                        arg=f"n {number}".encode(),
+                        vocabulary=vocabulary,
+                        capabilities=capabilities,
+                    )
+                wait_for_builds(runtime, running=2, waiting=3)
+            wait_for_builds(runtime, running=0, waiting=0)
+        runtime.prepare(module, "ok")
+        assert runtime.health()["builder"]["pid"] == builder["pid"]
+
+
+def wait_for_builds(runtime: Runtime, **numbers: int) -> None:
+    deadline = time.monotonic() + 60
+    while runtime.health()["builds"] != numbers:
+        assert time.monotonic() < deadline, runtime.health()["builds"]
+        time.sleep(0.01)

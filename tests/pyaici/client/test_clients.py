@@ -1,0 +1,124 @@
+"""Several clients of one daemon, and how a step is sent and heard."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import ProtocolError, RuntimeFailure, UnknownSequenceError
+from aicirt.contract.messages import StepInput
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY, Player
+
+
+@pytest.fixture
+def pair(guest_wasm: Path, new_player: Callable[[Runtime], Player]) -> Iterator[tuple[Player, Player]]:
+    """Players of two clients that share one worker."""
+    with Runtime(workers=1) as owner:
+        assert owner._daemon is not None
+        with Runtime(owner._daemon.socket_path) as guest:
+            players = []
+            for runtime in (owner, guest):
+                runtime.register(VOCABULARY)
+                runtime.tag(runtime.upload(guest_wasm).id, "guest")
+                players.append(new_player(runtime))
+            yield players[0], players[1]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"tokens": [1 << 40]},
+        {"tokens": [1, 1 << 40]},
+        {"tokens": ["x"]},
+        {"tokens": None},
+        {"backtrack": -(1 << 40)},
+        {"logprob": "high"},
+        {"top": [(1, "high")]},
+    ],
+)
+def test_a_client_that_sends_nonsense_loses_its_sequences_only(
+    pair: tuple[Player, Player], broken: dict[str, object]
+) -> None:
+    good, bad = pair
+    mine, theirs = good.start("ok"), bad.start("ok")
+    good.step(mine)
+    bad.step(theirs)
+    bad.runtime.begin_step([StepInput(theirs)._replace(**broken)])  # type: ignore[arg-type]
+    assert good.mid(mine, 5).verb == Verb.SAMPLE
+    deadline = time.monotonic() + 5
+    while (worker := good.runtime.health()["workers"][0])["sequences"] > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (worker["sequences"], worker["generation"]) == (1, 1)
+    assert good.mid(mine, 5).verb == Verb.SAMPLE
+
+
+def test_nothing_is_sent_if_a_sequence_is_unknown(player: Player) -> None:
+    seq = player.start("ok")
+    player.step(seq)
+    with pytest.raises(UnknownSequenceError, match="4711"):
+        player.runtime.begin_step([StepInput(seq, tokens=[1]), StepInput(4711)])
+    assert player.mid(seq, 5).verb == Verb.SAMPLE
+
+
+def test_tokens_may_be_any_sequence(player: Player) -> None:
+    seq = player.start("ok")
+    player.step(seq)
+    assert player.step(StepInput(seq, (5, 6, 7))).mid[seq].verb == Verb.SAMPLE
+
+
+def test_rings_that_nobody_waited_for_cost_nothing_later(player: Player) -> None:
+    """The client looks at the ring before it sleeps, so most rings of its bell find nobody waiting."""
+    seq = player.start("ok")
+    player.step(seq)
+    for _ in range(50):
+        player.mid(seq, 5)
+    (link,) = player.runtime._links.values()
+    while link.bell.wait(0.1):
+        pass
+    assert not link.bell.rung
+
+
+@pytest.fixture
+def two_workers(guest_wasm: Path) -> Iterator[Player]:
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield Player(runtime)
+
+
+def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> None:
+    """Also when the numbers of links have come round to one that is still in use."""
+    player = two_workers
+    player.runtime._links.numbers = itertools.chain([5], itertools.cycle([5, 6]))
+    parents = [player.start("fork 3") for _ in range(2)]
+    player.step(*parents)
+    verdicts = player.runtime.begin_step([StepInput(seq, tokens=[1]) for seq in parents]).wait_pre()
+    assert {link.pid for link in player.runtime._links.values()} == {
+        worker["pid"] for worker in player.runtime.health()["workers"]
+    }
+    children = [child for seq in parents for child in verdicts[seq].children]
+    assert len(set(children)) == 4
+    assert {child >> 24 for child in children} == {128 + 5, 128 + 6}
+
+
+def test_no_link_without_a_number_of_its_own(two_workers: Player) -> None:
+    player = two_workers
+    player.runtime._links.numbers = itertools.repeat(5)
+    seq = player.start("ok")
+    with pytest.raises(RuntimeFailure, match="sequences in 1 workers"):
+        player.start("ok")
+    assert player.mid(seq).verb == Verb.SAMPLE
+
+
+def test_a_link_number_out_of_range_is_refused(two_workers: Player) -> None:
+    player = two_workers
+    player.runtime._links.numbers = itertools.repeat(128)
+    with pytest.raises(ProtocolError, match="link 128"):
+        player.start("ok")

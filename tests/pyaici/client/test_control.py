@@ -1,0 +1,103 @@
+"""Calls to the supervisor from several threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.errors import (
+    AiciError,
+    ArgumentError,
+    SupervisorDiedError,
+    TimeLimitError,
+    UnknownModuleError,
+)
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY
+
+
+@pytest.fixture
+def runtime(guest_wasm: Path) -> Iterator[Runtime]:
+    with Runtime(workers=1, limits={"init_ms": 1500}) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield runtime
+
+
+def test_a_slow_call_does_not_stop_others(runtime: Runtime) -> None:
+    slow: list[BaseException] = []
+
+    def refused() -> None:
+        try:
+            runtime.prepare("guest", "init_loop")
+        except BaseException as error:
+            slow.append(error)
+
+    thread = threading.Thread(target=refused)
+    thread.start()
+    time.sleep(0.2)
+    calls = 0
+    while not slow and calls < 20:
+        runtime.list()
+        with pytest.raises(ArgumentError, match="no such luck"):
+            runtime.prepare("guest", "init_fail")
+        calls += 1
+    assert calls == 20 and not slow, "init_loop is ended after 1.5 s of CPU time"
+    thread.join()
+    assert isinstance(slow[0], TimeLimitError)
+
+
+def test_every_thread_gets_its_own_answers(runtime: Runtime) -> None:
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        for turn in range(40):
+            name = f"none-{number}-{turn}"
+            try:
+                if turn % 4 == number % 4:
+                    assert ["guest"] in [info.tags for info in runtime.list()]
+                else:
+                    runtime.prepare(name)
+                    wrong.append(name)
+            except UnknownModuleError as error:
+                if name not in str(error):
+                    wrong.append(error)
+            except BaseException as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong and not any(thread.is_alive() for thread in threads)
+
+
+def test_all_hear_of_the_supervisors_death(guest_wasm: Path) -> None:
+    with Daemon(workers=1, limits={"init_ms": 60_000}) as daemon, Runtime(daemon.socket_path) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(guest_wasm).id
+        heard: list[AiciError] = []
+
+        def work(number: int) -> None:
+            try:
+                runtime.prepare(module, f"init_loop {number}")
+            except AiciError as error:
+                heard.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        os.kill(daemon.pid, signal.SIGKILL)
+        for thread in threads:
+            thread.join(30)
+        assert [type(error) for error in heard] == [SupervisorDiedError] * 4

@@ -1,0 +1,364 @@
+"""Every limit: reaching it is counted as docs/reliability.md says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from wasmtime import wat2wasm
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import AiciError
+from aicirt.contract.messages import StepInput
+from aicirt.settings import DaemonSettings, Limits, RequestLimits, WorkerSettings
+from pyaici.build import build_controller
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.tokens import Vocabulary
+
+from .conftest import GUESTS, VOCABULARY
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "reliability.md"
+PATIENCE = 60.0
+ALL = {
+    item.name
+    for group in (Limits, RequestLimits, WorkerSettings, DaemonSettings)
+    for item in dataclasses.fields(group)
+}
+
+
+def documented() -> dict[str, list[str]]:
+    """limit -> counters; none if it is documented as not counted."""
+    section = DOCUMENT.read_text().partition("## Limits, and who has met them")[2].partition("\n## ")[0]
+    found: dict[str, list[str]] = {}
+    for limits, counters in re.findall(r"^\| (`.*?) \| (.*?) \|$", section, re.MULTILINE):
+        names = [] if counters.startswith("not counted: ") else re.findall(r"`(\w+)`", counters)
+        for limit in re.findall(r"`(\w+)`", limits):
+            assert limit not in found, limit
+            found[limit] = names
+    return found
+
+
+COUNTED = {limit: counters for limit, counters in documented().items() if counters}
+
+
+class Case:
+    """A daemon with a tight limit, its clients, and a guest."""
+
+    def __init__(self, stack: ExitStack, daemon: Daemon, guest: Path, warm: Path) -> None:
+        self._stack = stack
+        self._daemon = daemon
+        self.guest = guest
+        self.warm = warm
+        self.observer = self.join("observer")
+        self.runtime = self.join("o")
+        self.runtime.register(VOCABULARY)
+
+    def join(self, owner: str = "o") -> Runtime:
+        return self._stack.enter_context(Runtime(self._daemon.socket_path, owner=owner))
+
+    def counters(self) -> Counter[str]:
+        health = self.observer.health()
+        found = Counter(health["counters"])
+        for process in (*health["workers"], *health["builders"]):
+            found.update(process.get("counters", {}))
+        found["warm_failures"] = sum(health["warm_failures"].values())
+        return found
+
+    def upload(self) -> str:
+        return self.runtime.upload(self.guest).id
+
+    def play(self, *args: str, prompt: tuple[int, ...] = (1, 2, 3), steps: int = 8) -> None:
+        """Requests that go on for some steps together, or until they have ended."""
+        runtime, reports, module = self.runtime, {}, self.upload()
+        with suppress(AiciError):
+            for arg in args:
+                seq = runtime.instantiate(module, arg, prompt)
+                reports[seq] = StepInput(seq)
+        for _ in range(steps):
+            if not reports:
+                return
+            step = runtime.begin_step(list(reports.values()))
+            reports = {seq: StepInput(seq) for seq in reports}
+            ended = set()
+            for seq, verdict in step.wait_pre().items():
+                reports |= {child: StepInput(child) for child in verdict.children}
+                ended |= {seq} if verdict.verb in (Verb.ERROR, Verb.STOP) else set()
+            for seq, mid in step.wait().mid.items():
+                if mid.verb == Verb.SAMPLE:
+                    reports[seq] = StepInput(seq, [1], 0, True)
+                elif mid.verb == Verb.SPLICE:
+                    reports[seq] = StepInput(seq, mid.ff_tokens, mid.backtrack)
+                elif mid.verb != Verb.LATE:
+                    ended.add(seq)
+            reports = {seq: report for seq, report in reports.items() if seq not in ended}
+        runtime.free(reports)
+
+
+def step_beside_another_owner(case: Case) -> None:
+    case.observer.register(VOCABULARY)
+    other = case.observer.instantiate(case.upload(), "ok")
+    case.play("ok", "ok", "ok")
+    case.observer.free([other])
+
+
+Action = Callable[[Case], None]
+#: limits that daemons have, by a name; the cases of one share it
+GROUPS: dict[str, dict[str, float]] = {
+    "guests": {
+        "memory_bytes": 8 << 20,
+        "shared_bytes": 1000,
+        "mutable_globals": 3,
+        "exports": 30,
+        "export_bytes": 400,
+        "functions": 300,
+        "items": 300,
+        "tables": 2,
+        "module_bytes": 500_000,
+        "init_ms": 150,
+        "mid_ms": 5,
+        "max_late_steps": 2,
+        "max_forks": 3,
+        "max_suspended_steps": 3,
+        "max_idle_steps": 4,
+        "max_ff_tokens": 10,
+        "max_variables": 50,
+        "max_variable_name": 64,
+        "max_tokenize_bytes": 100,
+        "max_prompt_tokens": 10,
+        "log_bytes": 1000,
+    },
+    "large variables": {"max_variable_bytes": 4000},
+    "owners": {
+        "owner_sequences": 2,
+        "owner_variable_bytes": 3000,
+        "owner_log_bytes": 1000,
+        "owner_upload_bytes": 200_000,
+        "max_templates": 2,
+        "max_programs": 1,
+    },
+}
+
+
+def play(*args: str, prompt: tuple[int, ...] = (1, 2, 3), steps: int = 8) -> Action:
+    return lambda case: case.play(*args, prompt=prompt, steps=steps)
+
+
+def refuse(wat: str) -> Action:
+    """Uploads a module with more of something."""
+    module = f"""(module {wat} (memory (export "memory") 1) (func (export "aici_abi_v1"))
+      (func (export "aici_arg") (result i32) (i32.const 16))
+      (func (export "aici_mid_process") (result i32) (i32.const 42)))"""
+
+    def action(case: Case) -> None:
+        with pytest.raises(AiciError):
+            case.runtime.upload(bytes(wat2wasm(module)))
+
+    return action
+
+
+def prepare(*args: str) -> Action:
+    def action(case: Case) -> None:
+        for arg in args:
+            case.runtime.prepare(case.upload(), arg)
+
+    return action
+
+
+def variant(case: Case, size: int) -> bytes:
+    """Another module that does the same: a custom section is longer."""
+    length = bytes([size + 3 & 0x7F | 0x80, size + 3 >> 7])
+    return case.guest.read_bytes() + b"\0" + length + b"\x02hi" + bytes(size)
+
+
+def two_programs(case: Case) -> None:
+    for wasm in (case.guest.read_bytes(), case.guest.read_bytes() + b"\0\x03\x02hi"):
+        case.runtime.prepare(case.runtime.upload(wasm).id, "ok")
+
+
+def upload_much(case: Case) -> None:
+    with suppress(AiciError):
+        for number in range(200):
+            case.runtime.upload(variant(case, 1000 + number))
+
+
+def compile_two(case: Case) -> None:
+    """At a time."""
+    other = case.join()
+    first = threading.Thread(target=lambda: other.upload(variant(case, 200)))
+    first.start()
+    while first.is_alive() and not case.observer.health()["compilations"]["running"]:
+        time.sleep(0.005)
+    with suppress(AiciError):
+        case.runtime.upload(variant(case, 300))
+    first.join()
+
+
+def build_two(case: Case) -> None:
+    """At a time."""
+    other, module = case.join(), case.upload()
+    other.register(VOCABULARY)
+
+    def build() -> None:
+        with pytest.raises(AiciError):
+            other.prepare(module, "init_loop")
+
+    first = threading.Thread(target=build)
+    first.start()
+    while first.is_alive() and not case.observer.health()["builds"]["running"]:
+        time.sleep(0.005)
+    with suppress(AiciError):
+        case.runtime.prepare(module, "ok")
+    first.join()
+
+
+def compile_for_long(case: Case) -> None:
+    with pytest.raises(AiciError):
+        for number in range(200):
+            case.runtime.upload(variant(case, 300 + number))
+
+
+def another_vocabulary(case: Case) -> None:
+    other = Vocabulary(tokens=[b"a", b"b", b""], special_names={2: "</s>"}, eos=(2,))
+    with pytest.raises(AiciError):
+        case.runtime.register(other)
+
+
+def do_not_read(case: Case) -> None:
+    case.play("ok")
+    deaf, steps = case.join(), []
+    deaf.register(VOCABULARY)
+    seq = deaf.instantiate(case.upload(), "log_flood")
+    with suppress(AiciError):
+        for number in range(200):
+            steps.append(deaf.begin_step([StepInput(seq, [1] if number else [])]))
+            time.sleep(0.005)
+
+
+def fall_silent(case: Case) -> None:
+    case.play("ok")
+    (worker,) = case.observer.health()["workers"]
+    time.sleep(2.5)  # it has answered since it was started, from when on less patience is had
+    os.kill(worker["pid"], signal.SIGSTOP)
+
+
+def tag_twice(case: Case) -> None:
+    module = case.runtime.upload(case.guest).id
+    for tag in ("one", "one", "two"):
+        with suppress(AiciError):
+            case.runtime.tag(module, tag)
+
+
+def warm_for_ever(case: Case) -> None:
+    case.runtime.instantiate(case.runtime.upload(case.warm).id, "l1")
+
+
+#: limit -> daemon (a name of GROUPS, or limits of its own), what to do
+CASES: dict[str, tuple[str | dict[str, float], Action]] = {
+    "memory_bytes": ("guests", play("memory_bomb")),
+    "shared_bytes": ("guests", play("vocabulary")),
+    "mutable_globals": ("guests", refuse("(global (mut i32) (i32.const 0))" * 4)),
+    "exports": ("guests", refuse("".join(f'(export "f{n}" (func 0))' for n in range(31)))),
+    "export_bytes": ("guests", refuse(f'(export "{"x" * 400}" (func 0))')),
+    "functions": ("guests", refuse("(func)" * 301)),
+    "items": ("guests", refuse("(global i32 (i32.const 0))" * 301)),
+    "tables": ("guests", refuse("(table 1 funcref)" * 3)),
+    "module_bytes": ("guests", refuse(f'(data "{"x" * 600_000}")')),
+    "init_ms": ("guests", play("init_loop")),
+    "pre_ms": ("guests", play("pre_loop")),
+    "post_ms": ("guests", play("post_loop")),
+    "critical_saved_ms": ("guests", play("pre_loop")),
+    "owner_critical_ms": ({"owner_critical_ms": 0.001}, step_beside_another_owner),
+    "mid_ms": ("guests", play("mid_slow 100")),
+    "max_late_steps": ("guests", play("mid_loop")),
+    "max_forks": ("guests", play("fork 4")),
+    "max_suspended_steps": ("guests", play("suspend", steps=12)),
+    "max_idle_steps": ("guests", play("suspend_write", steps=12)),
+    "max_ff_tokens": ("guests", play("splice_long")),
+    "max_variables": ("guests", play("variable_flood")),
+    "max_variable_name": ("guests", play("long_name")),
+    "max_tokenize_bytes": ("guests", play("mid_tokenize 1")),
+    "max_prompt_tokens": ("guests", play("ok", prompt=(1,) * 11)),
+    "log_bytes": ("guests", play("log_flood", steps=3)),
+    "max_variable_bytes": ("large variables", play("keep 3999", "keep 4000")),
+    "owner_sequences": ("owners", play("ok", "ok", "ok")),
+    "owner_variable_bytes": ("owners", play("keep 4000")),
+    "owner_log_bytes": ("owners", play("say 2000")),
+    "max_templates": ("owners", prepare("ok 1", "ok 2", "ok 3")),
+    "max_programs": ("owners", two_programs),
+    "owner_upload_bytes": ("owners", upload_much),
+    "owner_tags": ({"owner_tags": 1}, tag_twice),
+    "snapshot_bytes": ({"snapshot_bytes": 5000}, prepare("ok 1", "ok 2", "ok 3")),
+    "owner_snapshot_bytes": ({"owner_snapshot_bytes": 5000}, prepare("ok 1", "ok 2", "ok 3")),
+    "mid_host_ms": ({"mid_host_ms": 1.0}, play("mid_tokenize 1000")),
+    "step_deadline_ms": ({"step_deadline_ms": 20, "mid_ms": 5000}, play("mid_slow 300")),
+    "step_grace_ms": ({"step_deadline_ms": 60_000, "mid_ms": 60_000}, play("ok", "mid_slow 300", steps=3)),
+    "max_sequences": ({"max_sequences": 2}, play("ok", "ok", "ok")),
+    "owner_memory_bytes": ({"owner_memory_bytes": 1000}, play("ok")),
+    "worker_memory_bytes": ({"worker_memory_bytes": 1000, "owner_memory_bytes": 1 << 30}, play("ok")),
+    "max_outbox": ({"max_outbox": 1, "mid_ms": 1000, "step_deadline_ms": 60_000}, do_not_read),
+    "silence_seconds": ({"silence_seconds": 1}, fall_silent),
+    "warm_ms": ({"warm_ms": 20}, warm_for_ever),
+    "owner_compile_s": ({"owner_compile_s": 0.3}, compile_for_long),
+    "owner_queue": ({"owner_queue": 0, "max_compilations": 1}, compile_two),
+    "max_compilations": ({"max_compilations": 1}, compile_two),
+    "owner_compilations": ({"owner_compilations": 1}, compile_two),
+    "owner_build_queue": ({"owner_build_queue": 0, "owner_builds": 1}, build_two),
+    "owner_queue_bytes": ({"owner_queue_bytes": 1, "owner_builds": 1}, build_two),
+    "max_builds": ({"max_builds": 1}, build_two),
+    "owner_builds": ({"owner_builds": 1}, build_two),
+    "max_vocabularies": ({"max_vocabularies": 1}, another_vocabulary),
+    "vocabulary_bytes": ({"vocabulary_bytes": 11_000}, another_vocabulary),
+    "owner_vocabularies": ({"owner_vocabularies": 1}, another_vocabulary),
+    "owner_vocabulary_bytes": ({"owner_vocabulary_bytes": 11_000}, another_vocabulary),
+    "worker_idle_s": ({"worker_idle_s": 0.1}, play("ok")),
+}
+
+
+@pytest.fixture(scope="module")
+def cases(guest_wasm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Case]]:
+    """The daemon of a limit; it stays for the next one if that has the same."""
+    folder = tmp_path_factory.mktemp("counters")
+    warm = build_controller(GUESTS / "warm.c", folder / "warm.wasm").path
+    known: dict[str, Case] = {}
+    with ExitStack() as stack:
+
+        def case(limit: str) -> Case:
+            group = CASES[limit][0]
+            name = group if isinstance(group, str) else limit
+            if name not in known:
+                stack.close()
+                known.clear()
+                options = ["--isolate-owners"] if limit == "worker_idle_s" else []
+                limits = GROUPS[group] if isinstance(group, str) else group
+                store = tmp_path_factory.mktemp("store")
+                daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=store, options=options))  # type: ignore[arg-type]
+                known[name] = Case(stack, daemon, guest_wasm, warm)
+            return known[name]
+
+        yield case
+
+
+@pytest.mark.parametrize("limit", CASES)
+def test_it_is_counted(limit: str, cases: Callable[[str], Case]) -> None:
+    case = cases(limit)
+    before = case.counters()
+    CASES[limit][1](case)
+    deadline = time.monotonic() + PATIENCE
+    while not any(case.counters()[name] > before[name] for name in COUNTED[limit]):
+        assert time.monotonic() < deadline, (limit, before, case.counters())
+        time.sleep(0.05)
+
+
+def test_every_limit_is_documented_and_tried() -> None:
+    assert set(documented()) == ALL
+    assert set(CASES) == set(COUNTED)

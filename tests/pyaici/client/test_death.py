@@ -1,0 +1,317 @@
+"""Processes that are killed: typed errors soon, others go on, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import RuntimeFailure, SupervisorDiedError, UnknownSequenceError, WorkerDiedError
+from aicirt.contract.messages import StepInput
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY, Player
+
+
+@pytest.fixture
+def runtime(guest_wasm: Path) -> Iterator[Runtime]:
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield runtime
+
+
+def shm_of(pid: int) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"*aici-{os.getuid()}-{pid}-*"))
+
+
+def gone(pid: int, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime) -> None:
+    player = Player(runtime)
+    seqs = [player.start("ok") for _ in range(4)]  # two in each worker
+    player.step(*seqs)
+    victim = runtime.health()["workers"][0]
+    step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+    os.kill(victim["pid"], signal.SIGKILL)
+    assert gone(victim["pid"])
+    started = time.monotonic()
+    pre, mid = step.wait_pre(), step.wait().mid
+    # the killed one may have answered before it died: then the next step tells
+    pre2 = {}
+    mid2 = {}
+    live = [s for s in seqs if s in mid and mid[s].verb == Verb.SAMPLE]
+    if len(live) == 4:
+        step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+        pre2, mid2 = step.wait_pre(), step.wait().mid
+    assert time.monotonic() - started < 0.5
+    verdicts = {**mid, **pre, **mid2, **pre2}
+    errors = [v.error for v in verdicts.values() if v.verb == Verb.ERROR]
+    assert len(errors) == 2 and all(isinstance(error, WorkerDiedError) for error in errors)
+    survivors = [seq for seq, v in verdicts.items() if v.verb == Verb.SAMPLE]
+    assert len(survivors) == 2
+    for _ in range(3):
+        result = player.step(*(StepInput(seq, tokens=[1]) for seq in survivors))
+        assert all(m.verb == Verb.SAMPLE for m in result.mid.values())
+    lost = next(seq for seq in seqs if seq not in survivors)
+    with pytest.raises(UnknownSequenceError):
+        runtime.begin_step([StepInput(lost)])
+    # its place is taken by another process, which takes new sequences
+    new = [player.start("ok") for _ in range(4)]
+    assert all(m.verb == Verb.SAMPLE for m in player.step(*new).mid.values())
+    health = runtime.health()
+    assert health["restarts"] == 1 and victim["pid"] not in [w["pid"] for w in health["workers"]]
+
+
+def test_a_stopped_worker_is_noticed_and_replaced(guest_wasm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 0.5)
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        seq = player.start("ok")
+        (worker,) = runtime.health()["workers"]
+        os.kill(worker["pid"], signal.SIGSTOP)
+        result = player.step(seq)
+        assert result.mid[seq].verb == Verb.ERROR
+        assert result.mid[seq].error is not None and result.mid[seq].error.code == "timeout"
+        os.kill(worker["pid"], signal.SIGKILL)
+
+
+def test_a_killed_supervisor_is_an_error_and_takes_its_workers_along(guest_wasm: Path) -> None:
+    runtime = Runtime(workers=1)
+    runtime.register(VOCABULARY)
+    runtime.tag(runtime.upload(guest_wasm).id, "guest")
+    player = Player(runtime)
+    seq = player.start("ok")
+    health = runtime.health()
+    os.kill(health["pid"], signal.SIGKILL)
+    assert gone(health["workers"][0]["pid"])
+    result = player.step(seq)
+    assert isinstance(result.mid[seq].error, WorkerDiedError)
+    with pytest.raises(SupervisorDiedError):
+        player.start("ok")
+    runtime.close()
+    with Runtime(workers=1):  # a new daemon sweeps what the killed one left
+        assert not shm_of(health["pid"])
+
+
+def test_close_leaves_nothing(guest_wasm: Path) -> None:
+    with Runtime(workers=2) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        Player(runtime).start("ok")
+        health = runtime.health()
+    pids = [health["pid"], *(worker["pid"] for worker in health["workers"])]
+    assert all(gone(pid, 1) for pid in pids)
+    assert not any(shm_of(pid) for pid in [*pids, os.getpid()])
+    with pytest.raises(RuntimeFailure):
+        runtime.health()
+
+
+def test_a_client_that_dies_is_cleaned_up(runtime: Runtime, guest_wasm: Path) -> None:
+    """Two engines on one daemon; one is killed in the middle of a step."""
+    assert runtime._daemon is not None
+    script = """
+        import os, sys
+        from pyaici.client.runtime import Runtime
+        from pyaici.client.step import StepInput
+        from tests.pyaici.client.conftest import VOCABULARY
+        runtime = Runtime(sys.argv[1])
+        runtime.register(VOCABULARY)
+        seqs = [runtime.instantiate("guest", "ok", (1, 2)) for _ in range(4)]
+        runtime.begin_step([StepInput(seq) for seq in seqs])
+        print("ready", flush=True)
+        import time
+        time.sleep(60)
+    """
+    root = Path(__file__).resolve().parents[3]
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(runtime._daemon.socket_path)],
+        stdout=subprocess.PIPE,
+        cwd=root,
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"ready\n"
+        player = Player(runtime)
+        seq = player.start("ok")
+        assert sum(worker["sequences"] for worker in runtime.health()["workers"]) == 5
+        other.kill()
+        other.wait()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        health = runtime.health()
+        if len(health["clients"]) == 1 and sum(worker["sequences"] for worker in health["workers"]) == 1:
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail(f"the dead client's sequences are still there: {health}")
+    assert player.mid(seq).verb == Verb.SAMPLE
+    assert not shm_of(other.pid)
+
+
+def test_an_engine_that_dies_takes_its_own_daemon_along(guest_wasm: Path) -> None:
+    script = """
+        import os
+        from pyaici.client.runtime import Runtime
+        runtime = Runtime(workers=1)
+        health = runtime.health()
+        print(health["pid"], health["workers"][0]["pid"], runtime._daemon.socket_path.parent, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, check=False
+    )
+    *numbers, folder = done.stdout.decode().split()
+    pids = [int(text) for text in numbers]
+    assert len(pids) == 2 and all(gone(pid) for pid in pids)
+    assert not Path(folder).exists()
+    assert not any(shm_of(pid) for pid in pids)
+
+
+def test_a_socket_without_a_daemon(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeFailure, match="aici runtime"):
+        Runtime(tmp_path / "nobody.sock")
+
+
+def test_a_daemon_that_cannot_start_says_why() -> None:
+    with pytest.raises(RuntimeFailure, match="there is no limit 'nonsense'"):
+        Runtime(limits={"nonsense": 3})
+
+
+def test_a_second_daemon_on_a_socket_leaves_the_first_alone(runtime: Runtime, tmp_path: Path) -> None:
+    assert runtime._daemon is not None
+    path = runtime._daemon.socket_path
+    for socket, words in [(path, "another aicirt"), (tmp_path / "no" / "a.sock", "does not exist")]:
+        command = [sys.executable, "-m", "aicirt", "--workers", "1", "--socket", str(socket)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1 and words in done.stderr
+    with Runtime(path) as second:
+        assert second.health()["pid"] == runtime.health()["pid"]
+
+
+def test_a_supervisor_without_room_for_processes_goes_on_and_recovers(guest_wasm: Path) -> None:
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(guest_wasm).id
+        player = Player(runtime)
+        player.step(runtime.instantiate(module, "ok"))
+        health = runtime.health()
+        limits = resource.prlimit(health["pid"], resource.RLIMIT_NOFILE)
+        resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, (3, limits[1]))
+        os.kill(health["workers"][0]["pid"], signal.SIGKILL)
+        assert gone(health["workers"][0]["pid"])
+        said: list[str] = []
+        while len(said) < 50 and said[-3:] != ["no worker is running: worker 0 cannot be started"] * 3:
+            with pytest.raises(WorkerDiedError) as caught:
+                runtime.instantiate(module, "ok")
+            said.append(":".join(str(caught.value).split(":")[:2]))
+            time.sleep(0.1)
+        assert len(said) < 50, said
+        resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, limits)
+        deadline = time.monotonic() + 60
+        while "error" in runtime.health()["workers"][0]:
+            assert time.monotonic() < deadline, runtime.health()
+            time.sleep(0.05)
+        assert runtime.health()["pid"] == health["pid"]
+        assert player.mid(runtime.instantiate(module, "ok")).verb == Verb.SAMPLE
+
+
+FORKING = """
+    import os, sys, time
+    from pyaici.client.runtime import Runtime
+    from pyaici.client.step import StepInput
+    from tests.pyaici.client.conftest import VOCABULARY
+    runtime = Runtime(sys.argv[1])
+    runtime.register(VOCABULARY)
+    seqs = [runtime.instantiate("guest", "ok", (1, 2)) for _ in range(3)]
+    runtime.begin_step([StepInput(seq) for seq in seqs]).wait()
+    if not (child := os.fork()):
+        time.sleep(120)
+        os._exit(0)
+    print(child, flush=True)
+    if sys.argv[2] == "close":
+        runtime.close()
+    else:
+        os.kill(os.getpid(), 9)
+    time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "die"])
+def test_a_fork_that_holds_the_connection_does_not_keep_the_sequences(runtime: Runtime, end: str) -> None:
+    assert runtime._daemon is not None
+    command = [sys.executable, "-c", textwrap.dedent(FORKING), str(runtime._daemon.socket_path), end]
+    root = Path(__file__).resolve().parents[3]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as other:
+        assert other.stdout is not None
+        child = int(other.stdout.readline())
+        try:
+            deadline = time.monotonic() + 30
+            while sum(worker["sequences"] for worker in runtime.health()["workers"]):
+                assert time.monotonic() < deadline, runtime.health()
+                time.sleep(0.02)
+            assert not gone(child, 0.1), "the fork lives"
+            assert not shm_of(other.pid)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            other.kill()
+
+
+def test_a_fork_that_ends_takes_nothing_along(runtime: Runtime) -> None:
+    player = Player(runtime)
+    seq = player.start("ok")
+    player.step(seq)
+    if not (child := os.fork()):
+        status = 1
+        try:
+            runtime.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert player.mid(seq, 1).verb == Verb.SAMPLE
+    assert player.mid(player.start("ok")).verb == Verb.SAMPLE
+    assert runtime._daemon is not None and runtime._daemon.socket_path.exists()
+
+
+def test_several_dead_workers_cost_one_wait_at_most(
+    guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyaici.client.link.PEER_CHECK_SECONDS", 2.0)
+    with Runtime(workers=3) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        seqs = [player.start("ok") for _ in range(3)]
+        player.step(*seqs)
+        pids = [worker["pid"] for worker in runtime.health()["workers"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)  # so that the step is under way
+        step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert all(gone(pid) for pid in pids)
+        started = time.monotonic()
+        verdicts = {**step.wait().mid, **step.wait_pre()}
+        # a process that is a zombie to /proc may still have threads that end: then the first costs its wait
+        assert time.monotonic() - started < 2 * 2.0
+        assert [type(verdicts[seq].error) for seq in seqs] == [WorkerDiedError] * 3

@@ -1,0 +1,180 @@
+"""`--isolate-owners`: a worker, and a builder, serve one owner only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import ArgumentError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
+from aicirt.contract.messages import StepInput
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from tests.processes import family, left_behind
+
+from .conftest import VOCABULARY
+
+Join = Callable[[str], Runtime]
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def join(tmp_path: Path) -> Iterator[Join]:
+    with ExitStack() as stack:
+        options = ["--isolate-owners", "--limit", "worker_idle_s=3"]
+        daemon = stack.enter_context(Daemon(workers=2, store=tmp_path, options=options))
+        found = family(daemon.pid)
+
+        def join(owner: str) -> Runtime:
+            runtime = stack.enter_context(Runtime(daemon.socket_path, owner=owner))
+            runtime.register(VOCABULARY)
+            return runtime
+
+        yield join
+        found |= family(daemon.pid)
+    assert left_behind(found) == []
+
+
+def owners(runtime: Runtime) -> list[str]:
+    return [worker["owner"] for worker in runtime.health()["workers"]]
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def works(runtime: Runtime, seq: int) -> bool:
+    return runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+
+
+def test_each_owner_has_processes_of_its_own(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    assert a.health()["workers"] == a.health()["builders"] == [], "nobody needs one yet"
+    module = a.upload(guest_wasm).id
+    seqs = [(runtime, runtime.instantiate(module, "ok")) for runtime in (a, again, b)]
+    assert all(works(runtime, seq) for runtime, seq in seqs)
+    health = a.health()
+    assert [(w["owner"], w["sequences"]) for w in health["workers"]] == [("a", 2), ("b", 1)]
+    assert [(w["owner"], w["built"]) for w in health["builders"]] == [("a", 1), ("b", 1)]
+    assert health["builder"] is None
+    assert len({process["pid"] for process in (*health["workers"], *health["builders"])}) == 4
+    with pytest.raises(ArgumentError):
+        b.instantiate(module, "init_refuse")
+
+
+def test_nobody_attaches_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
+    a, b = join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    seqs = [runtime.instantiate(module, "ok") for runtime in (a, b)]
+    of_a = next(worker for worker in a.health()["workers"] if worker["owner"] == "a")
+    key = {"worker": of_a["index"], "generation": of_a["generation"]}
+    nothing = {"link": 9, "segment": "/none", "bell": "/none", "layout": [], "vocabulary": 1}
+    with pytest.raises(RuntimeFailure, match="serves another owner than 'b'"):
+        b._control.call("attach", **key, **nothing)
+    assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))
+
+
+def test_a_client_of_many_users_has_sequences_with_each(join: Join, guest_wasm: Path) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm, owner="a").id
+    of_a, of_b = (server.instantiate(module, "ok", owner=owner) for owner in ("a", "b"))
+    assert [(w["owner"], w["sequences"]) for w in server.health()["workers"]] == [("a", 1), ("b", 1)]
+    step = server.begin_step([StepInput(of_a), StepInput(of_b)]).wait()
+    assert {answer.verb for answer in step.mid.values()} == {Verb.SAMPLE}
+    with pytest.raises(SpaceError, match="all 2 workers serve other owners"):
+        server.instantiate(module, "ok")
+    links = [server._live.link(seq) for seq in (of_a, of_b)]
+    for place in (None, links[1].index):
+        with pytest.raises(WorkerDiedError, match=r"no (other )?worker"):
+            server.move(of_a, place)
+    ends = [[link.index, link.generation] for link in links]
+    with pytest.raises(ProtocolError, match="does not move to the worker of another owner"):
+        server._control.call("move", source=ends[0], target=ends[1], seqs=[of_a])
+    assert works(server, of_a) and works(server, of_b)
+
+
+def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> None:
+    a, b, c = join("a"), join("b"), join("c")
+    module = a.upload(guest_wasm).id
+    first, second = a.instantiate(module, "ok"), b.instantiate(module, "ok")
+    with pytest.raises(SpaceError, match=r"all 2 workers serve other owners: wait until .*--workers"):
+        c.instantiate(module, "ok")
+    assert works(a, first) and works(b, second)
+    b.free([second])
+    until(lambda: owners(c) == ["a"])
+    third = c.instantiate(module, "ok")
+    assert works(c, third) and owners(c) == ["a", "c"]
+    assert works(a, first), "whoever has sequences stays, however long nothing happens"
+    c.free([third])
+    until(lambda: owners(c) == ["a"])
+    fourth = b.instantiate(module, "ok")
+    assert works(b, fourth), "who comes again gets a new one"
+
+
+def test_no_request_moves_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
+    a, b = join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    own, others = a.instantiate(module, "ok"), b.instantiate(module, "ok")
+    assert sorted(owners(a)) == ["a", "b"]
+    with pytest.raises(WorkerDiedError, match="no other worker"):
+        a.move(own)
+    with pytest.raises(WorkerDiedError, match="no worker"):
+        a.move(own, b._live.link(others).index)
+    assert works(a, own) and works(b, others)
+
+
+def test_dead_ones_are_replaced(join: Join, guest_wasm: Path) -> None:
+    a, b = join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    kept = b.instantiate(module, "ok")
+    for kind in ("workers", "builders"):
+        a.instantiate(module, f"ok {kind}")
+        victim = next(p["pid"] for p in a.health()[kind] if p["owner"] == "a")
+        os.kill(victim, signal.SIGKILL)
+        until(lambda kind=kind, victim=victim: victim not in [p["pid"] for p in a.health()[kind]])
+        until(lambda: sorted(owners(a)) == ["a", "b"])
+
+        def again(number: int) -> bool:
+            try:
+                return works(a, a.instantiate(module, f"ok {number}"))
+            except RuntimeFailure:
+                return False
+
+        until(lambda: again(time.monotonic_ns() % 10**9))
+    assert works(b, kept)
+
+
+def test_what_somebody_waits_for_is_not_idle(join: Join, guest_wasm: Path) -> None:
+    """A builder that is slow to answer, as on a machine that is short of time."""
+    a = join("a")
+    module = a.upload(guest_wasm).id
+    a.free([a.instantiate(module, "ok")])
+    (builder,) = (p["pid"] for p in a.health()["builders"] if p["owner"] == "a")
+    os.kill(builder, signal.SIGSTOP)
+    with ThreadPoolExecutor() as threads:
+        try:
+            waited = threads.submit(a.instantiate, module, "ok later")
+            time.sleep(5)  # longer than worker_idle_s
+        finally:
+            os.kill(builder, signal.SIGCONT)
+        assert works(a, waited.result())
+
+
+def test_it_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    from aicirt.__main__ import main
+
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "give each owner a worker of its own" in text and "worker_idle_s" in text

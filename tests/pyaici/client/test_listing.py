@@ -1,0 +1,83 @@
+"""The list over the control socket, which no upload breaks; what an owner may have outlives a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.errors import OwnerLimitError, ProtocolError
+from aicirt.contract.modules import StoredScript
+from aicirt.settings import LEAST_UPLOAD
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from tests.aicirt.modules.test_listing import with_exports
+from tests.aicirt.modules.wat import small_module
+
+
+def scripts(interpreter: str, count: int) -> list[StoredScript]:
+    return [StoredScript(interpreter, "python", "s", f"# {number}") for number in range(count)]
+
+
+def test_uploads_with_huge_names_do_not_break_the_list(tmp_path: Path) -> None:
+    """17 with 16 MB of names made a reply larger than a frame: nobody got a list any more."""
+    with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path) as runtime:
+        ids = [runtime.upload(with_exports(450, 130 + number)).id for number in range(3)]
+        with Runtime(daemon.socket_path, owner="victim") as victim:
+            found = victim.list()
+            assert [info.id for info in found] == sorted(ids)
+            assert sum(info.nbytes for info in found) < 40_000
+            assert victim.health()["modules"] == 3
+
+
+def test_a_list_comes_in_pages(tmp_path: Path) -> None:
+    with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path, owner="ann") as runtime:
+        interpreter = runtime.upload(small_module()).id
+        ids = [runtime.upload_script(script).id for script in scripts(interpreter, 300)]
+        ids = sorted([interpreter, *ids])
+        assert [info.id for info in runtime.list()] == ids
+        first = runtime.list_page()
+        assert [info.id for info in first] == ids[:256]
+        assert [info.id for info in runtime.list_page(first[-1].id)] == ids[256:]
+        assert runtime.list_page(ids[-1]) == [] == runtime.list_page(found_by="bob")
+        assert len(runtime.list_page(found_by="ann")) == 256
+        assert len(runtime._control.call("list", limit=1 << 40)) == 256
+        for wrong in ({"after": 7}, {"limit": "many"}, {"found_by": [1]}):
+            with pytest.raises(ProtocolError, match="a list takes"):
+                runtime._control.call("list", **wrong)
+
+
+def test_quotas_outlive_a_restart(tmp_path: Path) -> None:
+    limits = {"owner_upload_bytes": 3 * LEAST_UPLOAD}
+    ids: list[str] = []
+    for turn in range(3):
+        with (
+            Daemon(workers=1, store=tmp_path, limits=limits) as daemon,
+            Runtime(daemon.socket_path, owner="ann") as ann,
+            Runtime(daemon.socket_path, owner="bob") as bob,
+        ):
+            ids.append(ann.upload(small_module(turn)).id)
+            assert ann.upload(small_module(0)).id == ids[0], "what is known costs nothing"
+    with Daemon(workers=1, store=tmp_path, limits=limits) as daemon:
+        with Runtime(daemon.socket_path, owner="ann") as ann, Runtime(daemon.socket_path, owner="bob") as bob:
+            with pytest.raises(OwnerLimitError, match=r"count 196608 bytes, of 196608 \("):
+                ann.upload(small_module(3))
+            assert bob.upload(small_module(3))
+            assert ann.remove(ids[0])
+            assert ann.upload(small_module(4))
+
+
+def test_tags_of_an_owner_are_limited(tmp_path: Path) -> None:
+    with (
+        Daemon(workers=1, store=tmp_path, limits={"owner_tags": 2}) as daemon,
+        Runtime(daemon.socket_path, owner="ann") as ann,
+        Runtime(daemon.socket_path, owner="bob") as bob,
+    ):
+        module = ann.upload(small_module()).id
+        for tag in ("one", "two", "two"):
+            ann.tag(module, tag)
+        with pytest.raises(OwnerLimitError, match=r"has 2 tags, of 2 \(owner_tags\)"):
+            ann.tag(module, "three")
+        bob.tag(module, "three")
+        ann.untag("one")
+        ann.tag(module, "four")

@@ -1,0 +1,218 @@
+"""All guests of an owner, and all of a worker, have a total; who takes more ends, and nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import AiciError, OwnerLimitError, SpaceError
+from aicirt.contract.messages import StepInput
+from pyaici.build import build_controller
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+
+from .conftest import GUESTS, VOCABULARY
+
+MIB = 1 << 20
+PATIENCE = 30.0
+OWNER, WORKER = 64 * MIB, 100 * MIB
+#: beyond a limit before it is seen: one call, and what is not looked at
+SLACK = 80 * MIB
+
+
+@pytest.fixture(scope="session")
+def memory_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_controller(GUESTS / "memory.c", tmp_path_factory.mktemp("guests") / "memory.wasm").path
+
+
+class Client:
+    """An owner's requests, which are all stepped together."""
+
+    def __init__(self, runtime: Runtime, module: str) -> None:
+        self.runtime = runtime
+        self._module = module
+        self.live: list[int] = []
+        self.errors: list[AiciError] = []
+
+    def start(self, arg: str, count: int = 1) -> None:
+        for _ in range(count):
+            try:
+                self.live.append(self.runtime.instantiate(self._module, arg, (1, 2, 3)))
+            except AiciError as error:
+                self.errors.append(error)
+
+    def step(self) -> None:
+        step = self.runtime.begin_step([StepInput(seq, [1]) for seq in self.live])
+        ended = set()
+        for seq, verdict in step.wait_pre().items():
+            self.live += verdict.children
+            if verdict.verb == Verb.ERROR:
+                assert verdict.error is not None
+                self.errors.append(verdict.error)
+                ended.add(seq)
+        for seq, result in step.wait().mid.items():
+            if result.verb == Verb.ERROR:
+                assert result.error is not None
+                self.errors.append(result.error)
+                ended.add(seq)
+        self.live = [seq for seq in self.live if seq not in ended]
+
+    @property
+    def memory(self) -> dict[str, int]:
+        (worker,) = self.runtime.health()["workers"]
+        found: dict[str, int] = worker["memory"]
+        return found
+
+    @property
+    def resident(self) -> int:
+        (worker,) = self.runtime.health()["workers"]
+        return int(worker["rss_kib"]) << 10
+
+
+Join = Callable[[str], Client]
+
+
+@pytest.fixture
+def join(memory_wasm: Path, tmp_path: Path) -> Iterator[Join]:
+    # no time limit: an hour of a busy machine must not end who fills memory before the memory does
+    limits = {
+        "owner_memory_bytes": OWNER,
+        "worker_memory_bytes": WORKER,
+        "pre_ms": 1e6,
+        "owner_critical_ms": 1e6,
+        "mid_ms": 1e5,
+        "init_ms": 1e5,
+        "step_deadline_ms": 100_000,
+    }
+    with ExitStack() as stack:
+        daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=tmp_path / "store"))
+
+        def join(owner: str) -> Client:
+            runtime = stack.enter_context(Runtime(daemon.socket_path, owner=owner))
+            runtime.register(VOCABULARY)
+            return Client(runtime, runtime.upload(memory_wasm).id)
+
+        yield join
+
+
+@pytest.mark.parametrize("where", ["pre", "mid", "prompt", "scatter"])
+def test_owner_with_too_much_memory_loses_the_largest_sequences(join: Join, where: str) -> None:
+    good, bad = join("good"), join("bad")
+    good.start("once 1", 4)
+    good.step()
+    before = bad.resident
+    bad.start(f"{where} 12", 12)
+    deadline = time.monotonic() + PATIENCE
+    while not bad.errors:  # on a busy machine most of them are late in most steps
+        assert time.monotonic() < deadline
+        bad.step()
+        good.step()
+        assert bad.resident - before < OWNER + SLACK
+    assert all(isinstance(error, OwnerLimitError) for error in bad.errors)
+    assert "'bad'" in str(bad.errors[0]) and f"the limit is {OWNER}" in str(bad.errors[0])
+    assert bad.live, "not all of them"
+    assert not good.errors and len(good.live) == 4
+    assert bad.memory["owner_bytes"] <= OWNER and bad.memory["ended"] >= 1
+    bad.runtime.free(bad.live)
+    bad.live.clear()
+    good.step()
+    deadline = time.monotonic() + PATIENCE
+    while bad.memory["bytes"] > 40 * MIB or bad.resident - before > 45 * MIB:
+        assert time.monotonic() < deadline, (bad.memory, bad.resident - before)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("arg", ["fork 12", "copy 30", "copy 0"])
+def test_forks_count(join: Join, arg: str) -> None:
+    good, bad = join("good"), join("bad")
+    good.start("once 1")
+    bad.start(arg, 4)
+    deadline = time.monotonic() + PATIENCE
+    while not bad.errors if arg != "copy 0" else len(bad.live) < 32:  # many are late in a step
+        assert time.monotonic() < deadline
+        bad.step()
+        good.step()
+    assert not good.errors
+    assert bool(bad.errors) == (arg != "copy 0")
+    assert all(isinstance(error, OwnerLimitError) for error in bad.errors), bad.errors
+    assert bad.memory["owner_bytes"] <= OWNER
+
+
+def test_memory_of_those_that_have_ended_costs_the_next_no_error(join: Join) -> None:
+    """A thread of the worker frees it: twice the limit would be there if nobody waited."""
+    owners = [join("ann"), join("bob")]
+    before = owners[0].resident
+    for turn in range(20):
+        owner = owners[turn % 2]
+        owner.start("once 55")
+        deadline = time.monotonic() + PATIENCE
+        while owner.resident - before < 55 * MIB:
+            assert time.monotonic() < deadline
+            owner.step()
+        assert owner.resident - before < WORKER + SLACK
+        owner.runtime.free(owner.live)
+        owner.live.clear()
+        assert not owner.errors
+
+
+def test_clones_and_starts_are_refused_while_the_owner_has_too_much(join: Join) -> None:
+    bad = join("bad")
+    bad.start("mid 40")
+    bad.step()
+    with pytest.raises(OwnerLimitError, match="owner_memory_bytes"):
+        bad.runtime.clone(bad.live[0])
+    with pytest.raises(OwnerLimitError, match="owner_memory_bytes"):
+        bad.runtime.instantiate(bad._module, "init 30")
+    bad.step()
+    assert bad.live and not bad.errors, "the one that was to be cloned goes on"
+
+
+def test_worker_with_too_much_memory_ends_sequences_of_the_owner_with_most(join: Join) -> None:
+    others, large = [join(name) for name in ("ann", "bob", "cat")], join("large")
+    for owner in others:
+        owner.start("once 5", 4)
+    large.start("once 5", 6)
+    for owner in (*others, large):
+        owner.step()
+    large.start("once 5", 4)  # all have too much then, but no owner alone, even when all of it is counted
+    deadline = time.monotonic() + PATIENCE
+    while not large.errors:
+        for owner in (large, *others):
+            owner.step()
+        memory = large.memory  # a step counts only after more growth than this; whoever asks has it counted
+        assert time.monotonic() < deadline, memory
+    assert isinstance(large.errors[0], SpaceError)
+    assert "worker_memory_bytes" in str(large.errors[0]) and "'large' has the most" in str(large.errors[0])
+    assert not any(owner.errors for owner in others)
+    assert large.memory["bytes"] <= WORKER
+
+
+def test_the_builder_has_the_same_limits(join: Join) -> None:
+    good, bad = join("good"), join("bad")
+    errors: list[Any] = []
+
+    def prepare(number: int) -> None:
+        try:
+            bad.runtime.prepare(bad._module, f"slow_init 40 {number}")
+        except AiciError as error:
+            errors.append(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        for begin in range(0, 80, 4):  # two must meet in the builder, which takes luck on a busy machine
+            waiting = [pool.submit(prepare, number) for number in range(begin, begin + 4)]
+            good.start("init 20")
+            for future in waiting:
+                future.result(60)
+            if errors:
+                break
+    assert not good.errors and good.live
+    assert {type(error) for error in errors} == {OwnerLimitError}
+    builder = good.runtime.health()["builder"]
+    assert builder["memory"]["ended"] >= 1 and builder["counters"]["owner_limit"] >= 1

@@ -1,0 +1,135 @@
+"""Engines that do what they should not: a typed error, nothing lost, nothing mixed up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import ArgumentError, ProtocolError, VocabularyError
+from aicirt.contract.messages import StepInput
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY, Player
+
+
+def test_a_token_that_is_none_ends_its_sequence_only(player: Player) -> None:
+    good, bad = player.start("ok"), player.start("ok")
+    player.step(good, bad)
+    result = player.step(StepInput(good, tokens=[1]), StepInput(bad, tokens=[-1]))
+    assert result.mid[good].verb == Verb.SAMPLE
+    assert result.mid[bad].verb == Verb.ERROR and isinstance(result.mid[bad].error, ProtocolError)
+    assert player.mid(good, 1).verb == Verb.SAMPLE
+
+
+def test_what_cannot_be_sent_is_refused_and_costs_nothing(player: Player) -> None:
+    seq = player.start("ok")
+    for _ in range(300):  # there are 256 rows
+        player.mid(seq, 1)
+        with pytest.raises(ProtocolError, match="StepInput"):
+            player.runtime.begin_step([StepInput(seq, tokens=[object()])])  # type: ignore[list-item]
+    assert player.mid(seq, 1).verb == Verb.SAMPLE
+
+
+@pytest.mark.parametrize("prompt", [(-1,), (300,), ("x",), (1 << 40,)])
+def test_a_prompt_that_is_none_is_refused(player: Player, prompt: tuple[int, ...]) -> None:
+    with pytest.raises(VocabularyError, match="prompt"):
+        player.start("ok", prompt)
+
+
+def test_an_argument_that_is_no_text_is_refused(player: Player) -> None:
+    with pytest.raises(ArgumentError, match="UTF-8"):
+        player.start("ok \ud800")
+
+
+def test_freed_while_a_step_is_under_way(player: Player) -> None:
+    runtime = player.runtime
+    other = player.start("ok")
+    for mode in ("ok", "same", "fork 3") * 100:
+        seq = player.start(mode)
+        player.mid(seq)
+        step = runtime.begin_step([StepInput(seq, tokens=[1]), StepInput(other)])
+        runtime.free([seq])
+        assert not step.wait_pre()
+        assert set(step.wait().mid) == {other}
+    assert player.mid(other).verb == Verb.SAMPLE
+    player.close()
+    deadline = time.monotonic() + 5
+    while sum(worker["sequences"] for worker in runtime.health()["workers"]):
+        assert time.monotonic() < deadline, "children of a freed sequence are left"
+        time.sleep(0.01)
+
+
+def test_an_answer_that_was_never_fetched_does_not_disturb_the_row_in_use(player: Player) -> None:
+    seq, same = player.start("ok"), player.start("same")
+    row = player.mid(seq).row
+    player.mid(same)
+    assert row is not None and row.bits is not None
+    before = row.bits.copy()
+    for _ in range(200):
+        player.runtime.begin_step([StepInput(seq, tokens=[1])]).wait_pre()
+    assert (row.bits == before).all()
+    assert player.mid(seq).verb == Verb.SAMPLE
+    assert player.mid(same, 1).verb == Verb.SAMPLE
+
+
+def test_a_snapshot_that_was_given_up_is_made_again(guest_wasm: Path) -> None:
+    with Runtime(workers=1, limits={"max_templates": 3}) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        player = Player(runtime)
+        for round_ in range(2):
+            for number in range(8):
+                seq = player.start(f"ok {number}")
+                assert player.mid(seq).verb == Verb.SAMPLE, (round_, number)
+
+
+def test_a_worker_that_is_silent_is_replaced(guest_wasm: Path) -> None:
+    with Runtime(workers=1, limits={"silence_seconds": 1}) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        (worker,) = runtime.health()["workers"]
+        os.kill(worker["pid"], signal.SIGSTOP)
+        deadline = time.monotonic() + 20
+        while not runtime.health()["restarts"]:
+            assert time.monotonic() < deadline, "the stopped worker is still there"
+            time.sleep(0.1)
+        assert runtime.health()["workers"][0]["pid"] != worker["pid"]
+        player = Player(runtime)
+        assert player.mid(player.start("ok")).verb == Verb.SAMPLE
+
+
+def test_another_vocabulary_and_back(guest_wasm: Path) -> None:
+    with Runtime(workers=1) as runtime:
+        for width in (300, 400, 300, 500):
+            runtime.register(VOCABULARY.cut(width))
+            runtime.tag(runtime.upload(guest_wasm).id, "guest")
+            player = Player(runtime)
+            row = player.mid(player.start("ok")).row
+            assert row is not None and row.bits is not None and row.bits.shape == ((width + 31) // 32,)
+            player.close()
+
+
+def test_clones_of_the_engine_do_not_raise_the_limit_of_forks(player: Player) -> None:
+    seq = player.start("fork 30")
+    player.mid(seq)
+    clones = [player.runtime.clone(seq) for _ in range(40)]
+    player.runtime.free(clones)
+    result = player.mid(seq, 1)
+    assert result.verb == Verb.ERROR and result.error is not None and result.error.code == "fork_limit"
+
+
+def test_a_sequence_ended_under_an_earlier_step_does_not_hold_that_up(player: Player) -> None:
+    slow = player.start("mid_loop")
+    player.mid(slow)
+    first = player.runtime.begin_step([StepInput(slow, tokens=[1])])
+    first.wait_pre()
+    started = time.monotonic()
+    second = player.runtime.begin_step([StepInput(slow, final=True)])
+    second.wait()
+    first.wait()
+    assert time.monotonic() - started < 5

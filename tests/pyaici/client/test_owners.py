@@ -1,0 +1,305 @@
+"""Clients that share a daemon and work for different owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import (
+    ArgumentError,
+    ModuleError,
+    OwnerLimitError,
+    ProtocolError,
+    SpaceError,
+    UnknownModuleError,
+)
+from aicirt.contract.messages import StepInput
+from aicirt.settings import LEAST_UPLOAD
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from pyaici.tokens import Vocabulary
+
+from .conftest import VOCABULARY
+
+Join = Callable[..., Runtime]
+
+
+@pytest.fixture
+def join(guest_wasm: Path, tmp_path: Path) -> Iterator[Join]:
+    limits = {
+        "owner_sequences": 4,
+        "owner_snapshot_bytes": 400_000,
+        "owner_variable_bytes": 10_000,
+        "owner_log_bytes": 5000,
+        "owner_upload_bytes": max(LEAST_UPLOAD, guest_wasm.stat().st_size) + 1000,
+    }
+    with ExitStack() as stack:
+        daemon = stack.enter_context(Daemon(workers=1, limits=limits, store=tmp_path / "store"))
+
+        def join(owner: str | None = None) -> Runtime:
+            runtime = stack.enter_context(Runtime(daemon.socket_path, owner=owner))
+            runtime.register(VOCABULARY)
+            return runtime
+
+        yield join
+
+
+def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_wasm: Path) -> None:
+    first, second, other = join("a"), join("a"), join("b")
+    module = first.upload(guest_wasm).id
+    seqs = [first.instantiate(module, "fork 3"), *(second.instantiate(module, "ok") for _ in range(2))]
+    mine = [other.instantiate(module, "ok") for _ in range(4)]
+    third = first.instantiate(module, "ok")
+    for runtime in (first, second):
+        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
+            runtime.instantiate(module, "ok")
+        with pytest.raises(OwnerLimitError):
+            runtime.clone(third if runtime is first else seqs[1])
+    first.begin_step([StepInput(seqs[0])]).wait()
+    refused = first.begin_step([StepInput(seqs[0], [1])]).wait_pre()[seqs[0]]
+    assert refused.verb == Verb.ERROR and isinstance(refused.error, OwnerLimitError)
+    second.free(seqs[1:2])
+    first.clone(third)
+    step = other.begin_step([StepInput(seq) for seq in mine]).wait()
+    assert all(step.mid[seq].verb == Verb.SAMPLE for seq in mine)
+
+
+def test_snapshots_of_one_owner_do_not_push_out_those_of_another(join: Join, guest_wasm: Path) -> None:
+    modest, greedy = join("modest"), join("greedy")
+    module = modest.upload(guest_wasm).id
+    modest.prepare(module, "ok")
+    for number in range(40):
+        greedy.prepare(module, f"ok {number}")
+    built = modest.health()["builder"]["built"]
+    modest.prepare(module, "ok")
+    assert modest.health()["builder"]["built"] == built == 41
+    greedy.prepare(module, "ok 39")
+    greedy.prepare(module, "ok 0")
+    assert greedy.health()["builder"]["built"] == 42, "its own oldest ones went"
+
+
+def test_variables_of_all_requests_of_an_owner_together(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    first = a.instantiate(module, "keep 6000")
+    copy = a.clone(first)
+    with pytest.raises(OwnerLimitError, match=r"'a' in this worker would take 12002 .*owner_variable_bytes"):
+        again.instantiate(module, "keep 6000")
+    assert again.instantiate(module, "keep 3000"), "there is room for less"
+    assert b.instantiate(module, "keep 6000"), "others are not concerned"
+    a.free([first])
+    with pytest.raises(OwnerLimitError):  # the copy still has them
+        again.instantiate(module, "keep 6000")
+    a.free([copy])
+    last = a.instantiate(module, "keep 6000")
+    growing = b.instantiate(module, "variable_flood")
+    b.begin_step([StepInput(growing)]).wait()
+    ended = b.begin_step([StepInput(growing, [1])]).wait().mid[growing]
+    assert ended.verb == Verb.ERROR and isinstance(ended.error, OwnerLimitError)
+    assert a.begin_step([StepInput(last)]).wait().mid[last].verb == Verb.SAMPLE
+    (worker,) = a.health()["workers"]
+    assert worker["counters"]["owner_limit"] == 3
+
+
+def test_output_that_waits_of_all_requests_of_an_owner_together(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    first, second, other = (runtime.instantiate(module, "say 4000") for runtime in (a, again, b))
+
+    def said(runtime: Runtime, seq: int) -> str:
+        return runtime.begin_step([StepInput(seq)]).wait().logs[seq]
+
+    lost = (
+        "\n[3000 bytes of output dropped: over the limit of 5000 for all that owner 'a' has waiting here]\n"
+    )
+    assert said(again, second) == "x" * 1000 + lost
+    assert said(a, first) == said(b, other) == "x" * 4000
+    for _ in range(3):  # what nobody takes is given back with its sequence
+        a.free([a.instantiate(module, "say 4000")])
+    assert said(a, a.instantiate(module, "say 4000")) == "x" * 4000
+    (worker,) = a.health()["workers"]
+    assert worker["counters"]["log_dropped"] == 1
+
+
+def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> None:
+    a, b = join("a"), join("b")
+    wasm = guest_wasm.read_bytes()
+    for _ in range(3):
+        a.upload(wasm)
+    # a custom section makes another module of it
+    other = wasm + b"\0\x03\x02hi"
+    with pytest.raises(OwnerLimitError, match="'a' has uploaded"):
+        a.upload(other)
+    with pytest.raises(ModuleError):
+        b.upload(b"\0asm nonsense")
+    b.upload(other)
+    a.upload(other)
+    b.upload(other)
+
+
+def test_a_client_of_many_users_has_the_limits_of_each(join: Join, guest_wasm: Path) -> None:
+    server, a = join("server"), join("a")
+    module = server.upload(guest_wasm, owner="a").id
+    first = server.instantiate(module, "fork 3", owner="a")
+    seqs = [first, *(server.instantiate(module, "ok", owner="a") for _ in range(2))]
+    last = a.instantiate(module, "ok")
+    for start in (lambda: server.instantiate(module, "ok", owner="a"), lambda: a.instantiate(module, "ok")):
+        with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
+            start()
+    with pytest.raises(OwnerLimitError, match="'a' has 4"):
+        server.clone(seqs[1])
+    others = [server.instantiate(module, "ok", owner=owner) for owner in ("b", "b", None, "b", "b")]
+    with pytest.raises(OwnerLimitError, match="'b' has 4 sequences"):
+        server.clone(others[0])
+    server.clone(others[2])
+    # one step of all: forks of one owner are not counted as another's
+    forks = server.instantiate(module, "fork 3", owner="c")
+    server.begin_step([StepInput(seq) for seq in (first, forks)]).wait()
+    verdicts = server.begin_step([StepInput(seq, [1]) for seq in (first, forks)]).wait_pre()
+    assert isinstance(verdicts[first].error, OwnerLimitError)
+    assert verdicts[forks].verb == Verb.FORK and len(verdicts[forks].children) == 2
+    a.free([last])
+    assert server.instantiate(module, "ok", owner="a")
+    (worker,) = server.health()["workers"]
+    assert worker["counters"]["owner_limit"] == 5
+
+
+def test_variables_and_snapshots_are_those_of_the_owner_that_is_named(join: Join, guest_wasm: Path) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm).id
+    server.instantiate(module, "keep 6000", owner="a")
+    with pytest.raises(OwnerLimitError, match="of owner 'a' in this worker"):
+        server.instantiate(module, "keep 6000", owner="a")
+    assert server.instantiate(module, "keep 6000", owner="b") and server.instantiate(module, "keep 6000")
+    assert server.health()["builder"]["built"] == 3, "what read the argument is each owner's"
+    with pytest.raises(ArgumentError):
+        server.prepare(module, "init_refuse", owner="a")
+
+
+@pytest.mark.parametrize("owner", ["two\nlines", "x" * 65, 7])
+def test_no_owner_is_called_so(join: Join, guest_wasm: Path, owner: str) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm).id
+    for call in (
+        lambda: server.upload(guest_wasm, owner=owner),
+        lambda: server.tag(module, "t", owner=owner),
+        lambda: server.prepare(module, "ok", owner=owner),
+        lambda: server.instantiate(module, "ok", owner=owner),
+        lambda: server.untag("t", owner=owner),
+        lambda: server.remove(module, owner=owner),
+    ):
+        with pytest.raises(ProtocolError, match="an owner is named by"):
+            call()
+
+
+def test_uploads_and_tags_are_those_of_the_owner_that_is_named(join: Join, guest_wasm: Path) -> None:
+    server, a = join("server"), join("a")
+    wasm = guest_wasm.read_bytes()
+    module = server.upload(wasm, owner="a")
+    assert module.owners == ["a"] and module.created > 0
+    with pytest.raises(OwnerLimitError, match="'a' has uploaded"):
+        server.upload(wasm + b"\0\x03\x02ho", owner="a")
+    assert server.upload(wasm, owner="b").owners == ["a", "b"]
+    server.tag(module.id, "t", owner="a")
+    with pytest.raises(ModuleError, match="belongs to 'a'"):
+        server.untag("t", owner="b")
+    with pytest.raises(ModuleError, match="belongs to 'a'"):
+        server.tag(module.id, "t")
+    assert a.describe("t") == server.describe(module.id) == server.list()[0]
+    a.untag("t")
+    with pytest.raises(UnknownModuleError, match="no module or tag 't'"):
+        server.describe("t")
+
+
+def test_a_removed_module_is_unknown_and_what_runs_goes_on(join: Join, guest_wasm: Path) -> None:
+    server = join("server")
+    module = server.upload(guest_wasm, owner="a").id
+    server.upload(guest_wasm, owner="b")
+    seq = server.instantiate(module, "ok", owner="a")
+    server.prepare(module, "ok", owner="b")
+    assert not server.remove(module, owner="a")
+    assert server.instantiate(module, "ok", owner="a"), "who has not uploaded it may still use it"
+    with pytest.raises(ModuleError, match="owner 'a' has not uploaded"):
+        server.remove(module, owner="a")
+    assert server.remove(module, owner="b")
+    for owner in ("a", "b"):
+        for ask in (server.prepare, server.instantiate):
+            with pytest.raises(UnknownModuleError):
+                ask(module, "ok", owner=owner)
+    for change in (lambda: server.remove(module, owner="a"), lambda: server.tag(module, "late")):
+        with pytest.raises(UnknownModuleError, match="no module"):
+            change()
+    assert server.health()["templates"]["kept"] == 0
+    assert server.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+    copy = server.clone(seq)
+    assert server.begin_step([StepInput(copy, [1])]).wait().mid[copy].verb == Verb.SAMPLE
+    assert server.upload(guest_wasm, owner="c").owners == ["c"]
+    again = server.instantiate(module, "ok", owner="a")
+    assert server.begin_step([StepInput(again)]).wait().mid[again].verb == Verb.SAMPLE
+
+
+def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> None:
+    limits = {"owner_compile_s": 0.001, "max_vocabularies": 1}
+    with (
+        Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
+        Runtime(daemon.socket_path, owner="a") as a,
+        Runtime(daemon.socket_path, owner="b") as b,
+    ):
+        wasm = guest_wasm.read_bytes()
+        with pytest.raises(ModuleError):
+            a.upload(b"\0asm nonsense")  # what is refused takes time as well
+        with pytest.raises(OwnerLimitError, match=r"owner_compile_s\): there is time again in 60 minutes"):
+            a.upload(wasm)
+        module = b.upload(wasm)
+        assert a.upload(wasm).id == module.id, "what is known costs nothing"
+        with pytest.raises(OwnerLimitError, match="compilations for owner 'b'"):
+            b.register(VOCABULARY)
+        health = a.health()
+        assert health["counters"] == {"module": 1, "owner_limit": 2}
+        assert health["compilations"] == {"running": 0, "waiting": 0}
+
+
+def test_a_vocabulary_that_is_not_used_goes_for_another(guest_wasm: Path, tmp_path: Path) -> None:
+    with (
+        Daemon(workers=1, limits={"max_vocabularies": 1}, store=tmp_path / "store") as daemon,
+        Runtime(daemon.socket_path) as first,
+    ):
+        first.register(VOCABULARY)
+        module = first.upload(guest_wasm).id
+        seq = first.instantiate(module, "ok")
+        other = Vocabulary(tokens=[b"a", b"b", b""], special_names={2: "</s>"}, eos=(2,))
+        with Runtime(daemon.socket_path) as second:
+            with pytest.raises(SpaceError, match="max_vocabularies"):
+                second.register(other)
+            assert first.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
+            first.free([seq])
+            first.close()
+            second.register(other)
+            assert second.begin_step([StepInput(second.instantiate(module, "ok"))]).wait().mid
+            health = second.health()
+            assert health["vocabularies"]["kept"] == 1 and health["counters"]["vocabularies_given_up"] == 1
+        with Runtime(daemon.socket_path) as third:
+            third.register(VOCABULARY)
+            assert third.instantiate(module, "ok")
+
+
+def test_tags_belong_to_who_set_them(join: Join, guest_wasm: Path) -> None:
+    a, again, b = join("a"), join("a"), join("b")
+    module = a.upload(guest_wasm).id
+    a.tag(module, "mine")
+    again.tag(module, "mine")
+    with pytest.raises(ModuleError, match="belongs to 'a'"):
+        b.tag(module, "mine")
+    b.instantiate("mine", "ok")
+
+
+def test_who_is_there(join: Join) -> None:
+    runtime, _ = join("a"), join()
+    assert [client["owner"] for client in runtime.health()["clients"]] == ["a", "local"]
+    for bad in ("x" * 65, "a\nb"):
+        with pytest.raises(ProtocolError, match="printable"):
+            join(bad)

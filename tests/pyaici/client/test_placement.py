@@ -1,0 +1,68 @@
+"""New sequences go to the worker that has time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.messages import StepInput
+from pyaici.build import build_controller
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def runtime(guest_wasm: Path, tmp_path: Path) -> Iterator[Runtime]:
+    """Two workers, and the controller "greedy": each mid_process works for as long as it may."""
+    greedy = build_controller(ROOT / "bench" / "guests" / "greedy.c", tmp_path / "greedy.wasm").path
+    with Runtime(workers=2, limits={"max_late_steps": 100_000}) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        runtime.tag(runtime.upload(greedy).id, "greedy")
+        yield runtime
+
+
+def busy(runtime: Runtime) -> dict[int, float]:
+    return {worker["pid"]: worker["busy"] for worker in runtime.health()["workers"]}
+
+
+def places(runtime: Runtime, seqs: list[int]) -> Counter[int]:
+    return Counter(runtime._live.link(seq).pid for seq in seqs)
+
+
+def test_an_idle_machine_spreads_evenly(runtime: Runtime) -> None:
+    seqs = []
+    for _ in range(5):
+        seqs += [runtime.instantiate("guest", "ok") for _ in range(8)]
+        runtime.begin_step([StepInput(seq) for seq in seqs]).wait()
+        time.sleep(0.3)  # workers tell once a second how many they have
+    assert set(places(runtime, seqs).values()) == {20}
+    assert all(worker["work_s"] > 0 for worker in runtime.health()["workers"])
+
+
+def test_a_burst_goes_to_the_worker_that_has_time(runtime: Runtime) -> None:
+    greedy = runtime.instantiate("greedy", "0 -1")
+    full = runtime._live.link(greedy).pid
+    runtime.begin_step([StepInput(greedy)]).wait()  # and goes on for ever
+    deadline = time.monotonic() + 30
+    while busy(runtime)[full] < 0.7:
+        assert time.monotonic() < deadline, runtime.health()
+        time.sleep(0.2)
+    time.sleep(1.5)  # the supervisor has asked, too
+    burst = [runtime.instantiate("guest", "ok") for _ in range(12)]
+    assert full not in places(runtime, burst)
+    assert max(share for pid, share in busy(runtime).items() if pid != full) < 0.5
+    runtime.free([greedy])
+    while busy(runtime)[full] > 0.1:
+        assert time.monotonic() < deadline, runtime.health()
+        time.sleep(0.2)
+    time.sleep(2.5)
+    later = [runtime.instantiate("guest", "ok") for _ in range(8)]
+    assert places(runtime, later)[full] > 4, "it is idle again, and has fewer"

@@ -1,0 +1,72 @@
+"""A worker takes no more sequences than it may have, wherever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import SpaceError
+from aicirt.contract.messages import StepInput
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY, Player
+
+
+@pytest.fixture
+def small(guest_wasm: Path) -> Iterator[Player]:
+    """A worker with room for four."""
+    with Runtime(workers=1, limits={"max_sequences": 4}) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield Player(runtime)
+
+
+def sequences(player: Player) -> int:
+    (worker,) = player.runtime.health()["workers"]
+    return int(worker["sequences"])
+
+
+def test_starts_and_clones(small: Player) -> None:
+    seqs = [small.start("ok") for _ in range(3)]
+    seqs.append(small.runtime.clone(seqs[0]))
+    with pytest.raises(SpaceError, match="4 sequences, of 4"):
+        small.start("ok")
+    with pytest.raises(SpaceError, match="4 sequences, of 4"):
+        small.runtime.clone(seqs[0])
+    assert all(mid.verb == Verb.SAMPLE for mid in small.step(*seqs).mid.values())
+    assert sequences(small) == 4
+    small.runtime.free(seqs[:1])
+    assert small.mid(small.runtime.clone(seqs[1])).verb == Verb.SAMPLE
+
+
+def test_copies_of_several(small: Player) -> None:
+    """Those that find room are made, the others left out; a sequence that is gone or in a step is as well."""
+    runtime = small.runtime
+    one, two, gone = (small.start("ok") for _ in range(3))
+    small.step(one, two, gone)
+    runtime.free([gone])
+    step = runtime.begin_step([StepInput(two, tokens=[1])])
+    assert set(runtime.clone_each([one, two, gone])) == {one}
+    step.wait()
+    copies = runtime.clone_each([two, one])
+    assert set(copies) == {two} and sequences(small) == 4
+    rows = [small.mid(seq, 2).row for seq in (two, copies[two])]
+    assert rows[0] is not None and rows[1] is not None
+    assert rows[0].bits is not None and (rows[0].bits == rows[1].bits).all()
+
+
+def test_forks(small: Player) -> None:
+    """Two that want two sequences more each: there is room for those of the first."""
+    first, second = small.start("fork 3"), small.start("fork 3")
+    small.step(first, second)
+    step = small.runtime.begin_step([StepInput(seq, tokens=[1]) for seq in (first, second)])
+    verdicts = step.wait_pre()
+    children = verdicts[first].children
+    assert (verdicts[first].verb, len(children)) == (Verb.FORK, 2)
+    assert verdicts[second].verb == Verb.ERROR and isinstance(verdicts[second].error, SpaceError)
+    assert set(step.wait().mid) == {first, *children}
+    assert sequences(small) == 3
+    assert all(mid.verb == Verb.SAMPLE for mid in small.step(first, *children).mid.values())

@@ -1,0 +1,67 @@
+"""Too few descriptors at the client: a typed error that says so, nothing is left, and room is used again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.errors import RuntimeFailure
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def limit_for(more: int) -> int:
+    """With it so many descriptors more can be opened: it bounds their numbers, some of which may be free."""
+    taken = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
+    free = (number for number in itertools.count() if number not in taken)
+    return next(itertools.islice(free, more, None))
+
+
+def use(daemon: Daemon, wasm: bytes) -> None:
+    with Runtime(daemon.socket_path) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.instantiate(runtime.upload(wasm).id, "ok")
+
+
+def test_few_descriptors(guest_wasm: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    outcomes: list[str] = []
+    with Daemon(workers=1) as daemon:
+        use(daemon, wasm := guest_wasm.read_bytes())
+        before = descriptors()
+        for more in range(12):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(more), hard))
+            try:
+                use(daemon, wasm)
+                outcomes.append("")
+            except RuntimeFailure as error:
+                outcomes.append(str(error))
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert descriptors() == before
+            assert not [e for e in Path("/dev/shm").iterdir() if f"-{os.getpid()}-" in e.name]
+        use(daemon, wasm)
+    assert outcomes[0] and not outcomes[-1]
+    assert all("files" in text for text in outcomes if text), outcomes
+
+
+def test_no_descriptor_for_a_daemon() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(1), hard))
+    try:
+        with pytest.raises(RuntimeFailure, match=r"aicirt cannot be started: .*ulimit -n"):
+            Runtime(workers=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert descriptors() == before

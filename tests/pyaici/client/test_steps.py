@@ -1,0 +1,160 @@
+"""Steps that are not waited for, waited for too late, or in the way of something else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.errors import RuntimeFailure
+from aicirt.contract.messages import StepInput
+from pyaici.client.runtime import Runtime
+
+from .conftest import VOCABULARY, Player
+
+
+@pytest.fixture
+def own(guest_wasm: Path) -> Iterator[Player]:
+    """A runtime that the test may close."""
+    with Runtime(workers=1) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        yield Player(runtime)
+
+
+def wait_for_sequences(runtime: Runtime, count: int) -> None:
+    deadline = time.monotonic() + 5
+    while sum(worker["sequences"] for worker in runtime.health()["workers"]) != count:
+        assert time.monotonic() < deadline, runtime.health()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("mode", ["ok", "all", "sparse 9", "dense", "same"])
+def test_abandoned_steps_cost_no_rows(player: Player, mode: str) -> None:
+    seq, other = player.start(mode), player.start("ok")
+    player.step(seq, other)
+    (link,) = player.runtime._links.values()
+    kept = len(link._messages)  # answers that other tests never fetched
+    for number in range(600):  # there are 256 rows, and 4 dense ones
+        step = player.runtime.begin_step([StepInput(seq, tokens=[1]), StepInput(other, tokens=[1])])
+        if number % 2:
+            step.wait_pre()
+        step.abandon()
+    deadline, verbs = time.monotonic() + 5, set()
+    while (link._abandoned or Verb.SAMPLE not in verbs) and time.monotonic() < deadline:
+        verbs.add(player.mid(other, 1).verb)  # on a busy machine the last steps may be answered late
+    assert Verb.SAMPLE in verbs and verbs <= {Verb.SAMPLE, Verb.LATE}
+    assert len(link._messages) == kept and not link._abandoned
+    if mode != "same":  # the row that this means went back unseen
+        assert player.mid(seq, 1).verb == Verb.SAMPLE
+
+
+def test_nobody_waits_for_an_abandoned_step(player: Player) -> None:
+    slow = player.start("mid_loop")
+    player.step(slow)
+    started = time.monotonic()
+    player.runtime.begin_step([StepInput(slow, tokens=[1])]).abandon()
+    assert time.monotonic() - started < 0.05
+
+
+@pytest.mark.parametrize("elsewhere", ["plain sequence", "other worker"])
+def test_nobody_waits_for_a_slow_controller_of_another(guest_wasm: Path, elsewhere: str) -> None:
+    """The deadline is for steps in which nobody could go on; here it would come after `STEP_TIMEOUT`."""
+    limits = {"mid_ms": 60_000, "step_deadline_ms": 60_000}
+    with Runtime(workers=2, limits=limits) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(guest_wasm).id, "guest")
+        slow = runtime.instantiate("guest", "mid_loop")
+        runtime.begin_step([StepInput(slow)]).wait()  # its loop begins in the second
+        others = [runtime.instantiate("guest", "ok") for _ in range(4)]
+        fast = next(seq for seq in others if runtime._live.link(seq) is not runtime._live.link(slow))
+        plain = elsewhere == "plain sequence"
+        inputs = [StepInput(slow)] if plain else [StepInput(slow), StepInput(fast)]
+        result = runtime.begin_step(inputs).wait(ready=plain)
+        assert result.mid[slow].verb == Verb.LATE
+        if not plain:
+            assert result.mid[fast].verb == Verb.SAMPLE
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_forks_of_an_abandoned_step(own: Player, heard: bool) -> None:
+    """Those that the engine has not heard of are undone; the others are its own."""
+    runtime, seq = own.runtime, own.start("fork 4")
+    own.step(seq)
+    step = runtime.begin_step([StepInput(seq, tokens=[1])])
+    children = step.wait_pre()[seq].children if heard else []
+    step.abandon()
+    assert own.mid(seq).verb == Verb.SAMPLE
+    wait_for_sequences(runtime, 4 if heard else 1)
+    result = own.step(seq, *children)
+    assert [result.mid[s].verb for s in (seq, *children)] == [Verb.SAMPLE] * (1 + len(children))
+
+
+def test_an_abandoned_step_is_over(player: Player) -> None:
+    seq = player.start("ok")
+    step = player.runtime.begin_step([StepInput(seq)])
+    step.abandon()
+    step.abandon()
+    for wait in (step.wait_pre, step.wait):
+        with pytest.raises(RuntimeFailure, match="it was abandoned"):
+            wait()
+    step = player.runtime.begin_step([StepInput(seq)])
+    assert step.wait().mid[seq].verb == Verb.SAMPLE
+    step.abandon()
+    with pytest.raises(RuntimeFailure, match="has been fetched"):
+        step.wait()
+
+
+@pytest.mark.parametrize("mode", ["ok", "mid_loop"])
+def test_waiting_after_close_is_a_typed_error(own: Player, mode: str) -> None:
+    seq = own.start(mode)
+    own.step(seq)
+    steps = [own.runtime.begin_step([StepInput(seq, tokens=[1])]) for _ in range(2)]
+    steps[1].wait_pre()
+    own.runtime.close()
+    for wait in (steps[0].wait_pre, steps[0].wait, steps[1].wait):
+        with pytest.raises(RuntimeFailure, match="the runtime has been closed"):
+            wait()
+    for step in steps:
+        step.abandon()
+
+
+def test_waiting_after_another_vocabulary_was_registered(own: Player) -> None:
+    seq = own.start("ok")
+    step = own.runtime.begin_step([StepInput(seq)])
+    own.runtime.free([seq])
+    own.runtime.register(VOCABULARY.cut(400))
+    with pytest.raises(RuntimeFailure, match="another vocabulary"):
+        step.wait()
+
+
+def test_a_sequence_in_a_step_cannot_be_cloned(player: Player) -> None:
+    runtime, seq, other = player.runtime, player.start("fork 2"), player.start("ok")
+    player.step(seq, other)
+    first = runtime.begin_step([StepInput(seq, tokens=[1])])
+    second = runtime.begin_step([StepInput(other, tokens=[1])])
+    (child,) = first.wait_pre()[seq].children
+    player.seqs.append(child)
+    for number in (seq, child, other):
+        with pytest.raises(RuntimeFailure, match=f"sequence {number} is in a step under way"):
+            runtime.clone(number)
+    first.wait()
+    clones = [runtime.clone(seq), runtime.clone(child)]
+    with pytest.raises(RuntimeFailure, match="under way"):
+        runtime.clone(other)
+    second.wait()
+    clones.append(runtime.clone(other))
+    player.seqs += clones
+    assert all(mid.verb == Verb.SAMPLE for mid in player.step(*clones).mid.values())
+
+
+def test_a_sequence_of_an_abandoned_step_can_be_cloned(player: Player) -> None:
+    seq = player.start("ok")
+    player.step(seq)
+    player.runtime.begin_step([StepInput(seq, tokens=[1])]).abandon()
+    clone = player.runtime.clone(seq)
+    player.seqs.append(clone)
+    assert player.mid(clone, 1).verb == Verb.SAMPLE

@@ -1,0 +1,142 @@
+"""Other users of the machine: what they plant stops no daemon, and they get nothing of its clients."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aicirt.contract.errors import ForeignDaemonError
+from aicirt.system.environment import child_environment
+from pyaici.client.daemon import Daemon
+from pyaici.client.runtime import Runtime
+from tests.stranger import STRANGER, as_stranger, let_through, needs_root, start_as_stranger, wait_for
+
+SHM = Path("/dev/shm")
+
+
+@pytest.fixture
+def everybodys(tmp_path: Path) -> Path:
+    """A folder like /tmp, which the other user can reach."""
+    let_through(tmp_path)
+    folder = tmp_path / "everybodys"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    return folder
+
+
+@needs_root
+def test_planted_names_do_not_keep_a_daemon_from_starting(tmp_path: Path) -> None:
+    planted = [SHM / f"{prefix}aici-{os.getuid()}-4194998-1-{end}" for prefix in ("", "sem.") for end in "ab"]
+
+    def plant() -> None:
+        for path in planted:
+            path.write_bytes(b"") if path.name.endswith("a") else path.mkdir()
+
+    as_stranger(plant)
+    try:
+        with Daemon(workers=1, store=tmp_path) as daemon, Runtime(daemon.socket_path) as runtime:
+            assert runtime.health()["workers"]
+    finally:
+        for path in planted:
+            path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
+
+
+@needs_root
+def test_a_foreign_daemon_gets_nothing(everybodys: Path) -> None:
+    path, got = everybodys / "aicirt.sock", everybodys / "got"
+
+    def listen() -> None:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+            path.chmod(0o777)
+            server.listen()
+            connection, _ = server.accept()
+            connection.settimeout(30)
+            got.write_bytes(connection.recv(1 << 16))
+
+    pid = start_as_stranger(listen)
+    deadline = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(ForeignDaemonError, match=f"belongs to user {STRANGER.pw_uid}, not to 0"):
+        Runtime(path)
+    wait_for(pid)
+    assert got.read_bytes() == b""
+
+
+def run_daemon(folder: Path) -> tuple[int, str]:
+    """`python -m aicirt` with its default socket in a folder like /tmp: its status and last line."""
+    environment = {**child_environment(), "TMPDIR": str(folder), "AICI_STORE": str(folder / "store")}
+    for name in ("AICI_SOCKET", "XDG_RUNTIME_DIR"):
+        environment.pop(name, None)
+    command = [sys.executable, "-P", "-m", "aicirt", "--workers", "1", "--ready-fd", "1"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        if process.stdout.readline() == "ready\n":
+            process.terminate()
+            return 0, ""
+        return process.wait(60), process.stderr.read()
+
+
+def test_the_default_folder_is_private(everybodys: Path) -> None:
+    folder = everybodys / f"aici-{os.getuid()}"
+    assert run_daemon(everybodys) == (0, "")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    status, said = run_daemon(everybodys)
+    assert status == 1 and "is open to other users" in said and "XDG_RUNTIME_DIR" in said
+
+
+@needs_root
+def test_a_folder_of_another_user_is_not_used(everybodys: Path) -> None:
+    folder = everybodys / f"aici-{os.getuid()}"
+
+    def plant() -> None:
+        folder.mkdir(mode=0o777)
+        folder.chmod(0o777)
+
+    as_stranger(plant)
+    status, said = run_daemon(everybodys)
+    assert status == 1 and list(folder.iterdir()) == []
+    assert f"belongs to user {STRANGER.pw_uid}, not to 0" in said and "--socket PATH" in said
+
+
+@needs_root
+def test_a_socket_that_nobody_accepts_at_does_not_hold_up_a_daemon(everybodys: Path) -> None:
+    """Its queue is full: a connection would wait for ever."""
+    path = everybodys / "aicirt.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        for sock in waiting:
+            sock.setblocking(False)
+            sock.connect_ex(str(path))
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "aicirt",
+                "--socket",
+                str(path),
+                "--store",
+                str(everybodys / "store"),
+            ],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        for sock in waiting:
+            sock.close()
+    assert done.returncode == 1 and "another aicirt is listening" in done.stderr

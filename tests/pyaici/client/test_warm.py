@@ -1,0 +1,253 @@
+"""Tables that are filled ahead: what later requests find, and what goes wrong without anybody noticing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aicirt.contract.abi import Verb
+from aicirt.contract.messages import StepInput
+from pyaici.build import build_controller
+from pyaici.client.daemon import Daemon
+from pyaici.client.masks import apply_row
+from pyaici.client.runtime import Runtime
+
+from .conftest import GUESTS, VOCABULARY
+
+
+@pytest.fixture(scope="module")
+def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_controller(GUESTS / "warm.c", tmp_path_factory.mktemp("warm") / "warm.wasm").path
+
+
+@contextmanager
+def running(wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
+    with Runtime(workers=workers, limits=limits) as runtime:
+        runtime.register(VOCABULARY)
+        runtime.tag(runtime.upload(wasm).id, "warm")
+        yield runtime
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def warm(runtime: Runtime) -> int:
+    return int(runtime.health()["templates"]["warm"])
+
+
+def failures(runtime: Runtime) -> dict[str, int]:
+    return dict(runtime.health()["warm_failures"])
+
+
+def play(runtime: Runtime, seq: int, steps: int) -> list[str]:
+    """Returns what it prints, a word for each step; on a busy machine late steps do not count."""
+    log = ""
+    while steps:
+        result = runtime.begin_step([StepInput(seq)]).wait()
+        steps -= result.mid[seq].verb != Verb.LATE
+        log += result.logs.get(seq, "")
+    return log.split()
+
+
+def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
+    """Also in workers that have the template already, one of them with a sequence that keeps what it has."""
+    with running(wasm, workers=2, warm_budget_ms=0) as cold:
+        assert play(cold, cold.instantiate("warm", "d5"), 7) == ["miss"] * 7
+        assert warm(cold) == 0
+    with running(wasm, workers=2) as runtime:
+        first = runtime.instantiate("warm", "m5")
+        until(lambda: warm(runtime) == 1)
+        found = play(runtime, first, 7)
+        assert found in (["miss"] * 7, ["hit"] * 5 + ["miss"] * 2), "what it started with, whole"
+        for _ in range(4):
+            seq = runtime.instantiate("warm", "m5")
+            assert play(runtime, seq, 7) == ["hit"] * 5 + ["miss"] * 2
+        assert failures(runtime) == {}
+        assert runtime.health()["builder"]["built"] == 1, "nothing was built again"
+
+
+def test_masks_are_the_same(tmp_path: Path) -> None:
+    """Of the controller `regex`, in a daemon that fills its tables ahead and in one that does not."""
+    root = Path(__file__).resolve().parents[3]
+    regex = build_controller(root / "controllers" / "regex", tmp_path / "regex.wasm").path
+    patterns = [r'"([^"\\]|\\["n])*"', r"hel{1,9}o|h[a-z]+( [0-9]{1,3})?", r"(.|a)*b.{20}", "(é|中)+x"]
+    with running(regex) as ahead, running(regex, warm_budget_ms=0) as plain:
+        for number, pattern in enumerate(patterns, start=1):
+            ahead.prepare("warm", pattern)
+            until(lambda number=number: warm(ahead) == number)  # type: ignore[misc]
+        assert warm(plain) == 0 and failures(ahead) == {}
+        for pattern in patterns * 3:
+            rng = random.Random(pattern)
+            seqs = ahead.instantiate("warm", pattern), plain.instantiate("warm", pattern)
+            tokens: list[int] = []
+            for _ in range(25):
+                masks = []
+                for runtime, seq in zip((ahead, plain), seqs, strict=True):
+                    mid = runtime.begin_step([StepInput(seq, tokens, sampled=bool(tokens))]).wait().mid[seq]
+                    while mid.verb == Verb.LATE:  # the machine does other things
+                        mid = runtime.begin_step([StepInput(seq)]).wait().mid[seq]
+                    logits = np.zeros(VOCABULARY.vocab_size)
+                    if mid.verb == Verb.SAMPLE:
+                        apply_row(logits, mid.row)
+                    masks.append((mid.verb, mid.ff_tokens, np.isinf(logits).tolist()))
+                assert masks[0] == masks[1]
+                allowed = [token for token, forbidden in enumerate(masks[0][2]) if token and not forbidden]
+                if masks[0][0] == Verb.STOP or not allowed:
+                    break
+                tokens = list(masks[0][1]) or [rng.choice(allowed)]
+
+
+def test_a_template_is_replaced_where_it_is_in_use(wasm: Path) -> None:
+    """Numbers of templates that clients have been told stay valid."""
+    with running(wasm, workers=1, warm_budget_ms=3000) as runtime:
+        seqs = []
+        deadline = time.monotonic() + 60
+        while len(seqs) < 2 or "miss" in play(runtime, seqs[-1], 1):
+            assert time.monotonic() < deadline
+            seqs.append(runtime.instantiate("warm", "m50"))
+        assert play(runtime, seqs[-1], 50) == ["hit"] * 49 + ["miss"]
+        assert runtime.health()["builder"]["built"] == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [("f", "failed"), ("t", "trap"), ("l", "time_limit"), ("s", "failed"), ("r", "failed")],
+)
+def test_what_fails_leaves_the_template_as_it_was(wasm: Path, what: str, code: str) -> None:
+    with running(wasm) as runtime:
+        runtime.prepare("warm", f"{what}3")
+        until(lambda: failures(runtime) == {code: 1})
+        assert play(runtime, runtime.instantiate("warm", f"{what}3"), 4) == ["miss"] * 4
+        runtime.prepare("warm", "d1")
+        until(lambda: warm(runtime) == 1)
+        assert play(runtime, runtime.instantiate("warm", "d1"), 2) == ["hit", "miss"]
+        assert runtime.health()["restarts"] == 0
+
+
+def test_what_fails_late_keeps_earlier_stages(wasm: Path) -> None:
+    """The first stage is over after half a millisecond."""
+    with running(wasm, warm_budget_ms=15) as runtime:
+        runtime.prepare("warm", "t900")
+        until(lambda: failures(runtime) == {"trap": 1} or warm(runtime) == 1)
+        until(lambda: sum(failures(runtime).values()) == 1 or _idle(runtime))
+        if warm(runtime):
+            assert play(runtime, runtime.instantiate("warm", "t900"), 1) == ["hit"]
+
+
+def _idle(runtime: Runtime) -> bool:
+    before = runtime.health()["builder"]["cpu_s"]
+    time.sleep(0.3)
+    return bool(runtime.health()["builder"]["cpu_s"] - before <= 0.02)
+
+
+def test_the_time_for_it_is_limited(wasm: Path) -> None:
+    with running(wasm, warm_budget_ms=300) as runtime:
+        runtime.prepare("warm", "m0")
+        until(lambda: warm(runtime) == 1)
+        until(lambda: _idle(runtime))
+        assert runtime.health()["builder"]["cpu_s"] < 30
+        assert failures(runtime) == {}
+
+
+def test_bytes_are_limited(wasm: Path) -> None:
+    """Warmth pushes nobody out, and ends where the snapshot has grown enough."""
+    with running(wasm, warm_bytes=1 << 20) as runtime:
+        runtime.prepare("warm", "d0")
+        small = runtime.health()["templates"]["bytes"]
+        runtime.prepare("warm", "p0")
+        until(lambda: warm(runtime) == 2 and _idle(runtime))
+        health = runtime.health()
+        assert 2 * small + (400 << 10) < health["templates"]["bytes"] < 2 * small + (1 << 20)
+        assert failures(runtime) == {}
+    with running(wasm, owner_snapshot_bytes=300 << 10) as runtime:
+        runtime.prepare("warm", "d0")
+        runtime.prepare("warm", "p0")
+        until(lambda: failures(runtime) == {"space": 1})
+        health = runtime.health()["templates"]
+        assert health["kept"] == 2 and health["bytes"] <= 300 << 10
+
+
+def test_accounts_of_workers_are_right(wasm: Path) -> None:
+    with running(wasm, warm_bytes=2 << 20) as runtime:
+        seq = runtime.instantiate("warm", "p0")
+        until(lambda: warm(runtime) == 1 and _idle(runtime))
+        runtime.instantiate("warm", "p0")
+        health = runtime.health()
+        (worker,) = health["workers"]
+        assert worker["snapshot_bytes"] == health["templates"]["bytes"] - len("p0")
+        assert worker["snapshot_bytes"] > 900 << 10 and worker["templates_given_up"] == 0
+        runtime.free([seq])
+
+
+def test_a_build_comes_first(wasm: Path) -> None:
+    with running(wasm, warm_budget_ms=60_000) as runtime:
+        runtime.prepare("warm", "m0")
+        until(lambda: warm(runtime) == 1)  # and it goes on for a minute
+        for number in range(20):
+            begin = time.monotonic()
+            runtime.prepare("warm", f"d{number}")
+            assert time.monotonic() - begin < 10
+        until(lambda: warm(runtime) > 1)
+
+
+def test_the_builders_death_costs_the_warmth(wasm: Path) -> None:
+    with running(wasm, warm_budget_ms=60_000) as runtime:
+        runtime.prepare("warm", "m3")
+        until(lambda: warm(runtime) == 1)
+        builder = runtime.health()["builder"]["pid"]
+        os.kill(builder, signal.SIGKILL)
+        until(lambda: failures(runtime) == {"worker_died": 1})
+        assert play(runtime, runtime.instantiate("warm", "m3"), 4) == ["hit"] * 3 + ["miss"]
+        runtime.prepare("warm", "d4")
+        until(lambda: warm(runtime) == 2)
+        assert play(runtime, runtime.instantiate("warm", "d4"), 5) == ["hit"] * 4 + ["miss"]
+
+
+def test_it_is_said_once_and_without_the_users_words(wasm: Path, tmp_path: Path) -> None:
+    with Daemon(workers=1, store=tmp_path / "store") as daemon, Runtime(daemon.socket_path) as runtime:
+        runtime.register(VOCABULARY)
+        module = runtime.upload(wasm).id
+        for number in range(3):
+            runtime.prepare(module, f"f{number}")
+        until(lambda: failures(runtime) == {"failed": 3})
+        log = daemon.log()
+        assert log.count("aici_warm") == 1 and module in log and "not today" not in log
+
+
+def test_sequences_start_while_templates_are_replaced(wasm: Path) -> None:
+    """Two clients, one of which builds and starts as fast as it can."""
+    with running(wasm, workers=2, max_templates=4) as runtime, Runtime(runtime._control._path) as other:
+        other.register(VOCABULARY)
+        problems: list[BaseException] = []
+
+        def work(client: Runtime) -> None:
+            try:
+                for number in range(60):
+                    seq = client.instantiate("warm", f"d{number % 6}")
+                    assert len(play(client, seq, 3)) == 3
+                    client.free([seq])
+            except BaseException as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=work, args=(client,)) for client in (runtime, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not problems, problems
+        health: dict[str, Any] = runtime.health()
+        assert health["templates"]["kept"] <= 4 and health["restarts"] == 0

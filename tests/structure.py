@@ -1,0 +1,300 @@
+"""Reads the structure of the source: packages, their sizes, and who imports whom.
+
+``python -m tests.structure`` prints a table of all packages; with ``--write`` it brings the list of files in
+docs/structure.md up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "structure.md"
+#: packages whose modules stand at different heights, so that each counts as a unit of its own
+_LOOSE = ("aicirt", "pyaici", "pyaici.server")
+#: which units each unit imports: a change here is a decision about the architecture
+MATRIX = {
+    "aicirt": "",
+    "aicirt.__main__": "aicirt.contract aicirt.modules aicirt.settings aicirt.supervisor aicirt.system",
+    "aicirt.contract": "",
+    "aicirt.doctor": "aicirt.contract aicirt.ipc aicirt.modules aicirt.settings aicirt.system",
+    "aicirt.ipc": "aicirt.contract aicirt.system",
+    "aicirt.modules": (
+        "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.wasm "
+        "aicirt.wasm.module"
+    ),
+    "aicirt.sandbox": "",
+    "aicirt.settings": "aicirt.system",
+    "aicirt.supervisor": (
+        "aicirt.contract aicirt.ipc aicirt.modules aicirt.settings aicirt.system aicirt.vocab"
+    ),
+    "aicirt.system": "aicirt.contract aicirt.sandbox",
+    "aicirt.vocab": "aicirt.contract",
+    "aicirt.wasm": "aicirt.contract aicirt.settings aicirt.system aicirt.wasm.module",
+    "aicirt.wasm.module": "aicirt.contract aicirt.settings",
+    "aicirt.worker": (
+        "aicirt.contract aicirt.ipc aicirt.sandbox aicirt.settings aicirt.system aicirt.vocab aicirt.wasm"
+    ),
+    "pyaici": "aicirt aicirt.contract pyaici.client pyaici.tokens",
+    "pyaici.build": "",
+    "pyaici.build.interpreters": "",
+    "pyaici.bundled": "aicirt.contract pyaici.build pyaici.client",
+    "pyaici.cli": (
+        "aicirt.__main__ aicirt.contract aicirt.doctor aicirt.modules aicirt.settings aicirt.supervisor "
+        "aicirt.system aicirt.wasm.module pyaici.build pyaici.bundled pyaici.client pyaici.engines "
+        "pyaici.engines.hf pyaici.engines.vllm pyaici.recording pyaici.rest pyaici.scripting "
+        "pyaici.server.http pyaici.server.program pyaici.testing"
+    ),
+    "pyaici.client": "aicirt.contract aicirt.ipc aicirt.settings aicirt.system pyaici.tokens",
+    "pyaici.cpc": "aicirt.contract pyaici.tokens",
+    "pyaici.engines": (
+        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.recording pyaici.scripting "
+        "pyaici.tokens"
+    ),
+    "pyaici.engines.hf": (
+        "aicirt.contract aicirt.system pyaici.client pyaici.engines pyaici.models pyaici.recording "
+        "pyaici.tokens"
+    ),
+    "pyaici.engines.vllm": (
+        "aicirt.contract aicirt.system pyaici.bundled pyaici.client pyaici.engines pyaici.models "
+        "pyaici.recording pyaici.scripting pyaici.tokens"
+    ),
+    "pyaici.engines.vllm.logits": (
+        "aicirt.contract pyaici.bundled pyaici.client pyaici.engines pyaici.engines.vllm pyaici.tokens"
+    ),
+    "pyaici.models": "aicirt.contract",
+    "pyaici.recording": "aicirt.contract pyaici.client pyaici.models pyaici.tokens",
+    "pyaici.rest": "aicirt.contract",
+    "pyaici.scripting": "aicirt.contract pyaici.build pyaici.bundled pyaici.client pyaici.recording",
+    "pyaici.server": "",
+    "pyaici.server.apis": (
+        "aicirt.contract pyaici.bundled pyaici.engines pyaici.scripting pyaici.server.controller_store "
+        "pyaici.server.http pyaici.server.scheduling pyaici.server.service"
+    ),
+    "pyaici.server.apis.cpc": (
+        "aicirt.contract pyaici.cpc pyaici.engines pyaici.engines.hf pyaici.server.apis "
+        "pyaici.server.http pyaici.server.scheduling pyaici.server.service"
+    ),
+    "pyaici.server.apis.messages": (
+        "pyaici.engines pyaici.server.apis pyaici.server.http pyaici.server.service"
+    ),
+    "pyaici.server.apis.openai": (
+        "pyaici.server.apis pyaici.server.http pyaici.server.models pyaici.server.service"
+    ),
+    "pyaici.server.apis.run": (
+        "aicirt.contract pyaici.engines pyaici.server.apis pyaici.server.apis.openai pyaici.server.http "
+        "pyaici.server.models pyaici.server.scheduling pyaici.server.service"
+    ),
+    "pyaici.server.app": (
+        "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages "
+        "pyaici.server.apis.openai pyaici.server.apis.run pyaici.server.controller_store "
+        "pyaici.server.http pyaici.server.models pyaici.server.playground pyaici.server.service "
+        "pyaici.server.settings"
+    ),
+    "pyaici.server.controller_store": (
+        "aicirt.contract pyaici.bundled pyaici.client pyaici.scripting pyaici.server.http "
+        "pyaici.server.scheduling pyaici.server.settings"
+    ),
+    "pyaici.server.http": "aicirt.contract aicirt.system pyaici.engines pyaici.server.settings",
+    "pyaici.server.models": (
+        "pyaici.client pyaici.engines pyaici.engines.hf pyaici.engines.vllm pyaici.models "
+        "pyaici.server.http pyaici.server.settings pyaici.tokens"
+    ),
+    "pyaici.server.playground": "pyaici.server.http",
+    "pyaici.server.program": (
+        "aicirt.contract aicirt.system pyaici.client pyaici.server.app pyaici.server.controller_store "
+        "pyaici.server.http pyaici.server.models pyaici.server.settings"
+    ),
+    "pyaici.server.scheduling": (
+        "aicirt.contract aicirt.ipc pyaici.client pyaici.engines pyaici.server.http pyaici.server.settings"
+    ),
+    "pyaici.server.service": (
+        "aicirt.contract pyaici.engines pyaici.server.controller_store pyaici.server.http "
+        "pyaici.server.models pyaici.server.scheduling pyaici.server.settings"
+    ),
+    "pyaici.server.settings": "aicirt.contract",
+    "pyaici.testing": (
+        "aicirt.contract aicirt.vocab pyaici.bundled pyaici.client pyaici.recording pyaici.scripting "
+        "pyaici.tokens"
+    ),
+    "pyaici.tokens": "aicirt.contract aicirt.vocab",
+}
+#: which units may import packages of others
+FOREIGN = {
+    "ctypes": "aicirt.ipc aicirt.sandbox aicirt.system aicirt.wasm aicirt.worker",
+    "posix_ipc": "aicirt.ipc aicirt.worker pyaici.client",
+    "wasmtime": "aicirt.wasm",
+    "torch": (
+        "pyaici.client pyaici.engines.hf pyaici.engines.vllm pyaici.engines.vllm.logits pyaici.models "
+        "pyaici.server.models"
+    ),
+    "transformers": "pyaici.engines.hf pyaici.models pyaici.tokens",
+    "vllm": "pyaici.engines.vllm pyaici.engines.vllm.logits",
+    "fastapi": (
+        "pyaici.server.apis pyaici.server.apis.cpc pyaici.server.apis.messages pyaici.server.apis.openai "
+        "pyaici.server.apis.run pyaici.server.app pyaici.server.http pyaici.server.playground"
+    ),
+}
+#: files that the list in docs/structure.md has: tests mirror the packages and are not listed
+_LISTED = re.compile(
+    r"(aicirt|pyaici|bench|harness|controllers|scripts|\.ci|\.devcontainer|docs)/.*|[^/]+\.(py|toml|md)|LICENSE"
+)
+_ABOUT = (__doc__ or "").partition("\n")[0]
+_BEGIN = "<!-- files: written by `python -m tests.structure --write` -->"
+
+
+def files(pattern: str = "*") -> list[Path]:
+    """Returns the files that git tracks or would add, relative to the root."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", pattern]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(Path(name) for name in listing.split("\0") if name and (ROOT / name).is_file())
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Returns the modules of aicirt and pyaici by dotted name."""
+    found = {}
+    for path in files("*.py"):
+        if path.parts[0] in ("aicirt", "pyaici") and "templates" not in path.parts:
+            parts = path.with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def unit(module: str) -> str:
+    """Returns the unit of the matrix that a module belongs to: its package, or itself in a loose package."""
+    package = module if modules()[module].name == "__init__.py" else module.rpartition(".")[0]
+    return module if package in _LOOSE else package
+
+
+def imported(path: Path) -> set[str]:
+    """Returns our modules that a file imports, within functions and for type checkers too."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in modules() else node.module)
+    return found & modules().keys()
+
+
+def foreign() -> dict[str, set[str]]:
+    """Returns the units that import each of the packages in `FOREIGN`."""
+    found: dict[str, set[str]] = {name: set() for name in FOREIGN}
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                if (top := name.partition(".")[0]) in found:
+                    found[top].add(unit(module))
+    return found
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Returns the units that each unit imports."""
+    edges: dict[str, set[str]] = {unit(module): set() for module in modules()}
+    for module, path in modules().items():
+        edges[unit(module)] |= {unit(other) for other in imported(path)} - {unit(module)}
+    return edges
+
+
+def cycle(edges: dict[str, set[str]]) -> list[str]:
+    """Returns units that import each other in a circle, or nothing if there is no circle."""
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name in done:
+            return []
+        for other in sorted(edges.get(name, ())):
+            if found := visit(other, [*path, name]):
+                return found
+        done.add(name)
+        return []
+
+    for name in sorted(edges):
+        if found := visit(name, []):
+            return found
+    return []
+
+
+def first_line(path: Path) -> str:
+    """Returns what a file says about itself: its heading, or the first line of a docstring or comment."""
+    if path.suffix == ".md":
+        return (ROOT / path).read_text().partition("\n")[0].lstrip("# ")
+    comment = r'^(?:r?"""|//!? ?|/\* ?|--? |# ?)(?![!/])([\w`].*)$'
+    found = re.search(comment, (ROOT / path).read_text(), re.MULTILINE)
+    return found[1].strip().removesuffix("*/").rstrip('" .') if found else ""
+
+
+def listing() -> str:
+    """Returns the list of files for docs/structure.md: a section for each folder, a line for each file."""
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in files():
+        if _LISTED.fullmatch(str(path)) and (ROOT / path).stat().st_size:
+            folders[path.parent].append(path)
+    parts = []
+    for folder, paths in sorted(folders.items()):
+        about = first_line(folder / "__init__.py") if folder / "__init__.py" in paths else ""
+        name = f"`{folder}`" if folder != Path() else "The root"
+        lines = [f"### {name}", "", *([f"{about}.", ""] if about else [])]
+        for path in paths:
+            if path.name != "__init__.py":
+                lines.append(f"- `{path.name}`: {first_line(path)}".removesuffix(": "))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def document() -> str:
+    """Returns docs/structure.md with the present list of files."""
+    by_hand, begin, _ = DOCUMENT.read_text().partition(_BEGIN)
+    return f"{by_hand}{begin}\n\n{listing()}"
+
+
+def table() -> Iterator[str]:
+    """Yields a line for each package: its size, and how many packages import it and are imported."""
+    packages: dict[str, list[Path]] = defaultdict(list)
+    for path in modules().values():
+        packages[".".join(path.parent.parts)].append(path)
+    edges: dict[str, set[str]] = defaultdict(set)
+    for path in modules().values():
+        package = ".".join(path.parent.parts)
+        edges[package] |= {".".join(modules()[other].parent.parts) for other in imported(path)} - {package}
+    tracked = files()
+    yield f"{'package':28} {'files':>5} {'lines':>6} {'entries':>7} {'in':>3} {'out':>3}"
+    for name, paths in sorted(packages.items()):
+        lines = sum((ROOT / path).read_text().count("\n") for path in paths)
+        folder = Path(*name.split("."))
+        entries = {path.relative_to(folder).parts[0] for path in tracked if path.is_relative_to(folder)}
+        users = sum(name in others for others in edges.values())
+        yield f"{name:28} {len(paths):5} {lines:6} {len(entries):7} {users:3} {len(edges[name]):3}"
+    total = [(ROOT / path).read_text().count("\n") for path in modules().values()]
+    yield f"{'all':28} {len(total):5} {sum(total):6}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.structure", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--write", action="store_true", help="bring docs/structure.md up to date")
+    if parser.parse_args().write:
+        DOCUMENT.write_text(document())
+    else:
+        print("\n".join(table()))
+
+
+if __name__ == "__main__":
+    main()
