@@ -54,13 +54,18 @@ export OMP_NUM_THREADS=1
 path=$PATH
 status=5 # pytest's for no tests
 
+# In CI a missing tool is a failure; its script has said why it is missing.
+lacking() {
+    [ "${CI:-}" != true ] || { printf 'test.sh: scripts/%s failed, and in CI no test may be skipped for it\n' "$1" >&2; exit 1; }
+}
+
 # Runs pytest in the environment that was made last; the status is the first one that is an error. After Ctrl-C,
 # which pytest gets as well, and after SIGTERM pytest tidies up, and nothing more is run.
 run_tests() {
     local ended=0 stopped=""
     (
         trap - INT # which is ignored by what runs in the background
-        exec "$environment/bin/python" -m pytest --numprocesses=auto --timeout=600 "$@"
+        exec "$environment/bin/python" -m pytest --numprocesses=auto --timeout=600 --durations=25 "$@"
     ) <&0 &
     child=$!
     trap 'stopped=130' INT
@@ -73,18 +78,11 @@ run_tests() {
 
 if [ "$in_main" ]; then
     source scripts/setup.sh hf,sdk,dev
-    # compilers of other languages, as far as they can be had; where all can, the tests may not skip one
-    if more=$(scripts/languages.sh); then
-        export AICI_LANGUAGES=all
-    fi
-    # and a browser, which is treated in the same way
-    if browser=$(scripts/browser.sh); then
-        export AICI_BROWSER=yes
-    fi
-    # and a clang that fuzzes readers of grammars
-    if scripts/clang.sh >/dev/null; then
-        export AICI_CLANG=yes
-    fi
+    # Compilers of other languages, a browser, and a clang that fuzzes readers of grammars. Tests are skipped where one
+    # cannot be had, but not in CI.
+    if more=$(scripts/languages.sh); then export AICI_LANGUAGES=all; else lacking languages.sh; fi
+    if browser=$(scripts/browser.sh); then export AICI_BROWSER=yes; else lacking browser.sh; fi
+    if scripts/clang.sh >/dev/null; then export AICI_CLANG=yes; else lacking clang.sh; fi
     export PATH="$more$browser$PWD/.venv/bin:$path"
     # in the order that tests/conftest.py gives, which begins with what takes long
     run_tests --maxprocesses=4 --dist=loadscope --no-loadscope-reorder "${for_main[@]}"

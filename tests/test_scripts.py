@@ -300,7 +300,9 @@ def test_each_environment_runs_its_tests(
     done = run(checkout / "scripts" / "test.sh", *arguments.split(), path=tools, AICI_DEVICE="cpu")
     assert done.returncode == 0, done.stderr
     runs = [
-        re.sub(r"-m pytest --numprocesses=\S+ --timeout=\S+ (--(maxprocesses|dist|no)\S+ ?)+", "", line)
+        re.sub(
+            r"-m pytest --numprocesses=\S+ --timeout=\S+ (--(durations|maxprocesses|dist|no)\S+ ?)+", "", line
+        )
         for line in asked(recorded_vllm)
         if "-m pytest" in line
     ]
@@ -551,6 +553,19 @@ def test_tests_may_not_skip_the_browser_that_was_fetched(
     (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
     assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
     assert re.match(f"{says} /fetched/browser:.*/.venv/bin:", asked(recorded)[-1])
+
+
+@pytest.mark.parametrize("name", ["languages", "browser", "clang"])
+def test_in_ci_a_missing_tool_is_a_failure(
+    name: str, checkout: Path, tools: Path, recorded: Path, tmp_path: Path
+) -> None:
+    for other in ("languages", "browser", "clang"):
+        program(checkout / "scripts" / f"{other}.sh", f"exit {int(other == name)}")
+    (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
+    done = run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools, CI="true")
+    assert done.returncode == 1
+    assert f"scripts/{name}.sh failed" in done.stderr
+    assert not any("-m pytest" in line for line in asked(recorded))
 
 
 @pytest.mark.parametrize(("status", "says"), [(0, "all"), (1, "")])
