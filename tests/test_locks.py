@@ -116,3 +116,9 @@ def test_npm_lock_has_hashes_and_the_version_that_is_asked_for() -> None:
     assert all(package["integrity"].startswith("sha512-") for package in packages.values())
     for name, version in asked.items():
         assert packages[f"node_modules/{name}"]["version"] == version
+
+
+def test_compiler_is_the_same_everywhere() -> None:
+    """Environments share what is built, which depends on the compiler."""
+    versions = {locked(lock, platform)["ziglang"] for lock in EXTRAS for platform in PLATFORMS}
+    assert len(versions) == 1
