@@ -37,7 +37,7 @@ WASM_PAGE = 65536
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one guest may use. Times are CPU time of the guest, in milliseconds."""
+    """Limits of one guest. Times are CPU time of the guest, in milliseconds."""
 
     #: linear memory without shared mappings. A regex at 262 k tokens needs about 1 MiB; a
     #: script interpreter 1-16 MiB. Memory is only paid for when touched.
@@ -98,7 +98,7 @@ TICK_MS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request (a sequence and all its forks) may use in a worker."""
+    """Limits of one request (a sequence and all its forks) in a worker."""
 
     #: live sequences that a controller may fork into; the original system allowed 16
     max_forks: int = limit(16, "sequences", "fork_limit")
@@ -110,8 +110,8 @@ class RequestLimits:
     #: mid_ms, since the rows of one step share a core
     step_deadline_ms: int = limit(100, "ms on the clock", "sequences that are not ready are late")
     #: wall-clock time that an engine that has its logits waits for the rest of a step's rows once some
-    #: are there, milliseconds (a tick of at most 1 ms may be added): whoever is slower sits this step out,
-    #: and nobody else waits for it
+    #: are there, milliseconds (a tick of at most 1 ms may be added). A slower sequence sits this step out,
+    #: and no other sequence waits for it
     step_grace_ms: float = limit(0.5, "ms on the clock", "late, if the engine waits and others are ready")
     #: rounds that all sequences of a request may stay suspended before it is a deadlock
     max_suspended_steps: int = limit(1000, "steps in a row", "deadlock, if all sequences are suspended")
@@ -137,7 +137,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker process may keep."""
+    """Limits of a worker process."""
 
     #: bytes of memoised init snapshots, all controllers together
     snapshot_bytes: int = limit(256 << 20, "bytes", "the least recently used one is made again if need be")
@@ -179,7 +179,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """What the daemon may keep and do for all clients, and for one owner of them."""
+    """Limits of the daemon, for all clients and for each owner."""
 
     #: with --isolate-owners: how long an owner's worker stays without sequences. Starting one takes a second
     worker_idle_s: float = limit(300.0, "s", "with --isolate-owners, an idle worker is ended")
@@ -269,7 +269,7 @@ CALL_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """What every worker is told when it starts."""
+    """All settings that a worker receives when it starts."""
 
     limits: Limits = field(default_factory=Limits)
     request: RequestLimits = field(default_factory=RequestLimits)

@@ -37,7 +37,9 @@ def texts(source: str) -> Iterator[tuple[int, str, bool]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if (text := ast.get_docstring(node)) is not None:
-                yield node.body[0].lineno, text, True
+                # a property may be a condition
+                property_ = any(ast.unparse(one) == "property" for one in getattr(node, "decorator_list", ()))
+                yield node.body[0].lineno, text.removeprefix("Whether ") if property_ else text, True
     block: list[str] = []
     begin = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

@@ -1,4 +1,4 @@
-"""What both sides of every process boundary, and the guests, agree on.
+"""The contract between all processes and the guests.
 
 Errors, messages, the ABI's numbers, and descriptions of modules and scripts.
 """

@@ -20,7 +20,7 @@ IMPORT_MODULE = "aici"
 
 
 class Verb(IntEnum):
-    """What a controller wants. A guest returns the first six; the others are the runtime's own."""
+    """Verbs of a controller's results. Guests return the first six; the runtime adds the others."""
 
     STOP = 0
     CONTINUE = 1

@@ -220,9 +220,9 @@ def _all_codes(base: type[AiciError]) -> dict[str, type[AiciError]]:
 
 
 def error_from_wire(wire: list[Any]) -> AiciError:
-    """The error that `AiciError.to_wire` described; an unknown code gives `AiciError`.
+    """Rebuilds the error that `AiciError.to_wire` has described; an unknown code gives `AiciError`.
 
-    Raises ProtocolError for what is none: another process has sent it.
+    Raises ProtocolError if `wire`, which another process has sent, does not describe an error.
     """
     try:
         code, message, detail = wire

@@ -42,7 +42,7 @@ class Start(NamedTuple):
 
 
 class StepInput(NamedTuple):
-    """What happened to one sequence since its last step; engines make it, and it is sent as it is.
+    """Reports what happened to one sequence since its last step. Engines make it; it is sent as it is.
 
     After a sampled token: ``tokens=[t], sampled=True``. After a splice: what was
     really removed and appended. Nothing happened (first step, suspended or late): defaults.
@@ -67,7 +67,7 @@ class StepInput(NamedTuple):
 
 
 class StepRequest(NamedTuple):
-    """One step of some sequences of this client."""
+    """Requests one step of some sequences of this client."""
 
     op: int
     step: int
@@ -80,7 +80,7 @@ class StepRequest(NamedTuple):
 
 
 class Clone(NamedTuple):
-    """The engine copies a sequence of its own accord (n > 1, beam search)."""
+    """Copies a sequence because the engine needs a copy (n > 1, beam search)."""
 
     op: int
     parent: int
@@ -106,7 +106,7 @@ class Due(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """The client needs a sequence that was to move to another worker: it shall stay if it is still here."""
+    """Keeps a sequence that is about to move to another worker, because the client needs it now."""
 
     op: int
     seq: int
@@ -127,7 +127,7 @@ class Started(NamedTuple):
 
 
 class Pre(NamedTuple):
-    """What post_process and pre_process said, of those that did not say Continue.
+    """The results of post_process and pre_process, except Continue.
 
     `verdicts`: [seq, verb, payload]; payload is the list of children of a fork, the
     error of an error, else None.
@@ -139,7 +139,7 @@ class Pre(NamedTuple):
 
 
 class Mid(NamedTuple):
-    """What mid_process said. `results`: one list per sequence, see `Sample` and its kin."""
+    """The results of mid_process. `results`: one list per sequence, as `Sample`, `Splice` or `Bare`."""
 
     op: int
     step: int

@@ -58,16 +58,16 @@ class StoredScript:
 
     @property
     def id(self) -> str:
-        """What it is found by, as a module by the SHA-256 of its content."""
+        """The id of the script: the SHA-256 of its file, as for modules."""
         return hashlib.sha256(self.pack()).hexdigest()
 
     def pack(self) -> bytes:
-        """Its file: the same bytes for the same script."""
+        """Returns the file of the script: the same bytes for the same script."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> StoredScript:
-        """Raises ModuleError for what is none, whoever has written it."""
+        """Reads the file of a script. Raises ModuleError if it is invalid."""
         try:
             found = json.loads(data)
             script = cls(**{one.name: found[one.name] for one in fields(cls)})
@@ -77,7 +77,7 @@ class StoredScript:
         return script
 
     def argument(self, arg: bytes) -> bytes:
-        """What its interpreter gets where the script shall get `arg`. Raises ArgumentError."""
+        """Returns the argument for the interpreter that passes `arg` to the script. Raises ArgumentError."""
         try:
             value = script_value(arg.decode() if arg else None)
             return interpreter_argument(self.source, self.name, value).encode()
@@ -100,16 +100,16 @@ def check_name(name: Any) -> None:
 
 
 def interpreter_argument(source: str, name: str, value: Any) -> str:
-    """The argument of the controller that runs this script with this value of JSON.
+    """Returns the argument of the controller that runs this script with this JSON value.
 
-    Raises ValueError or TypeError for a value that is none.
+    Raises ValueError or TypeError if `value` is not a JSON value.
     """
     return json.dumps({"script": source, "name": name, "arg": value}, allow_nan=False)
 
 
 def script_value(text: str | None) -> Any:
-    """What a script gets of an argument that is a text: a value of JSON if it is one, else the text; without
-    one None.
+    """Returns the value that a script receives for a text argument: its JSON value if it is JSON, else the
+    text itself, and None without an argument.
 
     Python's reader takes NaN, Infinity and 1e999 for numbers, which they are not in JSON, or not here: they
     are texts.
@@ -141,12 +141,12 @@ _BEGINNING = re.compile(f"[0-9a-f]{{{SHORTEST_ID},63}}")
 
 
 def is_module_id(text: str) -> bool:
-    """Whether this is a whole id."""
+    """Returns whether this is a whole id."""
     return bool(MODULE_ID.fullmatch(text))
 
 
 def looks_like_id(text: str) -> bool:
-    """Whether this is an id, or may be taken for the beginning of one: no tag may look so."""
+    """Returns whether this is an id or could be the beginning of one. No tag may look like that."""
     return is_module_id(text) or bool(_BEGINNING.fullmatch(text))
 
 
@@ -197,7 +197,7 @@ DESCRIBED_NAMES, DESCRIBED_CHARACTERS = 64, 128
 
 @dataclass(slots=True)
 class ModuleInfo:
-    """One accepted module, or a script. All fields are plain data: `to_wire` packs with msgpack or JSON."""
+    """Describes one accepted module or script. All fields are plain data, for msgpack or JSON."""
 
     #: SHA-256 of the file, 64 hexadecimal digits
     id: str
@@ -231,10 +231,10 @@ class ModuleInfo:
 
     @property
     def repeatable(self) -> bool:
-        """Whether steps of a copy can be forgotten: answers and output are all that comes of them.
+        """Whether steps of a copy have no effects besides results and output, so that they can be discarded.
 
-        It takes no part in forks and log-probabilities, writes no variables, and draws no random numbers,
-        which are others in a copy.
+        Such a controller has no part in forks and log-probabilities, writes no variables, and draws no random
+        numbers, which would differ in a copy.
         """
         return not (self.has_pre or self.has_post or _TRACES & set(self.imports))
 

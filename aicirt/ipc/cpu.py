@@ -21,7 +21,7 @@ _SCHED_SETATTR = {"x86_64": 314, "AMD64": 314, "aarch64": 274, "arm64": 274}
 
 
 class Placement:
-    """Where this thread sleeps, so that it wakes up beside the one who wakes it and not behind it.
+    """Chooses the processor on which this thread sleeps, so that it wakes up beside its waker, not behind it.
 
     The scheduler often wakes a thread on the processor of its waker, in a virtual machine above all, where it
     takes idle processors for busy ones. There it waits until the waker sleeps, or for the milliseconds after
@@ -42,7 +42,7 @@ class Placement:
             self._narrowed = allowed, others
 
     def restore(self) -> None:
-        """What `leave` forbade is allowed again, unless somebody else has decided meanwhile."""
+        """Allows the processors that `leave` has excluded, unless the affinity has been changed meanwhile."""
         if self._narrowed is None:
             return
         allowed, narrowed = self._narrowed

@@ -34,7 +34,9 @@ class Semaphore(posix_ipc.Semaphore):  # type: ignore[misc]  # it has no types
     it waits an hour longer. This one waits by the clock that nobody sets, where the C library can."""
 
     def __init__(self, name: str, flags: int = 0, **how: int) -> None:
-        """As posix_ipc.Semaphore. Raises posix_ipc.ExistentialError also if the name goes meanwhile."""
+        """Opens it as posix_ipc.Semaphore does.
+
+        Raises posix_ipc.ExistentialError also if the name is removed meanwhile."""
         super().__init__(name, flags, **how)
         # the same semaphore: a process has each of them but once
         self._address: int | None = _libc.sem_open(name.encode(), 0)
@@ -65,7 +67,7 @@ _MOST_RINGS = 1 << 16
 
 
 class Doorbell:
-    """One named POSIX semaphore."""
+    """A named POSIX semaphore that wakes the process which waits for it."""
 
     __slots__ = ("_owner", "_semaphore", "name")
 
@@ -111,7 +113,7 @@ class Doorbell:
             semaphore.acquire(timeout)
         except (posix_ipc.BusyError, posix_ipc.SignalError):
             return False
-        for _ in range(_MOST_RINGS):  # whoever rings without end shall not keep us here
+        for _ in range(_MOST_RINGS):  # bounded: a process may ring without end
             if not semaphore.value:  # costs nothing; an attempt in vain would raise
                 break
             semaphore.acquire(0)

@@ -87,7 +87,7 @@ def _open(name: str, prefix: str) -> int:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Whether this is a regular file of this user: other users may put anything into the folder."""
+    """Returns whether this is a regular file of this user: other users may put anything into the folder."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 

@@ -62,7 +62,7 @@ class Ring:
 
     @property
     def writer_cpu(self) -> int:
-        """Where the writer said that it runs; -1 if it has not."""
+        """The processor on which the writer has said that it runs; -1 if unknown."""
         return self._positions[1] - 1
 
     @property

@@ -1,1 +1,1 @@
-"""What the runtime needs of the operating system: files, processes, users, resources, logs, terminals."""
+"""Everything about the operating system: files, processes, users, resources, logs, terminals."""

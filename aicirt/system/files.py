@@ -125,7 +125,7 @@ def let_read(path: Path, gid: int) -> None:
 
 
 def is_private_file(path: Path) -> bool:
-    """Whether this is a regular file of ours that nobody else can write."""
+    """Returns whether this is a regular file of this user that no other user can write."""
     try:
         found = path.lstat()
     except OSError:
@@ -160,7 +160,7 @@ def read_regular(path: Path, most: int, *, ours: bool = False) -> bytes | None:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether there is a regular file, which is not opened."""
+    """Returns whether there is a regular file, without opening it."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:

@@ -55,11 +55,11 @@ class Lines(logging.Formatter):
         return super().format(record)
 
     def usesTime(self) -> bool:  # logging's own name
-        """It does."""
+        """Returns True: every line has its time."""
         return True
 
     def formatException(self, ei: Any) -> str:
-        """Where it was, and of which type, without its words."""
+        """Returns the places in the code and the type of an exception, without its message."""
         return "\n".join(_where(ei[1]))
 
 

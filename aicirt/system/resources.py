@@ -12,7 +12,7 @@ Reader = Callable[[Path], float]
 
 
 def readings(controller: str, version_1: Reader, version_2: Reader, root: Path = Path("/")) -> list[float]:
-    """What the process's own group and each group above it say. `root` has proc and sys.
+    """Returns what the process's own group and each group above it allow. `root` has proc and sys.
 
     In a container, groups above its own are invisible: /sys/fs/cgroup shows its own group then.
     """
@@ -67,7 +67,7 @@ def _cpus_version_1(folder: Path) -> float:
 
 
 def default_worker_count() -> int:
-    """One per processor less one for the engine, 1 to 8."""
+    """Returns the number of processors less one for the engine, from 1 to 8."""
     return max(1, min(8, int(usable_cpus()) - 1))
 
 

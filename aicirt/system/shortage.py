@@ -22,7 +22,7 @@ _CURES = {
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether it is no defect of ours: something is short, or may not be written."""
+    """Returns whether the machine is the cause: a resource is exhausted, or a place cannot be written."""
     return error.errno in _CURES
 
 

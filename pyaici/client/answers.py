@@ -74,7 +74,7 @@ def read_variables(told: Any) -> dict[bytes, bytes]:
 
 
 def nonsense(sender: str, error: Exception) -> str:
-    """What a worker's message was refused for."""
+    """Returns the error message for a worker's invalid message."""
     what = error.message if isinstance(error, AiciError) else repr(error)[:200]
     return f"{sender} has sent nonsense, and is not heard any more: {what}"
 

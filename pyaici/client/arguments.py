@@ -29,7 +29,7 @@ def prompt_bytes(prompt: Sequence[int], vocab_size: int) -> bytes:
 
 
 def variable_name(name: bytes) -> str:
-    """A variable's name as a text: UTF-8, and bytes that are none as \\xNN."""
+    """Returns a variable's name as text; bytes that are not UTF-8 become \\xNN."""
     return name.decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""What an engine can do for controllers."""
+"""Capabilities: what an engine can do for controllers."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Control:
                 return None
 
     def is_open(self) -> bool:
-        """Whether the supervisor has not gone, as far as can be told without asking it."""
+        """Returns whether the connection still stands, as far as can be known without a call."""
         sock = self._socket.socket
         poll = select.poll()
         try:

@@ -24,7 +24,7 @@ from aicirt.system.shortage import describe
 
 
 class DetachedProcess:
-    """What `subprocess.Popen` has for children, as far as it can be had."""
+    """Offers for a process that is no child what `subprocess.Popen` offers for children."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -34,7 +34,7 @@ class DetachedProcess:
         self._killed = False
 
     def poll(self) -> int | None:
-        """Whether it has ended, without waiting: `returncode`."""
+        """Returns `returncode` if the process has ended, else None, without waiting."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.wait(0)
         return self.returncode
@@ -141,7 +141,7 @@ class Daemon:
             os.close(read_fd)
 
     def log(self) -> str:
-        """What the daemon has written to its log."""
+        """Returns what the daemon has written to its log."""
         with contextlib.suppress(OSError):
             return self._log.read_text(errors="replace")
         return ""

@@ -161,7 +161,7 @@ class WorkerLink:
         self.bell.unlink()
 
     def wake(self, message: NamedTuple | None = None) -> None:
-        """A step will be sent soon: the worker shall be awake, and on another processor, when it comes.
+        """Wakes the worker because a step will be sent soon, and keeps it off this thread's processor.
 
         `message` goes along; raises as `send` with one.
         """
@@ -185,7 +185,7 @@ class WorkerLink:
         self._worker_bell.ring()
 
     def _send_in_frames(self, data: bytes, timeout: float) -> None:
-        """What is too long for one frame, or finds the ring full."""
+        """Sends what is too long for one frame, or finds the ring full."""
         ring = self.segment.to_worker
         for payload, more in ring.frames(data):
             deadline = 0.0
@@ -264,7 +264,7 @@ class WorkerLink:
         return ProtocolError(self._refusal)
 
     def abandon(self, step: int) -> None:
-        """What is here of a step, and what is still to come of it, is not wanted."""
+        """Discards what has come of a step, and what is still to come."""
         self._abandoned.add(step)
         messages, self._messages = self._messages, []
         try:
@@ -374,7 +374,7 @@ class WorkerLink:
         self.rows.hand_over(seq, other.rows, declined=self._has_unclaimed(seq))
 
     def _has_unclaimed(self, seq: int) -> bool:
-        """Whether a result has come for which nobody has asked."""
+        """Returns whether a result of the sequence has come that nobody has fetched."""
         with contextlib.suppress(RuntimeFailure):
             self.take(MID, -1)  # reads all there is
         results = (one[MID_RESULTS] for one in self._messages if one[OPERATION] == MID)
@@ -410,7 +410,7 @@ class WorkerLink:
 
 
 class Links:
-    """One `WorkerLink` for each worker that this client has had sequences in, by (worker, generation)."""
+    """Holds a `WorkerLink` for each worker with sequences of this client, by (worker, generation)."""
 
     def __init__(self, control: Control, live: Sequences, num_rows: int, num_dense: int) -> None:
         self._control = control
@@ -480,7 +480,7 @@ class Links:
                 link.close()
 
     def _number(self) -> int:
-        """One that no live link has, as it is a part of the numbers of the children that are forked there."""
+        """Returns a number that no live link has: it is a part of the numbers of children forked there."""
         used = {link.number for link in self._links.values()}
         # some of these may have moved, and the worker that has numbered them have ended
         used |= {seq >> 24 & LINK_NUMBERS - 1 for seq in self._live if seq >> 31}

@@ -262,7 +262,7 @@ _stagings = threading.local()
 
 
 def _staging(device: torch.device) -> _Staging:
-    """One staging buffer for each thread and device: two threads never fill the same one."""
+    """Returns the staging buffer of this thread for a device: two threads never fill the same one."""
     found: dict[torch.device, _Staging] = _stagings.__dict__.setdefault("by_device", {})
     if device not in found:
         found[device] = _Staging(device)

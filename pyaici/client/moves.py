@@ -18,8 +18,8 @@ from pyaici.client.sequences import Family, Sequences
 _LOOK_SECONDS = 0.25
 #: after it has been, and has moved a request: a second later workers tell how busy they are then
 _ADVICE_SECONDS = 2.0
-#: a request does not move of its own accord more often: one that takes all of a worker's time would take it
-#: along, again and again
+#: a request does not move automatically more often: one that uses all of a worker's time would move again and
+#: again
 _AGAIN_SECONDS = 30.0
 #: a step that needs a request that is about to move gives it so long, then asks the old worker to keep it
 _PATIENCE_SECONDS = 0.005
@@ -29,7 +29,7 @@ _STAY_SECONDS = 10.0
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """One that is under way: nothing is asked of the request until it is settled."""
+    """A move under way: the client asks nothing of the request until the move is settled."""
 
     family: Family
     source: WorkerLink
@@ -39,7 +39,7 @@ class Move:
 
 
 class Moves:
-    """What of this client moves. Everything is called between two steps of what is concerned."""
+    """The moves of this client's requests. Every method is called between two steps of the request."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class Moves:
             if not wanted.isdisjoint(move.family.members):
                 self._settle(move, self._answer(move.call, _PATIENCE_SECONDS))
 
-    # -- of its own accord ---------------------------------------------------------------------------
+    # -- automatic moves ---------------------------------------------------------------------------
 
     def look(self, stepped: Iterable[int]) -> None:
-        """After each step: settles what has been answered, and begins what the supervisor has advised.
+        """Settles moves that have been answered, and begins those that the supervisor advises.
 
         Waits for nothing, unless a worker is new to this client.
         """

@@ -52,7 +52,7 @@ class SegmentRows:
         self._row_words = layout.row_bytes // 4
 
     def put_back(self, released: tuple[list[int], list[int]]) -> None:
-        """What `take_released` gave was not sent."""
+        """Takes back what `take_released` has returned and was not sent."""
         self._released[0].extend(released[0])
         self._released[1].extend(released[1])
 
@@ -130,7 +130,7 @@ class SegmentRows:
                 other._declined.add(seq)
 
     def has_of(self, other: SegmentRows) -> bool:
-        """Whether a sequence holds a row of that segment."""
+        """Returns whether a sequence holds a row of that segment."""
         return any(held.home is other for held in self._held.values())
 
     def forget(self, seq: int) -> None:

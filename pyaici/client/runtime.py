@@ -129,24 +129,24 @@ class Runtime:
         self._control.call("tag", module=module, tag=tag, owner=owner)
 
     def untag(self, tag: str, *, owner: str | None = None, force: bool = False) -> None:
-        """Removes a tag; `force`: whoever has it.
+        """Removes a tag; with `force` also another owner's.
 
         Raises UnknownModuleError, and ModuleError if another owner has it.
         """
         self._control.call("untag", tag=tag, owner=owner, force=force)
 
     def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
-        """Takes back an upload of a module (id or tag), whose tags of that owner must be removed before.
+        """Withdraws an owner's upload of a module (id or tag); the owner's tags on it must be removed before.
 
-        The module goes, and the answer is true, if no other owner has uploaded it or has a tag on it;
-        sequences of it that are live go on. `force`: it goes whoever has, and all its tags. Raises
+        Deletes the module and returns True if no other owner has uploaded it or has a tag on it; its live
+        sequences go on. `force`: deletes it and all its tags in any case. Raises
         UnknownModuleError, and ModuleError if the owner has not uploaded it, or has tags on it.
         """
         gone: bool = self._control.call("remove", module=module, owner=owner, force=force)
         return gone
 
     def describe(self, module: str) -> ModuleInfo:
-        """What is known of a module (id or tag). Raises UnknownModuleError."""
+        """Describes a module (id or tag). Raises UnknownModuleError."""
         return ModuleInfo.from_wire(self._control.call("describe", module=module))
 
     def list(self) -> list[ModuleInfo]:
@@ -165,7 +165,7 @@ class Runtime:
         return dict(self._control.call("health"))
 
     def is_connected(self) -> bool:
-        """Whether the aicirt is there, as far as can be told without asking it."""
+        """Returns whether the aicirt is connected, as far as can be known without a call."""
         return not self._closed and self._control.is_open()
 
     # -- sequences ------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Runtime:
     def _template(
         self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None
     ) -> dict[str, Any]:
-        """What names the snapshot that a sequence starts from."""
+        """Returns the arguments that name the snapshot which a sequence starts from."""
         number, _ = self._require_vocabulary()
         return {
             "module": module,
@@ -269,22 +269,22 @@ class Runtime:
         return link, seq
 
     def is_live(self, seq: int) -> bool:
-        """Whether the sequence has been started, and neither ended nor freed."""
+        """Returns whether the sequence has been started, and neither ended nor freed."""
         return seq in self._live
 
     def wants_logprobs(self, seq: int) -> bool:
-        """Whether the controller has post_process, which is told log-probability and allowed mass.
+        """Returns whether post_process of the controller will receive log-probability and allowed mass.
 
-        Finding them takes longer than masking; for others, and where the last result has it skip the call,
-        they are needed only after a row with a `top_k`.
+        Computing them takes longer than masking. For other controllers, and where the last result skips the
+        call, they are needed only after a row with a `top_k`.
         """
         return seq in self._live.link(seq).measured
 
     def is_repeatable(self, seq: int) -> bool:
-        """Whether clones of it can take steps that turn out not to count, and be freed.
+        """Returns whether clones of the sequence can take steps that are discarded.
 
-        Not if its controller writes variables, draws random numbers, or has pre_process or post_process:
-        these act beyond the sequence, or depend on which it is.
+        They cannot if its controller writes variables, draws random numbers, or has pre_process or
+        post_process: these act beyond the sequence, or depend on which it is.
         """
         self._live.link(seq)
         return self._live.families[seq].repeatable
@@ -384,7 +384,7 @@ class Runtime:
         return step
 
     def _by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
-        """What goes to which worker. Raises UnknownSequenceError."""
+        """Groups inputs by worker. Raises UnknownSequenceError."""
         if len(self._links) == 1 and self._live.all_live(inputs):
             return [(link, inputs) for link in self._links.values() if inputs]
         return self._live.by_link(inputs)

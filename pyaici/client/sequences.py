@@ -55,7 +55,7 @@ class Sequences(dict[int, WorkerLink]):
     def start(
         self, seq: int, link: WorkerLink, *, has_pre: bool, has_post: bool, repeatable: bool = False
     ) -> None:
-        """It lives; its controller has these callbacks."""
+        """Adds a sequence whose controller has these callbacks."""
         self[seq] = link
         self.families[seq] = Family({seq}, repeatable)
         if has_pre or has_post:
@@ -101,12 +101,12 @@ class Sequences(dict[int, WorkerLink]):
                     continue
 
     def by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:
-        """What goes to which worker. Raises UnknownSequenceError."""
+        """Groups inputs by worker. Raises UnknownSequenceError."""
         found: dict[WorkerLink, list[StepInput]] = {}
         for item in inputs:
             found.setdefault(self.link(item.seq), []).append(item)
         return found.items()
 
     def all_live(self, inputs: Sequence[StepInput]) -> bool:
-        """Whether every sequence of a step is."""
+        """Returns whether every sequence of a step is live."""
         return all(map(self.__contains__, map(SEQ, inputs)))

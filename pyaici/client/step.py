@@ -1,4 +1,4 @@
-"""One step: what an engine tells the runtime, its two waits, and the results."""
+"""A step: its inputs, its two waits, and its results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PreResult:
 
 @dataclass(slots=True)
 class Row:
-    """One constraint on the next token. Arrays are views of shared memory, valid until
+    """A constraint on the next token. Arrays are views of shared memory, valid until
     the next result for the same sequence, or until it is freed."""
 
     kind: RowKind
@@ -66,7 +66,7 @@ class Row:
     bias: NDArray[np.float32] | None = None
     #: the controller's temperature for this token; None = the request's own
     temperature: float | None = None
-    #: how many most likely tokens the next `StepInput.top` shall list
+    #: number of most likely tokens that the next `StepInput.top` must list
     top_k: int = 0
 
 
@@ -108,7 +108,7 @@ _SAMPLE, _SEQ = Verb.SAMPLE, itemgetter(INPUT_SEQ)
 
 @dataclass(slots=True)
 class StepPart:
-    """What one worker does of a step."""
+    """The part of a step that one worker does."""
 
     link: WorkerLink
     inputs: Sequence[StepInput]
@@ -121,11 +121,11 @@ class StepPart:
 
     @property
     def seqs(self) -> list[int]:
-        """Its sequences."""
+        """The sequences of this part."""
         return [item.seq for item in self.inputs]
 
     def failed(self, error: Exception) -> None:
-        """Its answers could not be had, or were nonsense: then the worker is not heard any more."""
+        """Records why answers are missing; after an invalid answer the worker is read no further."""
         if isinstance(error, RuntimeFailure) and not isinstance(error, ProtocolError):
             self.failure = error
         else:
@@ -147,9 +147,9 @@ class Step:
         self._over = ""
 
     def wait_pre(self) -> dict[int, PreResult]:
-        """What post_process and pre_process said; sequences that just continue are not listed.
+        """Returns the results of post_process and pre_process, without sequences that just continue.
 
-        The critical path: returns at once if no controller of the step has either. Raises RuntimeFailure
+        On the critical path: returns at once if no controller of the step has either. Raises RuntimeFailure
         after `abandon`, or if the runtime has been closed.
         """
         if self._pre is not None:
@@ -168,18 +168,18 @@ class Step:
                     part.failed(error)
             seqs = part.seqs
             self._live.free([child for seq in seqs if seq in results for child in results[seq].children])
-            self._live.free(seqs)  # a worker that is only slow shall not keep them
+            self._live.free(seqs)  # a worker that is only slow must not keep them
             for seq in seqs:
                 results[seq] = PreResult(Verb.ERROR, error=part.failure)
         self._pre = results
         return results
 
     def wait(self, *, ready: bool = False) -> StepResult:
-        """What mid_process said of every sequence that goes on; usually ready already.
+        """Returns the results of mid_process for every sequence that goes on; usually without waiting.
 
-        `ready`: the engine has sequences without controllers, which shall not wait for slow ones longer than
-        these wait for each other. Can be called once. Raises RuntimeFailure the second time, after `abandon`,
-        or if the runtime has been closed.
+        `ready`: the engine has sequences without controllers, which wait for slow controllers no longer than
+        controllers wait for each other. Can be called once. Raises RuntimeFailure the second time, after
+        `abandon`, or if the runtime has been closed.
         """
         self._check_under_way()
         pre = self.wait_pre()
@@ -217,7 +217,7 @@ class Step:
                 self._wake(part, Due(DUE, self._number, True))
 
     def _not_there(self, parts: list[StepPart]) -> list[StepPart]:
-        """Those whose answer is still to come; takes it of those whose answer is there."""
+        """Returns the parts whose answers are still to come; takes the answers that are there."""
         left = []
         for part in parts:
             if part.failure is None and part.answer is None:
@@ -297,7 +297,7 @@ class Step:
         self._over = self._over or why
 
     def holds(self, seq: int) -> bool:
-        """Whether it is under way and the sequence takes part."""
+        """Returns whether the step is under way and the sequence takes part."""
         if self._over:
             return False
         children = [verdict.children for verdict in (self._pre or {}).values()]
