@@ -35,7 +35,7 @@ def find_grammar(name: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """One of them."""
+    """A language of scripts."""
 
     #: as people call it
     name: str
@@ -46,7 +46,7 @@ class Language:
 
     @property
     def word(self) -> str:
-        """As requests, and what has been uploaded, call it."""
+        """The language's name in requests and uploads."""
         return self.name.lower()
 
 
@@ -126,7 +126,7 @@ SCRIPT_CONTROLLERS = dict(sorted((language.controller, language.name) for langua
 
 @dataclass(frozen=True, slots=True)
 class BundledController:
-    """One of them, as users are shown it."""
+    """A bundled controller, as users see it."""
 
     name: str
     summary: str = ""
@@ -198,7 +198,7 @@ def find_controller(name: str | Path) -> Path:
 
 
 def _mode(path: Path) -> int:
-    """As in `stat`; 0 if there is nothing, or if it cannot even be the name of something."""
+    """Returns the mode as in `stat`; 0 if there is no such file, or the name is invalid."""
     try:
         return path.stat().st_mode
     except OSError:

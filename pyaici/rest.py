@@ -159,7 +159,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _refusal(answer: httpx2.Response) -> ServerError:
-    """What an answer with an error says."""
+    """Returns the error that an answer reports."""
     try:
         error = answer.json()["error"]
         log = {"log": error["log"]} if error.get("log") else {}

@@ -8,11 +8,10 @@ from tests.plain_english import ROOT, problems
 
 #: folders that are done; add those that have become clean
 CLEAN = (
-    "aicirt/contract",
-    "aicirt/ipc",
-    "aicirt/settings.py",
-    "aicirt/system",
+    "aicirt",
     "pyaici/client",
+    "pyaici/recording",
+    "pyaici/scripting",
 )
 
 

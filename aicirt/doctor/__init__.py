@@ -1,4 +1,4 @@
-"""What of this machine the runtime can use, what is missing, what that costs and how to get it."""
+"""Checks of this machine: what the runtime can use, what is missing, the cost of that, and the cure."""
 
 from __future__ import annotations
 

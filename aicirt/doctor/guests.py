@@ -15,7 +15,7 @@ _COMMAND = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]
 
 @lru_cache(1)
 def _ask() -> tuple[dict[str, str], str]:
-    """What the child said, and its last words."""
+    """Runs the child; returns its answers and the end of its errors."""
     child = subprocess.run(
         _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
     )

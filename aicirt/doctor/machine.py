@@ -82,7 +82,7 @@ def system() -> Finding:
 
 
 def python() -> Finding:
-    """Which one; too old ones cannot install this package."""
+    """Reports the version of Python; older ones than 3.11 cannot install this package."""
     return Finding("Python", State.OK, f"{platform.python_version()} ({sys.executable})")
 
 
@@ -133,7 +133,7 @@ def memory_files() -> Finding:
 
 
 def processors() -> Finding:
-    """One for the engine and one for a worker."""
+    """Checks that there is a processor for the engine and one for a worker."""
     allowed, quota, usable = len(os.sched_getaffinity(0)), cgroup_quota(), usable_cpus()
     found = f"{allowed} allowed" + (f", a quota of {quota:g}" if quota < allowed else "")
     found += f": {default_worker_count()} workers"
@@ -196,7 +196,7 @@ def memory(free: int | None = None) -> Finding:
 
 
 def worker_user(name: str = "nobody") -> Finding:
-    """Whether workers may run as another user."""
+    """Checks whether workers can run as another user."""
     cost = "a guest that breaks out of its sandbox is the user who has started aicirt"
     try:
         problem = User.find(name).problem()
@@ -208,7 +208,7 @@ def worker_user(name: str = "nobody") -> Finding:
 
 
 def store(folder: Path | None = None) -> Finding:
-    """Where compiled modules are kept."""
+    """Checks the folder for compiled modules."""
     folder = folder or default_directory()
     try:
         private_directory(folder / "compiled")

@@ -61,7 +61,7 @@ def namespaces() -> Finding:
 
 
 def out_of_memory() -> Finding:
-    """Whom the kernel ends first when memory runs out."""
+    """Checks which process the kernel ends first when memory runs out."""
     score = _walls()["oom_score_adj"]
     if score == 0:
         cost = "where memory runs out the kernel may end the engine instead of a worker"

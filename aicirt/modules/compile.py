@@ -25,7 +25,7 @@ from aicirt.system.user import User
 
 @dataclass(frozen=True, slots=True)
 class CompileLimits:
-    """What compiling one module may cost."""
+    """Limits on compiling one module."""
 
     #: an honest module of `Limits.module_bytes` (16 MiB) needs about 21 s on one fast core
     cpu_s: int = 60
@@ -139,11 +139,11 @@ class _Child:
             self._artifact.unlink(missing_ok=True)
 
     def too_slow(self) -> CompileLimitError:
-        """It had its time on the clock."""
+        """Returns the error for a compiler that has used its wall-clock time."""
         return CompileLimitError(f"compiling took more than {self.cost.wall_s:g} s", limit="wall_s")
 
     def outcome(self) -> ModuleInfo:
-        """Of a child that has ended. Raises its error, or what follows from how it ended."""
+        """Returns the result of a child that has ended. Raises its error, or one that tells how it ended."""
         status, cost = self._reap(), self.cost
         said = _last_words(self._err)
         if status == -signal.SIGXCPU:

@@ -30,7 +30,7 @@ from aicirt.wasm.program import compile_module, serialize
 
 
 def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
-    """What is printed."""
+    """Compiles the module; returns what is printed."""
     if user:
         become(*map(int, user))
     sandbox.die_with(int(parent))

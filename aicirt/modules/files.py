@@ -1,4 +1,4 @@
-"""What has been uploaded, by the SHA-256 of its content: modules and scripts."""
+"""Files of uploaded modules and scripts, by the SHA-256 of their content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_SCRIPT = 8 * MAX_SOURCE
 
 @dataclass(frozen=True, slots=True)
 class ScriptNote:
-    """What is known of a script without its text."""
+    """Facts about a script, without its text."""
 
     interpreter: str
     language: str
@@ -38,11 +38,11 @@ class ModuleFiles:
         self._notes: dict[str, ScriptNote] = {}
 
     def has(self, module_id: str) -> bool:
-        """Whether there is such a module or script."""
+        """Returns whether there is such a module or script."""
         return any(is_regular(self._path(module_id, kind)) for kind in (_MODULE, _SCRIPT))
 
     def is_script(self, module_id: str) -> bool:
-        """Whether it is a script, of which nothing is read."""
+        """Returns whether it is a script, without reading it."""
         return is_regular(self._path(module_id, _SCRIPT))
 
     def size(self, module_id: str) -> int:
@@ -90,7 +90,7 @@ class ModuleFiles:
         return script
 
     def note(self, module_id: str) -> ScriptNote | None:
-        """What is known of a script. None and errors as of `script`."""
+        """Returns the facts about a script. Returns None and raises as `script` does."""
         if not self.is_script(module_id):
             self._notes.pop(module_id, None)
         elif module_id not in self._notes:
@@ -98,7 +98,9 @@ class ModuleFiles:
         return self._notes.get(module_id)
 
     def notes(self) -> dict[str, ScriptNote]:
-        """Of all scripts that are not damaged, by id. Raises RuntimeFailure if one cannot be read now."""
+        """Returns the facts about all undamaged scripts, by id.
+
+        Raises RuntimeFailure if one cannot be read now."""
         found: dict[str, ScriptNote] = {}
         for module_id in self._ids(_SCRIPT):
             try:
@@ -121,7 +123,7 @@ class ModuleFiles:
         self._note(module_id, script)
 
     def discard(self, module_id: str) -> None:
-        """It is there no more. Raises OSError."""
+        """Removes a module or script. Raises OSError."""
         for kind in (_MODULE, _SCRIPT):
             if is_regular(path := self._path(module_id, kind)):
                 path.unlink(missing_ok=True)

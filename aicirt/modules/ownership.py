@@ -38,7 +38,7 @@ class Table:
         self._lock = directory / f".{name}.lock"
 
     def read(self) -> dict[str, Any]:
-        """What it holds now."""
+        """Returns the rows of the table."""
         data = read_regular(self._path, _MOST, ours=True)
         if data is None:
             if os.path.lexists(self._path):
@@ -52,7 +52,7 @@ class Table:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """What it holds, to be changed, by nobody else meanwhile; written at the end if it has been."""
+        """Locks the table and yields its rows, which are written at the end if they have been changed."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             fd = os.open(self._lock, flags, 0o600)
@@ -61,7 +61,7 @@ class Table:
                 raise
             raise self._foreign(self._lock) from None
         try:
-            if not is_private_file(self._lock):  # whoever owns it could hold it for ever
+            if not is_private_file(self._lock):  # its owner could hold it for ever
                 raise self._foreign(self._lock)
             fcntl.flock(fd, fcntl.LOCK_EX)
             before, rows = self.read(), self.read()
@@ -80,7 +80,7 @@ class Table:
 
 @dataclass(slots=True)
 class Claim:
-    """What is known of one module. Of one from the time before there were claims, nothing."""
+    """The claims to one module. A module from before claims existed has none."""
 
     #: Unix seconds of the first upload; 0 = unknown
     created: float = 0.0
@@ -112,7 +112,7 @@ class ClaimsChange:
         self._rows = rows
 
     def owners(self, module: str) -> set[str]:
-        """Who has a claim to it."""
+        """Returns the owners who have a claim to a module."""
         return set(self._rows.get(module, {}).get("owners", ()))
 
     def add(self, module: str, owner: str) -> None:
@@ -136,12 +136,12 @@ class ClaimsChange:
         self._rows.get(module, {}).get("owners", {}).pop(owner, None)
 
     def abandoned(self, module: str) -> bool:
-        """Whether all who had a claim to it have dropped it; false where there never was one."""
+        """Returns whether all owners with a claim have dropped it; false if there never was one."""
         row = self._rows.get(module)
         return row is not None and not row["owners"]
 
     def forget(self, module: str) -> None:
-        """It is there no more."""
+        """Removes the claims to a module that is no longer stored."""
         self._rows.pop(module, None)
 
 
@@ -209,7 +209,9 @@ def _require_owner(tag: dict[str, Any] | None, owner: str) -> None:
 
 
 class Ownership:
-    """Of one store. Changes hold the lock of its claims, so that nothing is added and removed at once."""
+    """Ownership of the modules in one store.
+
+    Changes hold the lock of its claims, so that nothing is added and removed at once."""
 
     def __init__(self, files: ModuleFiles, tags: Tags, claims: Claims, gone: Callable[[str], None]) -> None:
         """`gone`: told which module is stored no more."""
@@ -232,7 +234,7 @@ class Ownership:
         """Drop an owner's claim to a module, whose tags of it must be removed before.
 
         Where nobody else has a claim, no tag of anybody else names it, and it interprets no script, the
-        module goes, with what was compiled of it: then the answer is true. `force`: it goes whoever has
+        module goes, with its compiled code, and the answer is true. `force`: it goes even if others have
         claims to it, and its tags too. Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim
         to it, `ModuleError` if the owner has tags on it.
         """
@@ -316,7 +318,7 @@ class Ownership:
             self._drop_unwanted([interpreter], claims)
 
     def _interpreter(self, module_id: str) -> str | None:
-        """What interprets a script; None for a module, and for what is so damaged that nobody knows."""
+        """Returns the interpreter of a script; None for a module, and for a damaged script."""
         try:
             note = self._files.note(module_id)
         except (ModuleError, RuntimeFailure):
@@ -324,5 +326,5 @@ class Ownership:
         return None if note is None else note.interpreter
 
     def _interprets(self, module_id: str) -> bool:
-        """Whether a stored script needs it. Raises RuntimeFailure where that cannot be known now."""
+        """Returns whether a stored script needs a module. Raises RuntimeFailure if that is unknown now."""
         return any(note.interpreter == module_id for note in self._files.notes().values())

@@ -162,7 +162,7 @@ class ModuleStore:
         return self._named(self._of_script(script.id, note))
 
     def knows(self, wasm: bytes) -> bool:
-        """Whether this module has been added."""
+        """Returns whether this module has been added."""
         return self.has(hashlib.sha256(wasm).hexdigest())
 
     def _check_size(self, wasm: bytes) -> str:
@@ -252,7 +252,7 @@ class ModuleStore:
         return resolve_name(name, self.files.ids, self.tags.modules)
 
     def find_call(self, name: str, arg: bytes) -> tuple[str, bytes]:
-        """Which module runs for a name with an argument, and the argument that it gets.
+        """Returns the module that runs for a name with an argument, and the argument that it receives.
 
         For a script these are the interpreter, and the script with the argument. Raises `UnknownModuleError`,
         `ModuleError` for a script whose interpreter has gone, and `ArgumentError` for an argument that no
@@ -270,7 +270,7 @@ class ModuleStore:
         return self.files.wasm(self.resolve(name))
 
     def has(self, module_id: str) -> bool:
-        """Whether a module or script is stored."""
+        """Returns whether a module or script is stored."""
         return self.files.has(module_id)
 
     def list(self) -> list[ModuleInfo]:
@@ -316,15 +316,15 @@ class ModuleStore:
                 yield _with_names(info, tags.get(module_id, []), claim)
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> bool:
-        """As `Ownership.remove`, of a module by id or tag. Raises also UnknownModuleError."""
+        """Removes a module, by id or tag, as `Ownership.remove` does. Raises also UnknownModuleError."""
         return self.ownership.remove(self.resolve(name), owner, force=force)
 
     def tag(self, name: str, module: str, owner: str = "") -> str | None:
-        """As `Ownership.tag`, of a module by id or tag. Raises also UnknownModuleError."""
+        """Tags a module, by id or tag, as `Ownership.tag` does. Raises also UnknownModuleError."""
         return self.ownership.tag(name, self.resolve(module), owner)
 
     def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
-        """As `Ownership.untag`."""
+        """Removes a tag, as `Ownership.untag` does."""
         return self.ownership.untag(name, owner, force=force)
 
     # -- scripts -----------------------------------------------------------------------------
@@ -338,7 +338,7 @@ class ModuleStore:
             )
 
     def _of_script(self, module_id: str, note: ScriptNote) -> ModuleInfo:
-        """As a module that does what its interpreter does, as far as that is known here."""
+        """Describes a script as its interpreter, as far as that is known here."""
         interpreter = self._described(note.interpreter) or ModuleInfo(module_id, 0)
         return replace(
             interpreter,
@@ -354,7 +354,7 @@ class ModuleStore:
     # -- files of what was compiled -------------------------------------------------------------
 
     def artifact_path(self, module_id: str) -> Path:
-        """Where `Program.from_file` finds the code of a module that `add` or `get` returned."""
+        """Returns the file with the compiled code of a module that `add` or `get` returned."""
         return self.code / f"{module_id}-{self._key}.compiled"
 
     def _info_path(self, module_id: str) -> Path:
@@ -389,7 +389,7 @@ class ModuleStore:
         return self._ready(info)
 
     def _ready(self, info: ModuleInfo) -> ModuleInfo:
-        """Of a module that can be run: by whom it shall be."""
+        """Lets the workers' user read a module's code; returns the module's description with its names."""
         if self._user is not None:
             let_read(self.artifact_path(info.id), self._user.gid)
         return self._named(info)

@@ -192,7 +192,7 @@ _EPERM, _ENOSYS = 1, 38
 
 
 class Answer(IntEnum):
-    """What the kernel does with a call: SECCOMP_RET_*."""
+    """Answers of the kernel to a call: SECCOMP_RET_*."""
 
     KILL = 0x8000_0000
     REFUSE = 0x0005_0000 | _EPERM

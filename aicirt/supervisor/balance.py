@@ -28,7 +28,7 @@ _SEQUENCE_SHARE = 0.002
 
 
 class Load:
-    """What a worker has said last, and what has been placed there since."""
+    """The load of one worker: its last report, and what has been placed there since."""
 
     __slots__ = ("_asked", "_missing", "_new", "_placed", "busy", "clients", "sequences")
 
@@ -67,7 +67,7 @@ class Load:
         self.sequences, self.clients, self.busy = sequences, clients, min(max(busy, 0.0), 1.0)
         missing = self._placed - asked
         if missing < 0 or (missing == self._missing and asked == self._asked):
-            self._placed, missing = asked, 0  # whoever was to start those has given up
+            self._placed, missing = asked, 0  # the clients that were to start those have given up
         self._asked, self._missing = asked, missing
 
     @property
@@ -77,7 +77,7 @@ class Load:
 
     @property
     def score(self) -> float:
-        """What to compare workers by; 0 is idle and 1 as busy as can be, as long as sequences are few."""
+        """The figure that workers are compared by: 0 is idle, 1 fully busy, as long as sequences are few."""
         since = time.monotonic() - _NEW_SECONDS
         while self._new and self._new[0] < since:
             self._new.popleft()

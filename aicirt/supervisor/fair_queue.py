@@ -1,4 +1,4 @@
-"""Who may start when: owners take turns at what is scarce, such as compiling and the builder."""
+"""A fair queue: owners take turns at what is scarce, such as compiling and the builder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR, _MINUTE = 3600.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """What a queue allows, and the words of its errors."""
+    """The limits of a queue, and the words of its errors."""
 
     #: for counters and errors
     name: str

@@ -1,4 +1,4 @@
-"""What a client may ask about modules: to keep, name, describe and remove them, within its owner's limits."""
+"""Calls about modules: store, name, describe and remove them, within the limits of each owner."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_OWNER = 64
 
 
 def owner_of(args: dict[str, Any], default: str = DEFAULT_OWNER) -> str:
-    """Whom a call names as its `owner`. Raises ProtocolError for what is no name."""
+    """Returns the owner that a call names. Raises ProtocolError if the name is invalid."""
     owner = args.get("owner") or default
     if not isinstance(owner, str) or len(owner) > _MAX_OWNER or not owner.isprintable():
         raise ProtocolError(f"an owner is named by 1 to {_MAX_OWNER} printable characters, not {owner!r}")
@@ -116,7 +116,7 @@ class ModuleCalls:
         self._forget(owner, self._store.untag(args["tag"], owner, force=args.get("force") is True))
 
     async def _remove(self, args: dict[str, Any]) -> bool:
-        """Whether the module has gone, and not only the owner's claim to it."""
+        """Removes an owner's claim; returns whether the module is gone too."""
         owner, module = self._owner(args), self._store.resolve(args["module"])
         gone = self._store.remove(module, owner, force=args.get("force") is True)
         self._forget(owner, module if gone else None)

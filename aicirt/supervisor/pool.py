@@ -20,8 +20,8 @@ _log = logging.getLogger("aicirt.supervisor")
 class WorkerPool:
     """A fixed number of places, each with a worker, and a builder; the dead are replaced.
 
-    The first time at once. Who dies again soon, or cannot be started, is started again after a pause that
-    doubles each time; meanwhile the dead one keeps the place, and whoever calls it gets WorkerDiedError.
+    The first time at once. A process that dies again soon, or cannot be started, is started again after a
+    pause that doubles each time. Meanwhile the dead one keeps the place; calls to it raise WorkerDiedError.
     """
 
     def __init__(self, count: int, config: WorkerConfig) -> None:
@@ -87,7 +87,7 @@ class WorkerPool:
         return self.builder
 
     def owner_of(self, _process: WorkerProcess) -> str | None:
-        """Whom a process serves; None: everybody."""
+        """Returns the owner that a process serves; None = all owners."""
         return None
 
     def place(self, _owner: str = "") -> WorkerProcess:
@@ -118,11 +118,11 @@ class WorkerPool:
         await asyncio.gather(*(worker.stop() for worker in self.all))
 
     def _at_first(self, count: int) -> tuple[int, ...]:
-        """What is started at once."""
+        """Returns the places that are started at once."""
         return (*range(count), BUILDER)
 
     def _none_runs(self) -> WorkerDiedError:
-        """What is said while the dead wait to be replaced."""
+        """Returns the error for calls while no worker runs."""
         due = min(attempt.when() for attempt in self._attempts.values())
         return WorkerDiedError(
             f"no worker is running: {self._problem}; the next attempt to start one is in "
@@ -214,7 +214,7 @@ class TenantPool(WorkerPool):
         return None if index is None else self._places[BUILDER - index]
 
     def owner_of(self, process: WorkerProcess) -> str | None:
-        """Whom a process serves."""
+        """Returns the owner that a process serves."""
         index = process.index if process.index >= 0 else BUILDER - process.index
         return next((owner for owner, place in self._tenants.items() if place == index), None)
 

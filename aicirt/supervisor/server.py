@@ -125,7 +125,7 @@ class Supervisor:
         return self.pool.present_builder(owner)
 
     def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
-        """It was given up for others: nothing here needs it any more."""
+        """Forgets a vocabulary that was given up for others."""
         self.counters["vocabularies_given_up"] += 1
         self.templates.forget_vocabulary(vocabulary)
         for process in self.pool.all:
@@ -133,7 +133,7 @@ class Supervisor:
 
     @property
     def all_counters(self) -> Counter[str]:
-        """What has happened in this process; workers have counters of their own."""
+        """Returns the counters of this process; workers have counters of their own."""
         queues = self.compilations.counters + self.builds.counters
         return self.counters + self.pool.counters + self.templates.counters + queues
 

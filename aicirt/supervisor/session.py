@@ -1,4 +1,4 @@
-"""One client's connection: its calls, and what must be undone when it goes."""
+"""A client's connection: its calls, and the cleanup when it closes."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ class Session:
         return {"source": [source.index, source.generation], "target": _address(target)}
 
     async def _destination(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Where a request can move to: the worker asked for, or the one with least to do."""
+        """Returns a worker that a request can move to: the one asked for, or the least busy one."""
         pool, wanted = self._supervisor.pool, args.get("worker")
         source = pool.find(*args["source"])
         if wanted is None:
@@ -339,7 +339,7 @@ class Session:
 
 
 def _address(worker: WorkerProcess) -> dict[str, Any]:
-    """What a client needs to attach to a worker."""
+    """Returns what a client needs to attach to a worker."""
     return {
         "worker": worker.index,
         "generation": worker.generation,

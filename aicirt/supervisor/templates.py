@@ -26,7 +26,7 @@ _log = logging.getLogger("aicirt.supervisor")
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What `aici_init` left. What the builder said of it is only passed on: workers check it."""
+    """The snapshot after `aici_init`. The builder's description of it is only passed on: workers check it."""
 
     digest: bytes
     info: ModuleInfo
@@ -112,7 +112,7 @@ class Templates:
                     self._end(digest, task)
 
     def _end(self, digest: bytes, task: asyncio.Future[Built]) -> None:
-        """Nobody waits for it any more; whoever asks for the same from now on gets another one."""
+        """Cancels a build that no caller waits for; later requests for the same start another one."""
         task.cancel()
         if self._built.get(digest) is task:
             del self._built[digest]
@@ -129,7 +129,7 @@ class Templates:
         return await asyncio.shield(adopted.number)
 
     def current(self, digest: bytes) -> Built | None:
-        """What is built and has not been given up."""
+        """Returns the template if it is built and has not been given up."""
         task = self._built.get(digest)
         return task.result() if task is not None and _succeeded(task) else None
 
@@ -248,8 +248,8 @@ class Templates:
         argument: Descriptor,
         spent: Callable[[float], None],
     ) -> tuple[Any, list[Descriptor]]:
-        """What the builder made. When this is cancelled, returns once the builder has ended the work: until
-        then the owner has no other turn."""
+        """Returns what the builder has made. When cancelled, it returns once the builder has ended the work:
+        until then the owner has no other turn."""
         number = next(self._numbers)
         exchange = asyncio.get_running_loop().create_task(
             builder.exchange("build", {**call, "build": number}, fds=[argument.fd])

@@ -27,9 +27,9 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_
 
 @dataclass(slots=True)
 class RegisteredVocabulary:
-    """One tokenizer's image and its tokenizer, both as files for the workers.
+    """A vocabulary's image and its tokenizer, both as files for the workers.
 
-    Who refers to it can use it, also after the registry has given it up.
+    Holders of a reference can use it even after the registry has given it up.
     """
 
     id: int
@@ -45,7 +45,7 @@ class RegisteredVocabulary:
 
     @property
     def nbytes(self) -> int:
-        """Of both files."""
+        """Bytes of both files."""
         return self.image_bytes + self.tokenizer_bytes
 
 
@@ -157,7 +157,7 @@ class Vocabularies:
     async def _in_turn(
         self, owner: str, spec: dict[str, Any], work: Callable[[dict[str, Any]], Found]
     ) -> Found:
-        """What `work` makes of `spec`, in a thread, in the owner's turn and at their charge."""
+        """Returns what `work` makes of `spec`, in a thread, in the owner's turn and charged to the owner."""
         seconds: list[float] = []
 
         def timed() -> Found:

@@ -22,8 +22,9 @@ _WARM = EXPORTS[Export.WARM][0]
 
 
 class Warming:
-    """One template at a time, in stages. Owners take turns; the first stage of all templates of one comes
-    before the second of any.
+    """Warms one template at a time, in stages.
+
+    Owners take turns; the first stage of all templates of an owner comes before the second of any.
 
     After each stage what the builder has then replaces the template. What goes wrong leaves it as it is.
     """
@@ -89,7 +90,9 @@ class Warming:
         return entry
 
     async def _warm(self, builder: WorkerProcess, built: Built, stage: int, nbytes: int) -> bool:
-        """Whether there is more to do for it. Raises what `aici_warm` failed with, WorkerDiedError."""
+        """Warms a template for one stage; returns whether there is more to do.
+
+        Raises the error of `aici_warm`, and WorkerDiedError."""
         settings = self._settings
         before = WARM_STAGES[stage - 1] if stage else 0.0
         await self._templates.ensure_vocabulary(builder, built.vocabulary)

@@ -44,8 +44,8 @@ def usage(pid: int) -> dict[str, float]:
 
 
 def progress(pid: int) -> tuple[bool, float]:
-    """Whether the main thread of a process runs or waits for a processor, and seconds of CPU time that the
-    process has used."""
+    """Returns whether the main thread of a process runs or waits for a processor, and the seconds of CPU time
+    that the process has used."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -65,7 +65,7 @@ _OF_THE_SUPERVISOR = ("ping", "warm", "stop")
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started in this block hears neither Ctrl-C, which a terminal sends to all, nor SIGTERM."""
+    """Has processes that start in this block ignore SIGTERM, and Ctrl-C, which a terminal sends to all."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -74,7 +74,7 @@ def _deaf() -> Iterator[None]:
 
 
 class WorkerProcess:
-    """One process. `generation` makes it distinct from others that had or will have its index."""
+    """A worker process. `generation` tells it from others that had or will have its index."""
 
     def __init__(
         self, index: int, generation: int, config: WorkerConfig, on_death: Callable[[WorkerProcess], None]
@@ -149,7 +149,7 @@ class WorkerProcess:
     async def exchange(
         self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
     ) -> tuple[Any, list[Descriptor]]:
-        """As `call`, with the files that ride along with the answer."""
+        """Calls, and returns the answer with the files that come along."""
         if not self.alive:
             raise WorkerDiedError(f"{self.name} (pid {self.pid}) has ended")
         number = next(self._numbers)
@@ -172,9 +172,9 @@ class WorkerProcess:
             self.asked -= asked
 
     def tell(self, name: str, args: dict[str, Any]) -> None:
-        """As `call`, but nobody waits for the answer, and a process that has ended need not be told."""
+        """Sends a call without waiting for the answer; does nothing if the process has ended."""
         if self.alive:
-            with contextlib.suppress(OSError):  # whoever calls it next will notice
+            with contextlib.suppress(OSError):  # the next call notices it
                 self._socket.send(Call(next(self._numbers), name, args))
                 self.bell.ring()
 
@@ -284,4 +284,4 @@ def _nobody() -> None:
 
 
 def _ignore(_: WorkerProcess) -> None:
-    """It was told to end."""
+    """Does nothing: the process was told to end."""

@@ -19,7 +19,7 @@ def fingerprint_of(spec: dict[str, Any]) -> str:
     """SHA-256 (hex) of all that a client registers: equal for equal vocabularies on any machine.
 
     `spec` is what the call `vocabulary` registers. Raises KeyError, TypeError, ValueError, AttributeError or
-    struct.error for what is none.
+    struct.error if it is invalid.
     """
     digest = hashlib.sha256(b"aici vocabulary 1\0")
 

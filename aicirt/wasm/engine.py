@@ -162,7 +162,7 @@ TRAP_WORD = 4
 #: a row of calls of host functions may take so much longer than its limit
 _LOOK_SECONDS = 0.0005
 #: CPU time that counts between two looks at the clock. A guest needs no more than a tick of the clock and the
-#: code between two checkpoints. More means that a virtual machine stood still, which charges whoever ran
+#: code between two checkpoints. More means that a virtual machine stood still, which charges the running thread
 _MOST_BETWEEN_LOOKS_NS = 2_000_000
 _SIGSEGV = 11
 _PR_SET_THP_DISABLE = 41
@@ -199,7 +199,7 @@ def _config() -> wasmtime.Config:
 
 @lru_cache
 def code_key() -> str:
-    """What compiled code depends on besides the module: it is valid for this key only."""
+    """Returns the key of everything that compiled code depends on besides the module."""
     parts = [version("wasmtime"), CONFIG_VERSION, platform.machine(), _cpu_features()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -255,7 +255,7 @@ def _never() -> bool:
 
 
 class Engine:
-    """One per process. Guests run on the thread that made it, one at a time.
+    """The engine of a process. Guests run on the thread that made it, one at a time.
 
     Turns off transparent huge pages for the process. A Python signal handler must not raise while
     a guest runs: no exception can pass from a callback's first moment through C code, and what
@@ -300,7 +300,7 @@ class Engine:
         self.closed = False
         self._thread = threading.get_ident()
         self._segv = segv_handler()
-        #: frees large guests; None = whoever closes one frees it
+        #: frees large guests; None = closing a guest frees it at once
         self.reaper: Reaper | None = None
         #: the guest that runs now, for callbacks
         self.running: Instance | None = None
@@ -308,7 +308,7 @@ class Engine:
         self.clock_start = -1
         #: thread CPU time since `clock_start` that was the host's own
         self.excluded_ns = 0
-        #: when (`time.monotonic`) a host function shall look at the time limit next
+        #: when (`time.monotonic`) a host function must check the time limit next
         self.look_at = 0.0
         #: whether something else should have its turn; asked at every tick of a fiber
         self.wanted: Callable[[], bool] = _never
@@ -379,7 +379,7 @@ class Engine:
         return counted
 
     def time_limit_error(self, guest: Instance) -> TimeLimitError:
-        """What a call that has used its limit ends with."""
+        """Returns the error of a call that has used its limit."""
         used, limit, host = guest.used_ns / 1e6, guest.limit_ns / 1e6, -guest.host_ns / 1e6
         of_host = f", {host:.1f} ms of it in host functions" if host > 0 else ""
         return TimeLimitError(
@@ -390,8 +390,10 @@ class Engine:
         )
 
     def look(self, guest: Instance) -> None:
-        """What host functions do from `look_at` on: Wasm itself looks in loops and where its functions begin,
-        not in a long row of calls of host functions, nor when it returns from a slow one.
+        """Checks the time limit; host functions call it from `look_at` on.
+
+        Wasm itself checks in loops and where its functions begin, not in a long row of calls of host
+        functions, nor when it returns from a slow one.
 
         Raises `TimeLimitError`.
         """

@@ -80,5 +80,5 @@ def _out_of_memory(guest: Instance, message: str, pages: int) -> AiciError:
 
 
 def _cause(message: str) -> str:
-    """What wasmtime says below the backtrace."""
+    """Returns the cause, which wasmtime states below the backtrace."""
     return message.strip().rpartition("Caused by:")[2].strip()

@@ -16,7 +16,7 @@ _TRAP, _ERROR = raw.VAL_SIZE // 4, raw.VAL_SIZE // 4 + 1
 
 
 class _Frame:
-    """What wasmtime writes to while a call is under way; it must stay until the call's end."""
+    """The memory that wasmtime writes to during a call; it must stay until the call's end."""
 
     __slots__ = ("_buffer", "address", "error", "result", "trap", "words")
 

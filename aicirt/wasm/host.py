@@ -36,8 +36,11 @@ class GuestExit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """One import. `timed`: its CPU time may be large, so the guest's limit is looked at after each call;
-    in `aici_mid_process` it has a limit of its own, `Limits.mid_host_ms`."""
+    """A function to import.
+
+    `timed`: it may use much CPU time, so the guest's limit is checked after each call; in `aici_mid_process` it
+    has a limit of its own, `Limits.mid_host_ms`.
+    """
 
     module: str
     name: str

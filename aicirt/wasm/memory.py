@@ -140,11 +140,11 @@ class PagemapReader:
         self._fd = _open_pagemap()
 
     def changed(self, start: int, end: int) -> list[tuple[int, int]]:
-        """As `PageScanner.changed`."""
+        """See `PageScanner.changed`."""
         return _runs(start, self._marked(start, end))
 
     def count(self, start: int, end: int) -> int:
-        """As `PageScanner.count`."""
+        """See `PageScanner.count`."""
         return int(self._marked(start, end).sum()) * PAGE
 
     def _marked(self, start: int, end: int) -> NDArray[np.bool_]:
@@ -198,7 +198,7 @@ def _runs(start: int, marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(start + first * PAGE, (last - first) * PAGE) for first, last in pairs]
 
 
-#: A guest with less memory is freed by whoever closes it, in less than 0.2 ms; telling the thread takes 0.02.
+#: A guest with less memory is freed at once, in less than 0.2 ms; passing it to the thread takes 0.02 ms.
 LEAST_BYTES = 4 << 20
 
 

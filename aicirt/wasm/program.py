@@ -26,7 +26,7 @@ MEASURED_INSTANCES = 8
 
 
 class Program:
-    """One module in one process; `Instance` makes guests of it."""
+    """A module in this process; `Instance` makes guests of it."""
 
     __slots__ = (
         "arity",
@@ -51,7 +51,7 @@ class Program:
 
     def __init__(self, linker: Linker, module: wasmtime.Module) -> None:
         """Raises `ModuleError` if the module's imports or required exports do not fit."""
-        #: by which other processes know the module, for whoever loads it
+        #: id of the module, which other processes know it by; set by the loader
         self.id = ""
         self.linker = linker
         self.engine: Engine = linker.engine

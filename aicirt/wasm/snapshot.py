@@ -187,7 +187,7 @@ def fork_bytes(parent: Instance, count: int) -> int:
 
 
 def _rebases(parent: Instance, nbytes: int) -> bool:
-    """Whether a fork makes a new base, when so many bytes have changed since the parent's."""
+    """Returns whether a fork makes a new base, when so many bytes have changed since the parent's."""
     return nbytes > _REBASE_BYTES and nbytes > _nbytes(_base_runs(parent))
 
 

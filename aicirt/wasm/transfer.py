@@ -24,7 +24,7 @@ _NUMBERS = range(5)
 
 
 def to_wire(snapshot: Snapshot) -> tuple[list[Any], int]:
-    """What describes a snapshot, and the descriptor of its memory file (-1: none), which is not copied."""
+    """Returns a description of a snapshot, and the descriptor of its memory file (-1: none), not a copy."""
     image = snapshot.image
     runs = [number for run in image.runs for number in run] if image else []
     mapped = [[mapping.address, mapping.nbytes] for mapping in snapshot.mappings]
@@ -54,7 +54,7 @@ def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int
 
 
 def read_image(nbytes: Any, flat: Any, file: Descriptor) -> Image:
-    """What a snapshot says of its memory file. Raises as `from_wire`."""
+    """Reads a snapshot's description of its memory file. Raises as `from_wire` does."""
     try:
         runs = list(zip(flat[::2], flat[1::2], strict=True))
         _require(nbytes > 0 and nbytes % PAGE == 0, "file")

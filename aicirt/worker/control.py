@@ -1,4 +1,4 @@
-"""What the supervisor asks of a worker."""
+"""Calls from the supervisor to a worker."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Controls:
         )
 
     def _forget_vocabulary(self, _: int, args: dict[str, Any], __: list[int]) -> None:
-        """What still uses it keeps it."""
+        """Forgets a vocabulary; its users keep it."""
         self._worker.vocabularies.pop(args["id"], None)
 
     def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
@@ -155,7 +155,7 @@ class Controls:
             build.cancel()
 
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
-        """Goes on with `aici_warm` in a template, whoever has built it, while there is nothing else to do.
+        """Goes on with `aici_warm` in a template from any builder, while there is nothing else to do.
 
         Answers as `build` does, and whether there is more to do.
         """
@@ -267,7 +267,7 @@ class Controls:
 
 
 def _description(template: Template) -> tuple[dict[str, Any], list[int]]:
-    """What `Controls._template` makes the template of again, and its file."""
+    """Returns the description from which `Controls._template` rebuilds the template, and its file."""
     wire, fd = to_wire(template.snapshot)
     nbytes = template.snapshot.nbytes
     found = {"snapshot": wire, "nbytes": nbytes, "address": template.arg_address, "log": template.log}

@@ -91,7 +91,7 @@ class Log:
         return [b"".join(self._parts), self._dropped, self._why]
 
     def restore(self, state: list[Any]) -> None:
-        """What another process had kept. Raises OwnerLimitError if it would have to be dropped here."""
+        """Takes over what another process had kept. Raises OwnerLimitError if it would be dropped here."""
         data, dropped, why = state
         if not isinstance(data, bytes) or not isinstance(dropped, int) or not isinstance(why, str):
             raise ProtocolError("output of a guest that is none")

@@ -65,7 +65,7 @@ _log = logging.getLogger("aicirt.worker")
 _GARBAGE = 20_000
 #: messages of one client; it may go on sending
 _MOST_TO_CATCH_UP = 64
-#: what reading a message raises that is none of ours
+#: what reading an invalid message raises
 _MALFORMED = (ProtocolError, TypeError, ValueError, LookupError, AttributeError, OverflowError, struct.error)
 
 
@@ -155,11 +155,11 @@ class Worker:
 
     @property
     def counters(self) -> Counter[str]:
-        """What has happened to sequences of all clients, those that are gone included."""
+        """Counters of sequences of all clients, including clients that are gone."""
         return sum((client.counters for client in self.clients.values()), self.past)
 
     def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
-        """What the engine told, and what the runtime adds."""
+        """Returns the engine's capabilities and those that the runtime adds."""
         capabilities = {number: int(value) for number, value in engine}
         capabilities[CAP_TOP_K] = min(capabilities.get(CAP_TOP_K, 0), self.limits.max_top_k)
         capabilities[CAP_TOKENIZER] = int(vocabulary.exact)
@@ -169,7 +169,7 @@ class Worker:
     # -- the loop --------------------------------------------------------------------------------
 
     def _wanted(self) -> bool:
-        """A client has sent something: the guest that runs shall let it come first."""
+        """Returns whether a client has sent something, which comes before the guest that runs."""
         return any(client.from_client.waiting for client in self.clients.values())
 
     def _timeout(self) -> float:
@@ -193,7 +193,7 @@ class Worker:
         return spin(rings, SAMPLING_SECONDS)
 
     def _serve(self) -> bool:
-        """One round over everything; False if there was nothing to do."""
+        """Does one round over everything; returns False if there was nothing to do."""
         busy = False
         for client in list(self.clients.values()):
             busy = self._read(client) or busy
@@ -378,7 +378,7 @@ class Worker:
 
 
 def _prompt_problem(value: int | None, error: Exception | None) -> AiciError | None:
-    """What aici_init_prompt failed with."""
+    """Returns the error of aici_init_prompt, if it failed."""
     if isinstance(error, GuestExit):
         return ControllerFailed(f"the controller stopped in aici_init_prompt ({error.reason})")
     if isinstance(error, AiciError):

@@ -277,7 +277,7 @@ def _own_bytes(holder: Holder) -> int:
 
 
 def _besides(program: Program) -> int:
-    """What a guest takes besides its memory."""
+    """Returns the bytes that a guest takes besides its memory."""
     return SEQUENCE_BYTES + program.instance_bytes
 
 

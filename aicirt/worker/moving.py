@@ -32,7 +32,7 @@ _WORD = 0xFFFFFFFF
 
 
 class Departures:
-    """What of a client is about to move away, by the number that the supervisor has given the move."""
+    """Sequences of a client that are about to move away, by the supervisor's number of the move."""
 
     __slots__ = ("_moves",)
 
@@ -47,7 +47,7 @@ class Departures:
         self._moves[move] = seqs
 
     def take(self, move: int) -> list[Sequence]:
-        """What moves; nothing if it has been called off."""
+        """Returns the sequences of a move; none if it has been called off."""
         return self._moves.pop(move, [])
 
     def stay(self, numbers: Iterable[int]) -> None:
@@ -194,7 +194,7 @@ def _describe(seq: Sequence, sources: dict[bytes, int]) -> list[Any]:
 
 
 def _restore(seq: Sequence, fields: list[Any]) -> None:
-    """What `_describe` says from `length` on."""
+    """Restores what `_describe` has described, from `length` on."""
     length, step, changed, has_row, outcome, late, splices, by_engine, tokens, group, log, flags = fields
     numbers = [length, step, late, splices, *tokens, *group, 0 if outcome is None else outcome, flags]
     if not all(isinstance(number, int) and 0 <= number <= _WORD for number in numbers):

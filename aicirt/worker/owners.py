@@ -1,4 +1,4 @@
-"""What the forks of one request share, and what all requests of one owner share: variables, limits, time."""
+"""State that forks of a request share, or all requests of an owner: variables, limits, time."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Variables:
         return [self.writes, values, list(self._untold)]
 
     def restore(self, state: list[Any]) -> None:
-        """What another process had, in place of nothing. Raises VariableLimitError or OwnerLimitError."""
+        """Takes over the variables of another process. Raises VariableLimitError or OwnerLimitError."""
         writes, values, untold = state
         for name, version, value in values:
             if not (isinstance(name, bytes) and isinstance(version, int) and isinstance(value, bytes)):
@@ -122,7 +122,7 @@ class Variables:
 
 
 class Owner:
-    """What an owner's live requests have here; lives as long as one of them."""
+    """An owner's use of this worker; it lives as long as one of the owner's requests."""
 
     __slots__ = (
         "__weakref__",
@@ -241,7 +241,7 @@ class Request:
         return "" if self.owner is None else self.owner.name
 
     def left(self, by_engine: bool) -> None:
-        """One of its sequences has ended; `by_engine`: it was a clone that the engine had made."""
+        """Records that a sequence has ended; `by_engine`: it was a clone that the engine had made."""
         self.live -= 1
         self.clones -= by_engine
         if self.live == 0:
@@ -277,20 +277,20 @@ _LOOKED_AT_NS = int(2 * TICK_MS * 1e6)
 
 
 def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
-    """What a call, or two in a row, have used in ns, by `time.monotonic_ns` before and after.
+    """Returns the ns that a call, or two in a row, have used, by `time.monotonic_ns` before and after.
 
-    Of a long one only what it was `charged_ns` on the thread's clock, and what comes before the first look at
-    that: on the other clock others run too.
+    A long call counts with `charged_ns`, measured on the thread's clock, and the time before the first check
+    of that clock: the other clock also counts other threads.
     """
     used = now_ns - since_ns
     return used if used < _LOOKED_AT_NS else min(used, charged_ns + _LOOKED_AT_NS)
 
 
 class StepShares:
-    """What each owner has used of a part of a step for which others wait.
+    """The time that each owner has used of a part of a step for which other owners wait.
 
-    An owner that has used its share gets no more, unless nobody else has sequences in this worker; and nobody
-    does after a time on the clock that is far beyond any share, so that the worker answers whoever else asks.
+    An owner that has used its share gets no more, unless no other owner has sequences in this worker. After a
+    wall-clock time far beyond any share no owner gets more, so that the worker answers other clients.
     """
 
     __slots__ = ("_limit_ns", "_spent", "over_at", "shared")
@@ -305,7 +305,7 @@ class StepShares:
         self._spent: dict[Owner | None, int] = {}
 
     def has_time(self, owner: Owner | None) -> bool:
-        """Whether `owner` has a part of its share left."""
+        """Returns whether `owner` has a part of its share left."""
         return self._spent.get(owner, 0) < self._limit_ns
 
     def charge(self, owner: Owner | None, used_ns: int) -> None:

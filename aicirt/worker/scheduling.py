@@ -42,7 +42,7 @@ class Meter:
         self._since_cpu_ns = time.thread_time_ns()
 
     def end(self) -> None:
-        """It is over."""
+        """Ends the work that `begin` has begun."""
         self._cpu_ns += time.thread_time_ns() - self._since_cpu_ns
         self._work_ns += time.monotonic_ns() - self._since_ns
 
@@ -76,7 +76,7 @@ class Listener:
         self._sent = False
         self._dismissed = False
         self._over = False
-        # used as semaphores: whoever waits takes what the other one gives
+        # used as semaphores: the waiting thread takes what the other one gives
         self._go, self._back = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._back.acquire()
@@ -126,8 +126,11 @@ class Listener:
             self._thread = None
 
     def _follow(self) -> None:
-        """Moves this thread to the processor of the guest that it interrupts. On the one of whoever rings it
-        would wait until that sleeps, and a client that needs the answer at once does not sleep yet."""
+        """Moves this thread to the processor of the guest that it interrupts.
+
+        On the ringing client's processor it would wait until the client sleeps, and a client that needs the
+        answer at once does not sleep.
+        """
         if self._thread is not None and self._wanted_cpu != self._cpu:
             self._cpu = self._wanted_cpu
             os.sched_setaffinity(0, {self._cpu})
@@ -137,7 +140,7 @@ class Listener:
             self.attend()
 
     def attend(self) -> None:
-        """What the thread does from one time that it is sent to the next."""
+        """Runs the thread's part from one time that it is sent to the next."""
         self._go.acquire()
         if self._over:
             return
@@ -168,7 +171,7 @@ class Task(Protocol):
 
 
 class Work:
-    """One guest call under way."""
+    """A guest call under way."""
 
     __slots__ = ("_cancelled", "_done", "fiber", "on_slice", "owner")
 

@@ -1,4 +1,4 @@
-"""One sequence: a guest instance, and where it is in its step."""
+"""A sequence: its guest instance, and its progress in the present step."""
 
 from __future__ import annotations
 

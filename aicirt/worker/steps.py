@@ -1,4 +1,4 @@
-"""One step of a client in this worker: from the message to its two answers."""
+"""A step of a client in this worker: from the message to its two answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LOOK_NS = int(LOOK_SECONDS * 1e9)
 #: times `step_grace_ms` for a worker that others wait for: without a result it may not have had a core yet
 _WITHOUT_RESULTS = 10
 
-#: what `Sequence.deliver` raises for tokens or numbers that are none
+#: what `Sequence.deliver` raises for invalid tokens or numbers
 _NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
 
 
@@ -248,7 +248,7 @@ class StepWork:
     def _check_waiting(
         self, suspended: list[Sequence], going: list[Sequence], verdicts: list[list[Any]]
     ) -> None:
-        """Of requests with suspended sequences: whether these wait for something that can still happen."""
+        """Ends suspended sequences that wait for something that can no longer happen."""
         by_request: dict[Request, list[Sequence]] = {}
         for seq in suspended:
             by_request.setdefault(seq.request, []).append(seq)
@@ -372,7 +372,7 @@ class StepWork:
         self._send_if_done()
 
     def put_off(self, seq: Sequence) -> None:
-        """It was not ready when the step began, and is now: its turn is the next one."""
+        """Puts off a sequence that has become ready after the step began: the next step has its result."""
         self._late(seq, had_its_time=False)
         self._send_if_done()
 
@@ -396,7 +396,7 @@ class StepWork:
             self._worker.ticker.hasten(grace)
 
     def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
-        """It sits this step out. Only steps in which it had its time count against it."""
+        """Lets the sequence sit this step out. Only steps in which it had its time count against it."""
         del self._waiting[seq.id]
         seq.waits_in = None
         if seq.final:
@@ -431,7 +431,7 @@ class StepWork:
             self._send_if_done()
 
     def concerns(self, seq: int) -> bool:
-        """Whether it has something to say of a sequence, or will have."""
+        """Returns whether the step has, or will have, a result of the sequence."""
         return seq in self._waiting or any(result[RESULT_SEQ] == seq for result in self._results)
 
     def _send_if_done(self) -> None:
@@ -446,7 +446,7 @@ class StepWork:
         self._client.send(Mid(MID, self.number, self._results, self._logs, variables, self._flags))
 
     def _variables(self) -> list[list[Any]]:
-        """What has been written that the client has not been told of, of the requests that took part."""
+        """Returns variables that were written since the client was last told, of requests that took part."""
         client = self._client
         took_part = [client.sequences.get(op[INPUT_SEQ]) for op in self._request.inputs]
         by_request = {seq.request.variables: seq.id for seq in (*took_part, *self._going) if seq is not None}
@@ -482,7 +482,7 @@ class StepWork:
                 self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
         self._client.drop(seq)
-        if waiting is not None:  # an earlier step, which shall not wait for its deadline
+        if waiting is not None:  # an earlier step, which need not wait for its deadline
             waiting.leave(seq)
         return None if error is None else error.to_wire()
 

@@ -67,7 +67,7 @@ class Programs:
 
 
 class LoadedVocabulary:
-    """One registered vocabulary."""
+    """A registered vocabulary."""
 
     __slots__ = ("_fd", "_size", "_tokenize", "exact", "image", "vocab_size")
 

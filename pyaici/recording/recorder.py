@@ -63,14 +63,14 @@ class RecordingRuntime(Runtime):
         self._armed, self._tape = (controller, max_tokens), None
 
     def take(self) -> Recording:
-        """What has been written down. Raises RuntimeFailure if there was no request since `record`."""
+        """Returns what has been recorded. Raises RuntimeFailure if there was no request since `record`."""
         tape, self._tape, self._armed = self._tape, None, None
         if tape is None:
             raise RuntimeFailure("nothing has been recorded: no request has begun")
         return tape.end()
 
     def register(self, vocabulary: Vocabulary) -> None:
-        """As `Runtime`."""
+        """See `Runtime`."""
         super().register(vocabulary)
         self._vocabulary_of = vocabulary
 
@@ -84,7 +84,7 @@ class RecordingRuntime(Runtime):
         seed: int | None = None,
         **options: Any,
     ) -> int:
-        """As `Runtime`."""
+        """See `Runtime`."""
         tape: _Tape | None = None
         if self._armed is not None:
             seed = secrets.randbits(63) if seed is None else seed
@@ -113,7 +113,7 @@ class RecordingRuntime(Runtime):
         return seq
 
     def begin_step(self, inputs: Sequence[StepInput]) -> Step:
-        """As `Runtime`."""
+        """See `Runtime`."""
         if self._tape is None:
             return super().begin_step(inputs)
         step = super().begin_step(inputs)
@@ -121,13 +121,13 @@ class RecordingRuntime(Runtime):
         return _RecordedStep(step, self._tape)
 
     def clone(self, seq: int) -> int:
-        """As `Runtime`. Raises RuntimeFailure for a request that is recorded."""
+        """See `Runtime.clone`. Raises RuntimeFailure for a request that is recorded."""
         if self._tape is not None and seq in self._tape.places:
             raise RuntimeFailure("what is recorded has one sequence, and the forks of its controller")
         return super().clone(seq)
 
     def free(self, seqs: Iterable[int]) -> None:
-        """As `Runtime`."""
+        """See `Runtime`."""
         seqs = list(seqs)
         if self._tape is not None:
             self._tape.forget(seqs)
@@ -160,7 +160,7 @@ class _RecordedStep(Step):
 
 
 class _Tape:
-    """What has been heard of a request so far."""
+    """The recording of a request so far."""
 
     def __init__(self, recording: Recording, vocabulary: Vocabulary) -> None:
         self.recording = recording
@@ -171,7 +171,7 @@ class _Tape:
         self._pending: dict[int, tuple[Event, bool]] = {}
 
     def hear_reports(self, inputs: Sequence[StepInput]) -> None:
-        """What the engine has made of the answers of the last step."""
+        """Records what the engine has made of the results of the last step."""
         for report in inputs:
             if report.seq not in self.places:
                 continue
@@ -184,7 +184,7 @@ class _Tape:
                 sequence.reason = "eos" if is_end else "length"
 
     def hear_verdicts(self, verdicts: dict[int, PreResult]) -> None:
-        """What post_process and pre_process have said."""
+        """Records the results of post_process and pre_process."""
         for seq, verdict in verdicts.items():
             if seq not in self.places:
                 continue
@@ -206,7 +206,7 @@ class _Tape:
                 _end(sequence, "stop" if verdict.verb == Verb.STOP else "error", verdict.error)
 
     def hear_answers(self, result: StepResult) -> None:
-        """What mid_process has said, what was printed, and which variables were written."""
+        """Records the results of mid_process, output, and variables."""
         for seq, answer in result.mid.items():
             if seq in self.places:
                 self._hear_answer(seq, answer, self.recording.sequences[self.places[seq]])

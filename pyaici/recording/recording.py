@@ -1,4 +1,4 @@
-"""What an engine and a controller have said to each other in one request, and its JSON file."""
+"""Recordings of what an engine and a controller exchange in one request, and their JSON files."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Event = Sampled | Spliced | Forked | Suspended
 
 @dataclass(slots=True)
 class RecordedError:
-    """What a sequence ended with: the code of an AiciError, and its message."""
+    """The error of a sequence: the code of an AiciError, and its message."""
 
     code: str
     message: str
@@ -75,7 +75,7 @@ class RecordedError:
 
 @dataclass(slots=True)
 class RecordedSequence:
-    """One sequence, from its beginning, or from the fork that made it, to its end."""
+    """A sequence, from its beginning, or from the fork that made it, to its end."""
 
     #: place of the one that it was forked from
     parent: int | None = None
@@ -89,7 +89,7 @@ class RecordedSequence:
 
 @dataclass(slots=True)
 class RecordedVocabulary:
-    """Which vocabulary token ids are of, and what the ids of this recording stand for."""
+    """The vocabulary of the token ids, and the bytes of those in this recording."""
 
     name: str = ""
     #: `Vocabulary.fingerprint`
@@ -105,7 +105,7 @@ class RecordedVocabulary:
 
 @dataclass(slots=True)
 class Recording:
-    """One request."""
+    """The recording of one request."""
 
     vocabulary: RecordedVocabulary = field(default_factory=RecordedVocabulary)
     #: as the user named it
@@ -124,7 +124,7 @@ class Recording:
     variables: dict[str, bytes] = field(default_factory=dict)
 
     def text(self, tokens: list[int]) -> str:
-        """What tokens of this recording stand for: special ones by their names."""
+        """Returns the text of tokens of this recording; special tokens appear by name."""
         found = b"".join(
             self.vocabulary.special[token].encode()
             if token in self.vocabulary.special
@@ -156,7 +156,7 @@ def write_recording(recording: Recording, path: str | Path) -> None:
 
 
 def to_json(recording: Recording) -> dict[str, Any]:
-    """What the file says."""
+    """Returns the content of the file."""
     vocabulary = recording.vocabulary
     return {
         MARK: FORMAT,

@@ -44,7 +44,7 @@ def small_vocabulary() -> Vocabulary:
 
 @dataclass(frozen=True)
 class ReplayVocabulary:
-    """One of them."""
+    """A vocabulary to replay a recording with."""
 
     vocabulary: Vocabulary
     #: whether it is the one of the recording; else it has only the tokens that occur there, and all bytes

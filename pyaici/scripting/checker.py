@@ -29,7 +29,7 @@ _SYNTAX = ("SyntaxError:", "IndentationError:", "TabError:")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Of a file. Lines and columns count from 1."""
+    """A problem in a file. Lines and columns count from 1."""
 
     file: str
     line: int
@@ -42,9 +42,9 @@ class Problem:
 
 
 def is_syntax_error(message: str) -> bool:
-    """Whether a controller says with this that a text is no script, whatever its argument.
+    """Returns whether the message is a syntax error of the script itself, whatever its argument.
 
-    What raises such an error while it runs, such as `JSON.parse`, is in a frame that has a name.
+    Code that raises such an error while it runs, such as `JSON.parse`, is in a frame that has a name.
     """
     lines = message.splitlines()
     return any(line.startswith(_SYNTAX) for line in lines) and not any(map(_RUNNING.match, lines))
@@ -84,7 +84,7 @@ def _line_of_import(script: Script, text: str) -> int:
 
 
 class Checker:
-    """One runtime for all files. Use as a context manager."""
+    """Checks files, all with one runtime. Use as a context manager."""
 
     def __init__(self) -> None:
         self._runtime = Runtime(workers=1)
@@ -110,7 +110,7 @@ class Checker:
         return find_problem(script, message) if message and is_syntax_error(message) else None
 
     def _run(self, script: Script, arg: Any) -> str | None:
-        """What the top level ends with."""
+        """Runs the top level; returns its error."""
         wasm = interpreter_file(script.language)
         if wasm not in self._modules:
             self._modules[wasm] = self._runtime.upload(wasm).id

@@ -30,21 +30,21 @@ class InterpreterMissingError(AiciError):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Its text, and the name that messages about it say."""
+    """A script: its text, and its name in messages."""
 
     name: str
     language: Language
     source: str
 
     def argument(self, arg: Any = None) -> str:
-        """The argument of the controller that runs it; `arg`: what the script gets, any value of JSON.
+        """Returns the argument of the controller that runs the script. `arg`: the script's, any JSON value.
 
-        Raises ValueError or TypeError for what is none.
+        Raises ValueError or TypeError if `arg` is not a JSON value.
         """
         return interpreter_argument(self.source, self.name, arg)
 
     def stored(self, interpreter: str) -> StoredScript:
-        """As it is uploaded; `interpreter`: id of the module that runs it."""
+        """Returns the script as it is uploaded. `interpreter`: id of the module that runs it."""
         return StoredScript(interpreter, self.language.word, self.name, self.source)
 
 

@@ -28,7 +28,7 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class ModuleReport:
-    """What is known of a file; empty but for `size` and `reasons` if it cannot be read."""
+    """The findings about a file; empty except `size` and `reasons` if it cannot be read."""
 
     size: int
     #: why it is refused; empty = accepted

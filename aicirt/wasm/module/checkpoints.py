@@ -180,7 +180,7 @@ def checkpoints(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, int]]:
 
 
 class _Body:
-    """One pass over the code of a function."""
+    """A pass over the code of a function."""
 
     __slots__ = ("_imported", "_otherwise", "_pending", "_reader")
 

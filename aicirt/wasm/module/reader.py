@@ -228,7 +228,7 @@ class Section:
 
 @dataclass(slots=True)
 class ModuleShape:
-    """What `inspect` found. Index spaces start with the imported items."""
+    """The structure of a module. Index spaces start with the imported items."""
 
     size: int
     sections: list[Section] = field(default_factory=list)
