@@ -162,7 +162,7 @@ TRAP_WORD = 4
 #: a row of calls of host functions may take so much longer than its limit
 _LOOK_SECONDS = 0.0005
 #: CPU time that counts between two looks at the clock. A guest needs no more than a tick of the clock and the
-#: code between two checkpoints. More means that a virtual machine stood still, which charges the running thread
+#: code between two checkpoints. More means that a virtual machine stood still, which charges a running thread
 _MOST_BETWEEN_LOOKS_NS = 2_000_000
 _SIGSEGV = 11
 _PR_SET_THP_DISABLE = 41

@@ -38,8 +38,8 @@ class GuestExit(Exception):
 class HostFunction:
     """A function to import.
 
-    `timed`: it may use much CPU time, so the guest's limit is checked after each call; in `aici_mid_process` it
-    has a limit of its own, `Limits.mid_host_ms`.
+    `timed`: it may use much CPU time, so the guest's limit is checked after each call; in `aici_mid_process`
+    it has a limit of its own, `Limits.mid_host_ms`.
     """
 
     module: str
