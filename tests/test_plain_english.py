@@ -10,6 +10,7 @@ from tests.plain_english import ROOT, problems
 CLEAN = (
     "aicirt",
     "pyaici/client",
+    "pyaici/engines/hf",
     "pyaici/recording",
     "pyaici/scripting",
 )

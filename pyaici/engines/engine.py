@@ -44,7 +44,7 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, str]]
 
 
 class Origin(Enum):
-    """Where a token of a sequence comes from."""
+    """The origin of a token of a sequence."""
 
     PROMPT = "prompt"
     #: chosen by the sampler among what a controller allowed
@@ -96,7 +96,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and what shall be made of it. Raises ValueError for values out of range."""
+    """A prompt and the options of its generation. Raises ValueError for values out of range."""
 
     prompt: Prompt
     #: controller: a module id or tag of the runtime; None = no control
@@ -135,14 +135,14 @@ class Request:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine does for this request's controller: beam search makes and drops copies itself,
+        """The engine's capabilities for this request's controller. Beam search makes and drops copies itself,
         and its beams go in step."""
         return Capabilities(fork=False, suspend=False) if self.beams > 1 else ALL
 
 
 @dataclass(slots=True)
 class GenerationResult:
-    """One finished sequence."""
+    """A finished sequence."""
 
     #: number of the request, as `HfEngine.add` returned it
     request: int
@@ -178,7 +178,7 @@ class GenerationResult:
 
     @property
     def new_tokens(self) -> list[int]:
-        """What follows the prompt."""
+        """The tokens after the prompt."""
         return self.tokens[self.prompt_tokens :]
 
 

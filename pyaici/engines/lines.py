@@ -114,7 +114,7 @@ class Lines(Generic[Key]):
                 self._posted = self._runtime.begin_step(reports)
 
     def rows(self) -> dict[Key, Row]:
-        """What each row's next token must obey. Valid until the next call of `post` or `rows`."""
+        """Returns the constraint on each row's next token. Valid until the next call of `post` or `rows`."""
         self.post()
         while self._posted is not None:
             self._answers(self._posted)
@@ -130,7 +130,7 @@ class Lines(Generic[Key]):
         return rows
 
     def stop(self, key: Key, end: int, error: AiciError | None) -> None:
-        """The row has no controller (any more): it shall end, by the token `end`."""
+        """Ends a row that has no controller, by the token `end`."""
         if error is not None:
             self.errors[key] = error
         self.drop([key])
@@ -147,7 +147,7 @@ class Lines(Generic[Key]):
         return list(self._stopped)
 
     def stopped(self, key: Key) -> bool:
-        """Whether it is one of `stopping`."""
+        """Returns whether the row is one of `stopping`."""
         return key in self._stopped
 
     def drop(self, keys: Iterable[Key]) -> None:
@@ -238,7 +238,7 @@ class Lines(Generic[Key]):
                 self._over(key, ResultError(f"the controller wants another text than before: {error}"))
 
     def _over(self, key: Key, error: AiciError | None) -> None:
-        """The controller has stopped, or failed: the row shall end."""
+        """Ends the row of a controller that has stopped or failed."""
         line = self._lines[key]
         if error is None and line.backlog:
             error = ResultError("the controller wants another text than before: it stops where it went on")
@@ -254,7 +254,7 @@ _OVERRULED = "rows were moved, or a later logits processor allowed what this one
 
 
 def permits(row: Row, token: int) -> bool:
-    """Whether a row lets a token be sampled."""
+    """Returns whether a row allows a token."""
     if row.kind == RowKind.BITMASK:
         assert row.bits is not None
         word = token >> 5

@@ -172,7 +172,7 @@ def fill_in(arguments: argparse.Namespace) -> None:
 
 
 def read_request(arguments: argparse.Namespace) -> Request:
-    """What the options ask for: its prompt is the plain text, its module is left open. A script is read.
+    """Builds the request of the options, with a plain text as prompt and no module. Reads a script.
 
     Raises ValueError for a number out of range and for a file that cannot be read, ScriptFileError.
     """
@@ -187,12 +187,12 @@ def read_request(arguments: argparse.Namespace) -> Request:
 
 
 def read_prompt(arguments: argparse.Namespace) -> str:
-    """What --prompt says. Raises ValueError for a file that cannot be read."""
+    """Returns the text of --prompt. Raises ValueError for a file that cannot be read."""
     return _text("--prompt", arguments.prompt)
 
 
 def read_argument(arguments: argparse.Namespace) -> str:
-    """What --arg says; a file that is not there may be a grammar of the package. Raises ValueError."""
+    """Returns the text of --arg; a file that does not exist may be a bundled grammar. Raises ValueError."""
     value: str = arguments.arg or ""
     if value.startswith("@") and not Path(value[1:]).exists():
         if grammar := find_grammar(value[1:]):
@@ -201,7 +201,7 @@ def read_argument(arguments: argparse.Namespace) -> str:
 
 
 def _controller_argument(arguments: argparse.Namespace) -> str:
-    """What --arg says, or a script that has it as its argument. Raises ValueError, ScriptFileError."""
+    """Returns the text of --arg, or a script with that argument. Raises ValueError, ScriptFileError."""
     text = read_argument(arguments)
     controller: str | None = getattr(arguments, "controller", None)
     if controller is None or language_of(controller) is None:

@@ -42,7 +42,7 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
 def first_tokens(
     tokenizer: Any, prompt: Prompt, vocabulary: Vocabulary, *, num_tokens: int, max_context: int
 ) -> list[int]:
-    """What a request begins with: the tokens of its prompt, or of an empty one the begin token.
+    """Returns the first tokens of a request: those of its prompt, or the begin token if that is empty.
 
     `max_context`: the most tokens that the model takes, the answer included. Raises what `encode_prompt`
     raises, and ValueError where no room is left for an answer.
@@ -61,7 +61,7 @@ def check_room(tokens: Sequence[int], max_context: int) -> None:
 
 
 def begin_token(vocabulary: Vocabulary) -> int:
-    """What a sequence without tokens begins with: the begin token, or where there is none an end token."""
+    """Returns the first token of an empty sequence: the begin token, or an end token if there is none."""
     if vocabulary.bos is not None:
         return vocabulary.bos
     return vocabulary.eos[0] if vocabulary.eos else 0

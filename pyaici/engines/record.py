@@ -1,4 +1,4 @@
-"""One sequence as its user sees it: its tokens, their text, where they came from, and how it ended."""
+"""A sequence as its user sees it: its tokens, their text, their origins, and how it ended."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _PIECE_BYTES = 80
 
 
 class KeptLog:
-    """A log that several sequences write to. The oldest pieces go first, whoever has printed them."""
+    """A log that several sequences write to. It drops the oldest pieces first, of any sequence."""
 
     def __init__(self, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -157,7 +157,7 @@ class Record:
 
     @property
     def final_score(self) -> float:
-        """What beam search compares: the sum of log-probabilities divided by length ** length_penalty."""
+        """The score for beam search: the sum of log-probabilities divided by length ** length_penalty."""
         penalty: float = max(1, self.new_tokens) ** self.request.length_penalty
         return self.score / penalty
 
@@ -210,7 +210,7 @@ class Record:
         self.variables = dict(self.variables)
 
     def result(self) -> GenerationResult:
-        """What the user gets. The sequence must have ended."""
+        """Returns the result for the user. The sequence must have ended."""
         assert self.reason is not None
         return GenerationResult(
             request=self.request_id,

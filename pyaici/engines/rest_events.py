@@ -40,7 +40,7 @@ class RestEvents:
         self.end: dict[str, Any] | None = None
 
     def take(self, told: dict[str, Any]) -> list[Event]:
-        """What happened, oldest first; nothing at the beginning and the end of the stream."""
+        """Returns what happened, oldest first; nothing at the beginning and the end of the stream."""
         if told["object"] == "run.end":
             self.end = told
         if told["object"] != "run":
@@ -70,7 +70,7 @@ class RestEvents:
     def _follow(
         self, fork: dict[str, Any], children: dict[int, list[dict[str, Any]]], events: list[Event]
     ) -> None:
-        """What one fork did in a step, and then what those did that it made."""
+        """Adds the events of a fork in a step, then those of its children."""
         seq, pieces = fork["index"], fork["pieces"]
         own = children.get(seq, [])
         if "prompt" in fork:

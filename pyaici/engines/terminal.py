@@ -57,7 +57,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Transcript:
-    """One sequence."""
+    """The text of a sequence, in pieces."""
 
     seq: int
     parent: int | None = None

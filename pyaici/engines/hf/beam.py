@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One way to go on: a beam with one more token, or unchanged if `token` is -1."""
+    """A candidate: a beam with one more token, or unchanged if `token` is -1."""
 
     score: float
     seq: Sequence
@@ -59,7 +59,7 @@ class BeamSearch:
         ended: list[Sequence],
         vocab_size: int,
     ) -> None:
-        """One step: `sampling` beams have logits, `ended` ones came to their end by a splice; others wait."""
+        """Does one step: `sampling` beams have logits, `ended` ones have ended by a splice; others wait."""
         for seq in ended:
             self._add_result(seq)
         if sampling:
@@ -103,7 +103,7 @@ class BeamSearch:
         return found
 
     def _select(self, candidates: list[_Candidate]) -> list[_Candidate]:
-        """Those that end among the first k, and the first k that do not end; best first."""
+        """Returns the candidates among the first k that end, and the first k that do not; best first."""
         width = self.request.beams
         ranked = sorted(candidates, key=lambda candidate: -candidate.score)
         ending = [candidate for candidate in ranked[:width] if candidate.end is not None]

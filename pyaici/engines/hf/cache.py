@@ -24,7 +24,7 @@ MIN_TOKENS = FIRST_SLOTS * FIRST_TOKENS
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """Where one sequence lies. `index` changes when the cache moves it; `length` is its valid tokens."""
+    """The place of a sequence. `index` changes when the cache moves it; `length` is its valid tokens."""
 
     index: int = -1
     length: int = 0
@@ -39,7 +39,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the rows of one forward pass lie in the cache, in the order of the batch.
+    """Places of the rows of a forward pass in the cache, in the order of the batch.
 
     The pass has queries [B, Q]; row b's real ones are the last `counts[b]`.
     """
@@ -196,7 +196,7 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         target.used = max(target.used, end)
 
     def place(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
-        """Reserves room for `counts[b]` more tokens in ``slots[b]`` and says where a pass shall put them.
+        """Reserves room for `counts[b]` more tokens in ``slots[b]`` and returns where a pass must put them.
 
         The pass pads its queries on the left. Lengths are for the caller to change, once it has succeeded.
         Raises SpaceError.
@@ -321,7 +321,7 @@ def cache_limit(asked: int | Literal["auto"] | None, device: torch.device, token
 
 @dataclass(eq=False, slots=True)
 class Claim:
-    """What one request may come to need: so many sequences at the same time, of so many tokens each."""
+    """The most that a request may need: so many sequences at the same time, of so many tokens each."""
 
     sequences: int
     tokens: int
@@ -356,7 +356,7 @@ class Budget:
         return claim
 
     def widen(self, claim: Claim, sequences: int) -> bool:
-        """Whether so many sequences of a claim have room; it then stands for them."""
+        """Extends a claim to so many sequences; returns whether there is room for them."""
         more = sequences - claim.sequences
         if more > 0:
             if not self._fits(more, claim.tokens):
@@ -365,7 +365,7 @@ class Budget:
         return True
 
     def release(self, claim: Claim) -> None:
-        """Its sequences have ended."""
+        """Gives back a claim whose sequences have ended."""
         self._claims.remove(claim)
 
     def _fits(self, sequences: int, tokens: int) -> bool:

@@ -205,7 +205,7 @@ class HfEngine(Engine):
                 return logits
 
     def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, torch.Tensor]:
-        """As `next_logits`, in pieces, between which the engine may step.
+        """Computes `next_logits` in pieces, between which the engine may step.
 
         A piece has at most `CHUNK_TOKENS` tokens; where requests wait for it, as many as a pass costs. To be
         closed where it is not wanted to the end. Raises besides AiciError when the model has failed for a
@@ -292,7 +292,7 @@ class HfEngine(Engine):
                 self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
 
     def _sample(self, sampling: list[tuple[Sequence, Row | None]]) -> None:
-        """One token for each sequence, under its row."""
+        """Samples a token for each sequence, under its row."""
         if not sampling:
             return
         stats = self._pool.stats
@@ -325,7 +325,7 @@ class HfEngine(Engine):
                 self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
 
     def _charge(self, seqs: list[Sequence], choices: list[Choice], seconds: float) -> None:
-        """What the choice of their tokens has taken counts when sequences share their next step."""
+        """Charges the time of sampling to sequences, which counts when they share their next step."""
         each = self._runner.token_seconds * sum(choice.work for choice in choices)
         for seq, choice in zip(seqs, choices, strict=True):
             seq.sampling = seconds * choice.work / each if each else 0.0

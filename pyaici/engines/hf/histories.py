@@ -163,7 +163,7 @@ class EngineModel:
         self._engine = engine
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """As `pyaici.cpc.Model.logprobs`; the softmax is in float64. Raises as `HfEngine.next_logits`."""
+        """See `pyaici.cpc.Model.logprobs`; the softmax is in float64. Raises as `HfEngine.next_logits`."""
         return log_softmax(self._engine.next_logits(histories))
 
 

@@ -176,7 +176,7 @@ class SequencePool:
         self._families[seq.request_id].unfinished += 1
 
     def cached(self) -> list[Cached]:
-        """What the cache holds of live sequences."""
+        """Returns the tokens and slots of live sequences in the cache."""
         return [Cached(seq.tokens, seq.slot) for seq in self.live.values()]
 
     # -- growing ----------------------------------------------------------------------------------

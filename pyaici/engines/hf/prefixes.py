@@ -54,7 +54,7 @@ class PrefixCache:
         return self._keep > 0
 
     def find(self, tokens: list[int], others: Iterable[Cached]) -> tuple[Cached | None, int]:
-        """Which slot holds most of the beginning of `tokens`, and how many of them."""
+        """Returns the slot that holds most of the beginning of `tokens`, and how many of them."""
         best: Cached | None = None
         length = 0
         if self.enabled:

@@ -136,7 +136,7 @@ def _runtime(arguments: argparse.Namespace) -> Runtime:
 def _record(
     arguments: argparse.Namespace, engine: HfEngine, runtime: RecordingRuntime, request: Request
 ) -> int:
-    """As `generate`; then the recording is written."""
+    """Generates as `generate` does, then writes the recording."""
     runtime.record(arguments.controller, request.max_tokens)
     status = generate(engine, replace(request, logprobs=True), engine.stats.table)
     keep_recording(runtime, arguments)

@@ -164,7 +164,7 @@ class ModelRunner:
         return [logits[id(feed)] for feed in feeds]
 
     def _pass(self, slots: list[Slot], parts: list[Sequence[int]]) -> torch.Tensor:
-        """One forward pass, queries padded on the left: float32 [B, num_logits] of the last column."""
+        """Runs a pass, queries padded on the left; returns float32 [B, num_logits] of the last column."""
         begun = time.perf_counter()
         counts = [len(part) for part in parts]
         width = max(counts)

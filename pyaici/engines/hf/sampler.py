@@ -61,7 +61,7 @@ class Ranks:
         return self._at(min(uniform * kept, math.nextafter(kept, 0)), "right")[0]
 
     def _mass_of(self, count: int) -> float:
-        """What the first so many tokens weigh together."""
+        """Returns the probability of the first so many tokens together."""
         counts = np.bincount(self._bins, minlength=_BINS).cumsum()
         number = int(np.searchsorted(counts, count))
         tokens = self._sorted(number)
@@ -180,7 +180,7 @@ def empty_mask_error() -> EmptyMaskError:
 
 
 def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
-    """One token for each line of the masked logits; -1 where every one is forbidden."""
+    """Returns a token for each line of the masked logits; -1 where all are forbidden."""
     tokens, values = _best(logits)
     # beside infinity nothing else has a chance
     drawn = [i for i, c in enumerate(choices) if not c.greedy and tokens[i] >= 0 and values[i] < math.inf]
@@ -237,7 +237,7 @@ def _draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _passed(masses: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the cumulated mass passes this part of the whole, and the part of the mass there: [B, 1] each."""
+    """Returns where the cumulated mass passes this part of the whole, and the mass there: [B, 1] each."""
     cumulated = masses.cumsum(dim=1)
     total = cumulated[:, -1:]
     # rounding may lift the product to the total, which no column passes

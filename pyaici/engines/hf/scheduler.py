@@ -1,4 +1,4 @@
-"""Whose turn it is in a step, and how much of long prompts is fed beside them."""
+"""Schedules a step: which sequences take part, and how much of long prompts is fed beside them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Scheduler:
         return budget
 
     def _make_room(self, seq: Sequence, tokens: int) -> bool:
-        """Whether the cache has room for so many tokens of it; if not it ends, and nothing else has to."""
+        """Reserves room for so many tokens; if there is none, ends this sequence and returns False."""
         try:
             self._prefixes.reserve(0, tokens)
         except SpaceError as error:
@@ -109,7 +109,7 @@ class Scheduler:
 
 
 def fair_shares(wanted: Mapping[Owner, float], pass_cost: float) -> dict[Owner, float]:
-    """What of a step each owner may have, in tokens: all that is wanted, or what leaves others theirs.
+    """Returns each owner's share of a step, in tokens: all that it wants, or what leaves others theirs.
 
     The owner who wants least has the most to lose: the step takes at most `_MOST_TIMES_ALONE` times as long
     as theirs alone would, if there are not too many owners for that. The others get equal parts, or less if

@@ -58,7 +58,7 @@ class Sequence(Record):
 
     @property
     def cost(self) -> float:
-        """What it costs a step, in tokens of a pass."""
+        """The cost of the sequence in a step, in tokens of a pass."""
         return max(1, self.missing) + self.sampling
 
     @property
@@ -79,7 +79,7 @@ class Sequence(Record):
 
     @property
     def generator(self) -> torch.Generator:
-        """Its own source of chance, so that what it draws does not depend on other sequences."""
+        """The sequence's own random generator, so that its draws do not depend on other sequences."""
         if self._generator is None:
             self._generator = torch.Generator().manual_seed(self.seed)
         return self._generator
@@ -107,13 +107,13 @@ class Sequence(Record):
             )
 
     def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
-        """As in `Record`."""
+        """See `Record`."""
         text = Record.append(self, tokens, origin, logprob)
         self._changed()
         return text
 
     def backtrack(self, count: int) -> str:
-        """As in `Record`."""
+        """See `Record`."""
         text = Record.backtrack(self, count)
         self._changed()
         return text
@@ -187,7 +187,7 @@ def most_tokens(request: Request, prompt: Seq[int], max_context: int) -> int:
 
 @dataclass(slots=True)
 class Family:
-    """Those that live, those that have ended, and their claim to room while any has a slot."""
+    """The sequences of a request, live and ended, and their claim to room while any has a slot."""
 
     request: Request
     budget: Budget

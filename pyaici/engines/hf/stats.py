@@ -1,4 +1,4 @@
-"""Where the time of the steps goes."""
+"""Measures where the time of the steps goes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StepStats(Counts):
     recent: deque[dict[Phase, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
 
     def begin_step(self) -> None:
-        """What is timed from here on belongs to a new step."""
+        """Begins a new step, to which later times belong."""
         self.steps += 1
         self.recent.append(dict.fromkeys(Phase, 0.0))
 

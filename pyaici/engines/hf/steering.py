@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class StepActions:
-    """One step of the controllers: posted before the forward pass, waited for before and after it.
+    """A step of the controllers: posted before the forward pass, waited for before and after it.
 
-    If the runtime itself fails, every sequence of the turn that has a controller ends with
+    If the runtime itself fails, every sequence of the step that has a controller ends with
     its error; those without go on.
     """
 
@@ -117,7 +117,7 @@ class StepActions:
         self._close()
 
     def act(self, active: list[Sequence], answers: dict[int, MidResult]) -> list[tuple[Sequence, Row | None]]:
-        """Splices what is to be spliced, ends what has ended; returns those that shall sample, with rows."""
+        """Carries out splices and ends; returns the sequences that sample, with their rows."""
         sampling: list[tuple[Sequence, Row | None]] = []
         for seq in active:
             if seq.reason is not None:
@@ -150,7 +150,7 @@ class StepActions:
             self._pool.finish(seq, FinishReason.ERROR, answer.error)
 
     def _problem(self, seq: Sequence, answer: MidResult) -> str | None:
-        """What is wrong with a splice; the model must never be fed an id that it does not have."""
+        """Returns what is wrong with a splice, if anything; the model must never get an id that it lacks."""
         if not 0 <= answer.backtrack <= len(seq.tokens):
             return f"a splice takes back {answer.backtrack} tokens of a sequence of {len(seq.tokens)}"
         for token in answer.ff_tokens:
