@@ -10,7 +10,7 @@ from tests.plain_english import ROOT, problems
 CLEAN = (
     "aicirt",
     "pyaici/client",
-    "pyaici/engines/hf",
+    "pyaici/engines",
     "pyaici/recording",
     "pyaici/scripting",
 )

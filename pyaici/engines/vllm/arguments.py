@@ -1,4 +1,4 @@
-"""What a request to vLLM says about its controller: keys of `extra_args`, over HTTP of `vllm_xargs`."""
+"""The controller of a request to vLLM: keys of `extra_args`, over HTTP of `vllm_xargs`."""
 
 from __future__ import annotations
 

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 def engine_vocabulary(vllm_config: Any) -> Vocabulary:
-    """As wide as the engine's logits. Raises VocabularyError if the tokenizer's bytes cannot be known."""
+    """Returns the model's vocabulary, as wide as its logits.
+
+    Raises VocabularyError if the bytes of its tokens cannot be known.
+    """
     from vllm.tokenizers import cached_tokenizer_from_config
 
     model = vllm_config.model_config
@@ -60,7 +63,7 @@ class Session:
     """A runtime that has the model's vocabulary."""
 
     runtime: Runtime
-    #: the runtime's own, which vLLM shall not kill with its processes: it tidies up when they have ended
+    #: the runtime's own. vLLM must not kill it with its processes: it tidies up when they have ended
     daemon: Daemon | None = None
     #: ids of bundled controllers that have been uploaded to it, by name
     uploaded: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""One controlled request: what its controller has said, and what that makes of tokens that are sampled."""
+"""A controlled request: the results of its controller, and their effect on sampled tokens."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Drafts:
 
 
 def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
-    """What a copy is to be told for the next draft; nothing if the position before it does not allow it.
+    """Returns the tokens that a copy gets for the next draft; none if the position before does not allow it.
 
     Drafts that a splice begins with are noted at once: they need no copy.
     """
@@ -126,18 +126,18 @@ def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
 
 
 def _samples(controlled: Controlled) -> bool:
-    """Whether the next draft would be sampled; else it belongs to a splice."""
+    """Returns whether the next draft would be sampled; else it belongs to a splice."""
     answer = controlled.answer_behind(len(controlled.guesses))
     return answer is not None and answer.verb == Verb.SAMPLE
 
 
 def is_mask(row: Row | None) -> bool:
-    """Whether a row says which tokens may come, and no more."""
+    """Returns whether a row only allows and forbids tokens."""
     return row is None or row.kind in (RowKind.ALL, RowKind.BITMASK, RowKind.TOKEN)
 
 
 def allows(row: Row | None, token: int) -> bool:
-    """Whether a mask has this token."""
+    """Returns whether a mask allows this token."""
     return row is None or permits(row, token)
 
 
@@ -157,7 +157,7 @@ MOST_IDLE = 1000
 
 @dataclass(slots=True)
 class Outcome:
-    """What becomes of the tokens that a step has sampled for a request."""
+    """The effect of a controller on the tokens that a step has sampled for a request."""
 
     #: so many of them count
     keep: int
@@ -252,7 +252,7 @@ class Controlled:
         return control
 
     def answer_behind(self, drafts: int) -> MidResult | None:
-        """What the controller says about the position behind so many drafts; None if that is not known."""
+        """Returns the controller's result for the position behind so many drafts; None if it is unknown."""
         if drafts == 0:
             return self.answer
         return self.guesses[drafts - 1].answer if drafts <= len(self.guesses) else None
@@ -297,13 +297,13 @@ class Controlled:
         return next((t for t in self.session.text_tokens if t not in self.stops), self.session.text_tokens[0])
 
     def _splices_first(self, answer: MidResult) -> bool:
-        """Whether the splice's first token can be had by sampling."""
+        """Returns whether sampling can bring the first token of the splice."""
         if answer.verb != Verb.SPLICE or answer.backtrack or not answer.ff_tokens:
             return False
         return len(answer.ff_tokens) == 1 or answer.ff_tokens[0] not in self.stops
 
     def take(self, tokens: Sequence[int]) -> Outcome:
-        """What becomes of tokens that a pass has brought: drafts that were accepted, and one sampled behind.
+        """Decides about the tokens of a pass: drafts that were accepted, and one sampled behind.
 
         The answers that they were sampled under are used up. The controller is the copy that knows the last
         draft from now on.
@@ -382,7 +382,7 @@ class Controlled:
         return Outcome(keep=0, ending=Ending.ERROR)
 
     def goes_on(self, token: int) -> bool:
-        """Whether the request goes on behind this token, where its controller holds its end."""
+        """Returns whether the request goes on behind this token, where its controller holds its end."""
         return self.session is not None and token in self.session.ends
 
     def pieces(self, outcome: Outcome, tokens: Sequence[int]) -> list[tuple[list[int], bool]]:
@@ -431,7 +431,7 @@ class Controlled:
         return None
 
     def fail(self, error: AiciError) -> None:
-        """It ends with this error when the engine next has tokens for it."""
+        """Ends the request with this error when the engine next has tokens for it."""
         self.error = self.error or error
         self.drop_guesses()
         self.answer = MidResult(Verb.ERROR, error=self.error)

@@ -36,7 +36,7 @@ _WAY_SECONDS = 0.002
 class ControllerDriver:
     """All controlled requests of one scheduler. No method raises what a controller or the runtime does.
 
-    Nothing here knows of vLLM: the scheduler's seat calls it.
+    Nothing here knows of vLLM: the scheduler mixin calls it.
     """
 
     def __init__(self, connection: Connection, *, most_copies: int = 0) -> None:
@@ -156,7 +156,7 @@ class ControllerDriver:
                 self._fail(session, error)
 
     def take(self, controlled: Controlled, tokens: Sequence[int]) -> Outcome:
-        """What becomes of tokens that a pass has brought."""
+        """Decides about the tokens that a pass has brought."""
         before = controlled.control
         outcome = controlled.take(tokens)
         if controlled.control != before:

@@ -1,6 +1,6 @@
 """The engine: controllers with every verb on vLLM, as `HfEngine` has them on Transformers.
 
-vLLM's own engine runs the requests, and the seat in its scheduler their controllers; here its outputs become
+vLLM's own engine runs the requests, and the mixin of its scheduler their controllers; here its outputs become
 events and results.
 """
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Family:
-    """One of vLLM's requests: a sequence, and what is forked from it, by vLLM's index."""
+    """A request of vLLM: a sequence, and the forks of it, by vLLM's index."""
 
     name: str
     number: int
@@ -93,7 +93,7 @@ class Families:
         return sorted({family.number for family in self._families.values()})
 
     def names(self, number: int) -> list[str]:
-        """What vLLM calls the unfinished parts of a request."""
+        """Returns vLLM's names of the unfinished parts of a request."""
         return [name for name, family in self._families.items() if family.number == number]
 
     def cancel(self, number: int) -> None:
@@ -105,7 +105,7 @@ class Families:
                     self._finish(family, record, FinishReason.CANCELLED, None)
 
     def results(self, number: int) -> list[GenerationResult]:
-        """Of a request that has ended, which is then forgotten. Raises ValueError before its end."""
+        """Returns the results of an ended request, and forgets it. Raises ValueError before its end."""
         if self.names(number):
             raise ValueError(f"request {number} still has sequences to finish")
         records = self._ended.pop(number)
@@ -353,7 +353,7 @@ class VllmEngine(Engine):
         return self._families.counts
 
     def step(self) -> list[Event]:
-        """One step of vLLM's engine. Returns what happened, oldest first."""
+        """Runs a step of vLLM's engine. Returns what happened, oldest first."""
         outputs = self._engine.step()
         # without any it has waited for a controller
         self._families.counts.steps += bool(outputs)

@@ -1,4 +1,4 @@
-"""What clients are told of a controlled request, beside its tokens, if it says `aici_events`.
+"""Events of a controlled request for its client, beside its tokens, if it asks for `aici_events`.
 
 It is in `RequestOutput.kv_transfer_params`: a dictionary that vLLM carries from its engine to its clients for
 connectors of caches; requests with controllers have none. Its key `aici` holds a list of what happened since
@@ -32,7 +32,7 @@ KEY = "aici"
 
 
 class Events:
-    """What has happened to one sequence since it was last told."""
+    """Events of a sequence since they were last sent."""
 
     __slots__ = ("_list",)
 
@@ -63,7 +63,7 @@ class Events:
 
 
 def variables_to_wire(values: Mapping[bytes, bytes]) -> dict[str, str]:
-    """What the event says of variables: a client over HTTP gets it in JSON, which has no bytes."""
+    """Returns variables for an event: a client over HTTP gets JSON, which has no bytes."""
     return {name: base64.b64encode(value).decode() for name, value in by_name(values).items()}
 
 
@@ -73,7 +73,7 @@ def variables_of(wire: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def to_wire(error: BaseException) -> list[Any]:
-    """What the event says of an error."""
+    """Returns an error for an event."""
     return (error if isinstance(error, AiciError) else AiciError(repr(error))).to_wire()
 
 

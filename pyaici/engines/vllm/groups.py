@@ -160,7 +160,7 @@ class Groups:
 
 
 def index_of(request_id: str) -> int:
-    """Which choice of its request it is."""
+    """Returns the index of the choice within its request."""
     return _split(request_id)[0]
 
 

@@ -1,4 +1,4 @@
-"""What goes from the scheduler's seat to vLLM's clients."""
+"""Outputs from the scheduler mixin to vLLM's clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyaici.engines.vllm.events import KEY, Events
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """What a client has not been sent: tokens, and what vLLM tells beside the first of them."""
+    """Output that is held back: tokens, and what vLLM sends beside the first of them."""
 
     tokens: list[int] = field(default_factory=list)
     prefill_stats: Any = None
@@ -34,7 +34,7 @@ def add_tokens(outputs: Any, request: Any, tokens: list[int]) -> None:
 
 
 def add_end(outputs: Any, request: Any, why: str | None) -> None:
-    """That a request has ended, between two steps."""
+    """Adds the end of a request that has ended between two steps."""
     reason = request.get_finished_reason()
     output = EngineCoreOutput(
         request_id=request.request_id,

@@ -1,4 +1,4 @@
-"""The entry point that vLLM calls in each of its processes: gives its schedulers a seat for controllers.
+"""The entry point that vLLM calls in each of its processes: adds controllers to its scheduler.
 
 Nothing heavy is imported here, and nothing is raised: an installed plugin never keeps an engine from
 starting.
@@ -12,7 +12,7 @@ from multiprocessing import current_process
 log = logging.getLogger("vllm.aici")
 
 
-#: why requests with a controller have to be refused, if the seat cannot be had
+#: why requests with a controller have to be refused, if the mixin cannot be installed
 problem: str | None = None
 
 

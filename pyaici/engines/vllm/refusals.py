@@ -1,4 +1,4 @@
-"""What the logits-processor path cannot do: engines, and sampling parameters, whose requests it refuses.
+"""Refusals of the logits-processor path: engines and sampling parameters that it cannot support.
 
 Refused before a controller starts, because the constraint would be broken, or never be applied.
 """
@@ -76,7 +76,7 @@ def request_refusal(params: Any) -> str | None:
 
 
 def plugin_installed() -> bool:
-    """Whether vLLM finds the plugin in this environment."""
+    """Returns whether vLLM finds the plugin in this environment."""
     return bool(importlib.metadata.entry_points(group="vllm.general_plugins", name=PLUGIN))
 
 

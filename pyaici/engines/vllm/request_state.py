@@ -29,7 +29,7 @@ log = logging.getLogger("vllm.aici")
 
 
 class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ignore]
-    """The seat hears controllers and tells them of tokens; vLLM only asks here what is allowed."""
+    """The scheduler mixin talks to controllers; here vLLM only asks which tokens are allowed."""
 
     def __init__(self, controlled: Controlled) -> None:
         self._controlled = controlled
@@ -219,7 +219,7 @@ def _rewrite(scheduler: Any, request: Any, keep: int, tokens: Sequence[int]) -> 
 
 
 def _put_back(scheduler: Any, request: Any) -> None:
-    """As when memory is short: it gives up its blocks and waits."""
+    """Preempts a request as when memory is short: it gives up its blocks and waits."""
     scheduler.running.remove(request)
     scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)
     request.num_preemptions -= 1

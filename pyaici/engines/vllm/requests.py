@@ -183,7 +183,7 @@ class ControlledRequests:
     # -- a step is over -------------------------------------------------------------------------
 
     def take(self, controlled: Controlled, tokens: list[int]) -> Outcome:
-        """What becomes of tokens that a pass has brought."""
+        """Decides about the tokens that a pass has brought."""
         assert self.driver is not None
         return self.driver.take(controlled, tokens)
 

@@ -1,8 +1,8 @@
-"""Where controllers sit in vLLM: a part of its scheduler, put before the class that vLLM has chosen.
+"""A mixin of vLLM's scheduler with controllers, put before the class that vLLM has chosen.
 
-One step: `schedule` starts requests that are new, and the model runs; `get_grammar_bitmask` hears the
-controllers, which have worked meanwhile, and hands masks over; `update_from_output` does what they want with
-the tokens, and tells them what happened. vLLM ends the engine when something is raised here, so nothing is.
+In a step, `schedule` starts requests that are new, and the model runs. `get_grammar_bitmask` waits for
+the controllers, which have worked meanwhile, and passes their masks on. `update_from_output` applies their
+results to the tokens, and reports to them what happened. Nothing is raised here: it would end vLLM's engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the controlled requests are in the batch of vLLM's model runner, and which tokens they have.
+"""Places and tokens of the controlled requests in the batch of vLLM's model runner.
 
 The two model runners tell this differently: the first names every change of its batch and shares its
 lists of tokens, the second numbers its requests once and keeps the tokens on the device.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.errors import AiciError
 from pyaici.client.masks import apply_masks
 from pyaici.engines.vllm.arguments import ControllerCall
-from pyaici.engines.vllm.logits.constraints import Constraints, Controlled
+from pyaici.engines.vllm.logits.constraints import Constraints, Constrained
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ ABSENT_STEPS = 16
 
 @dataclass(slots=True)
 class _Sharing:
-    request: Controlled
+    request: Constrained
     prompt: Sequence[int] | None
     #: the model runner's own list, which grows
     outputs: list[int]
@@ -52,7 +52,7 @@ class SharedLists:
         for index, params, prompt, outputs in batch_update.added:
             self._leave(index)
             if index in calls:
-                request = Controlled.of(calls[index], params)
+                request = Constrained.of(calls[index], params)
                 self._at[index] = _Sharing(request, prompt, outputs)
                 self._constraints.start(request, prompt)
         for source, target, direction in batch_update.moved:
@@ -98,7 +98,7 @@ class SharedLists:
 
 @dataclass(slots=True)
 class _Slot:
-    request: Controlled
+    request: Constrained
     started: bool = False
     absent: int = 0
 
@@ -121,7 +121,7 @@ class DeviceSlots:
         if slot is not None:
             self._constraints.drop([slot.request])
         if call is not None:
-            self._slots[index] = _Slot(Controlled.of(call, params))
+            self._slots[index] = _Slot(Constrained.of(call, params))
 
     def apply(self, logits: torch.Tensor, context: Any) -> None:
         """After the forward pass; `context`: vLLM's LogitsContext."""
@@ -137,7 +137,7 @@ class DeviceSlots:
         each = batch if len(batch) == len(logits) else context.expanded_idx_mapping.tolist()
         apply_masks(logits, [self._row(index, rows) for index in each])
 
-    def _row(self, index: int, rows: dict[Controlled, Row]) -> Row | None:
+    def _row(self, index: int, rows: dict[Constrained, Row]) -> Row | None:
         slot = self._slots.get(index)
         return None if slot is None else rows.get(slot.request)
 

@@ -33,7 +33,7 @@ MAX_DENSE = 32
 
 
 @dataclass(eq=False, slots=True)
-class Controlled:
+class Constrained:
     """A request with a controller."""
 
     call: ControllerCall
@@ -44,7 +44,7 @@ class Controlled:
     heard: int = 0
 
     @classmethod
-    def of(cls, call: ControllerCall, params: Any) -> Controlled:
+    def of(cls, call: ControllerCall, params: Any) -> Constrained:
         """`params`: vLLM's SamplingParams."""
         eos = [] if params.eos_token_id is None else [params.eos_token_id]
         ends = eos + sorted(set(params.stop_token_ids or ()) - set(eos))
@@ -60,16 +60,16 @@ class Constraints:
         self._vllm_config = vllm_config
         self._refusal = refusal
         self._runtime: Runtime | None = None
-        self._lines: Lines[Controlled] | None = None
+        self._lines: Lines[Constrained] | None = None
         #: names of bundled controllers that have been uploaded, and their modules
         self._modules: dict[str, str] = {}
         self._vocabulary: Vocabulary | None = None
         #: when there was no runtime to be had, and why
         self._failure: tuple[float, AiciError] | None = None
         #: requests that are to end, and have no controller
-        self._ended: set[Controlled] = set()
+        self._ended: set[Constrained] = set()
 
-    def start(self, request: Controlled, prompt: Sequence[int] | None, outputs: Sequence[int] = ()) -> None:
+    def start(self, request: Constrained, prompt: Sequence[int] | None, outputs: Sequence[int] = ()) -> None:
         """Starts the request's controller, and tells it the output tokens that there are already."""
         self.drop([request])
         request.heard = 0
@@ -90,7 +90,7 @@ class Constraints:
         else:
             self.hear(request, outputs)
 
-    def hear(self, request: Controlled, tokens: Sequence[int]) -> None:
+    def hear(self, request: Constrained, tokens: Sequence[int]) -> None:
         """The request got tokens."""
         request.heard += len(tokens)
         if self._lines is None or request in self._ended:
@@ -101,8 +101,8 @@ class Constraints:
         except OverruledError as error:
             self.fail(request, error)
 
-    def fail(self, request: Controlled, error: Exception) -> None:
-        """The request shall end."""
+    def fail(self, request: Constrained, error: Exception) -> None:
+        """Ends the request with an error."""
         if self._lines is not None:
             self._lines.drop([request])
         self._ended.add(request)
@@ -116,9 +116,9 @@ class Constraints:
             except Exception as error:
                 self._give_up(error)
 
-    def rows(self) -> dict[Controlled, Row]:
-        """What the next token of each request must obey: all wait for the slowest controller."""
-        rows: dict[Controlled, Row] = {}
+    def rows(self) -> dict[Constrained, Row]:
+        """Returns the constraint on each request's next token; waits for the slowest controller."""
+        rows: dict[Constrained, Row] = {}
         if self._lines is not None:
             try:
                 rows = self._lines.rows()
@@ -130,7 +130,7 @@ class Constraints:
             rows[request] = Row(RowKind.TOKEN, token=request.ends[0] if request.ends else 0)
         return rows
 
-    def drop(self, requests: Iterable[Controlled]) -> None:
+    def drop(self, requests: Iterable[Constrained]) -> None:
         """Requests that are over, or wait for another turn: their controllers are freed."""
         requests = list(requests)
         for request in requests:
@@ -145,7 +145,7 @@ class Constraints:
 
     # -- the runtime ----------------------------------------------------------------------------
 
-    def _instantiate(self, request: Controlled, prompt: Sequence[int]) -> None:
+    def _instantiate(self, request: Constrained, prompt: Sequence[int]) -> None:
         """Raises AiciError."""
         lines = self._connect()
         call, ends, seed = request.call, request.ends, request.seed
@@ -157,7 +157,7 @@ class Constraints:
             module = self._modules[call.controller] = upload_bundled(self._runtime, call.controller)
             lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
 
-    def _connect(self) -> Lines[Controlled]:
+    def _connect(self) -> Lines[Constrained]:
         """Raises AiciError where there is no runtime to be had."""
         if self._lines is not None:
             return self._lines
@@ -192,7 +192,7 @@ class Constraints:
         if runtime is not None:
             runtime.close()
 
-    def _report(self, lines: Lines[Controlled]) -> None:
+    def _report(self, lines: Lines[Constrained]) -> None:
         for request, error in lines.errors.items():
             _log(request, error)
         for request, text in lines.logs.items():
@@ -201,7 +201,7 @@ class Constraints:
         lines.logs.clear()
 
 
-def _log(request: Controlled, error: Exception) -> None:
+def _log(request: Constrained, error: Exception) -> None:
     """vLLM takes no message from here to the client."""
     unexpected = not isinstance(error, (AiciError, OverruledError))
     name, why = request.call.controller, str(error)
