@@ -1,4 +1,4 @@
-"""The load of workers: which worker gets the next sequence, and which requests move to another one."""
+"""The load of workers: which worker gets the next sequence, and which requests move."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
 
 
-#: a worker that is busy for less of its time has time for everybody: small differences say nothing
+#: a worker with a smaller busy share counts as idle: differences below it are noise
 _IDLE_SHARE = 0.1
-#: what a new sequence is expected to take of a worker's time. It counts as new for so long: afterwards it
-#: is a part of what the worker measures
+#: the share of a worker's time that a new sequence is expected to use, and for how many seconds it counts as
+#: new: afterwards the share that the worker measures includes it
 _NEW_SHARE, _NEW_SECONDS = 0.02, 2.0
-#: of one that is not new: among workers that are as busy, the one with fewer sequences
+#: added for every sequence: of equally busy workers, the one with fewer sequences has the lower score
 _SEQUENCE_SHARE = 0.002
 
 
 class Load:
-    """The load of one worker: its last report, and what has been placed there since."""
+    """The load of one worker: its last report, and the sequences placed there since."""
 
     __slots__ = ("_asked", "_missing", "_new", "_placed", "busy", "clients", "sequences")
 
     def __init__(self) -> None:
-        #: share of its time, 0 to 1, that it works for sequences, averaged over the last second or so
+        #: share of its time, 0 to 1, that it spends on sequences, averaged over the last second or so
         self.busy = 0.0
-        #: live ones at the last answer
+        #: live sequences at the last report
         self.sequences = 0
-        #: of these, by number of the client
+        #: the same by number of the client
         self.clients: dict[int, int] = {}
-        #: sequences that were to start there, and those that it has been asked to start
+        #: sequences placed here, and those of them that the worker has been asked to start
         self._placed = self._asked = 0
         self._missing = 0
-        #: when the latest were placed
+        #: when the latest sequences were placed
         self._new: deque[float] = deque()
 
     def place(self) -> None:
-        """A sequence will be started there."""
+        """Counts a sequence that will be started in the worker."""
         self._placed += 1
         self._new.append(time.monotonic())
 
     def moved_in(self, count: int) -> None:
-        """Sequences have moved there."""
+        """Counts sequences that have moved to the worker."""
         self._new.extend([time.monotonic()] * count)
 
     def report(self, stats: Any) -> None:
-        """The worker's answer to a ping. Raises ProtocolError if it is none."""
+        """Reads the worker's answer to a ping. Raises ProtocolError if the answer is invalid."""
         try:
             sequences, asked, busy = stats["sequences"], stats["asked"], stats["busy"]
             clients = {int(number): int(count) for number, count in stats["clients"].items()}
@@ -67,17 +67,17 @@ class Load:
         self.sequences, self.clients, self.busy = sequences, clients, min(max(busy, 0.0), 1.0)
         missing = self._placed - asked
         if missing < 0 or (missing == self._missing and asked == self._asked):
-            self._placed, missing = asked, 0  # the clients that were to start those have given up
+            self._placed, missing = asked, 0  # the clients that were to start them have given up
         self._asked, self._missing = asked, missing
 
     @property
     def coming(self) -> int:
-        """Sequences that have been placed and not started yet."""
+        """Sequences that have been placed but not started yet."""
         return max(0, self._placed - self._asked)
 
     @property
     def score(self) -> float:
-        """The figure that workers are compared by: 0 is idle, 1 fully busy, as long as sequences are few."""
+        """The load for comparing workers: 0 is idle, 1 is fully busy; every sequence adds a little."""
         since = time.monotonic() - _NEW_SECONDS
         while self._new and self._new[0] < since:
             self._new.popleft()
@@ -85,23 +85,23 @@ class Load:
         return max(0.0, self.busy - _IDLE_SHARE) + _NEW_SHARE * len(self._new) + _SEQUENCE_SHARE * sequences
 
 
-#: a request is worth moving from a worker that is busy for so much of its time, to one whose score is lower
-#: by so much: less is noise, and a move costs both a few milliseconds
+#: a request moves away from a worker with at least this busy share, to one whose score is lower by at least
+#: this difference: less is noise, and a move costs both workers a few milliseconds
 _BUSY_SHARE, _DIFFERENCE = 0.6, 0.4
 
 
 class Balance:
-    """Compares workers whenever one has told how busy it is.
+    """Compares workers whenever one of them has reported its load.
 
-    Clients that want to know wait in `advise`; one of them is told at a time, since what it then moves shows
-    in what workers tell only a second later.
+    Clients wait in `advise`. One client is advised at a time, since its move shows in the workers' reports
+    only a second later.
     """
 
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[tuple[WorkerProcess, WorkerProcess]]] = {}
 
     async def advise(self, client: int) -> tuple[WorkerProcess, WorkerProcess]:
-        """Returns when the client has sequences in a worker that is much busier than another: both."""
+        """Waits until a worker with sequences of the client is much busier than another; returns both."""
         future: asyncio.Future[tuple[WorkerProcess, WorkerProcess]]
         future = self._waiting[client] = asyncio.get_running_loop().create_future()
         try:
@@ -111,7 +111,7 @@ class Balance:
                 del self._waiting[client]
 
     def look(self, pool: WorkerPool) -> None:
-        """A worker has told how busy it is."""
+        """Compares the workers after one has reported its load, and advises at most one client."""
         for source in pool.workers:
             target = uneven(pool, source)
             if target is None:
@@ -123,9 +123,9 @@ class Balance:
 
 
 def uneven(pool: WorkerPool, source: WorkerProcess) -> WorkerProcess | None:
-    """The worker that a request should move to, if this one is much busier.
+    """Returns the worker that a request of `source` should move to; None if `source` is not much busier.
 
-    A single sequence would only take its load along.
+    A worker's only sequence does not move: its load would only move with it.
     """
     load = source.load
     if not source.alive or load.busy < _BUSY_SHARE or load.sequences < 2:
@@ -138,9 +138,9 @@ def uneven(pool: WorkerPool, source: WorkerProcess) -> WorkerProcess | None:
 
 
 def other(pool: WorkerPool, source: WorkerProcess) -> WorkerProcess:
-    """The worker that has least to do, of the others that serve the same owner, or everybody.
+    """Returns the least loaded of the other live workers that serve the same owner (or all owners).
 
-    Raises WorkerDiedError if there is none.
+    Raises WorkerDiedError if there is no such worker.
     """
     owner = pool.owner_of(source)
     others = [worker for worker in pool.workers if worker.alive and worker is not source]
@@ -156,11 +156,12 @@ _numbers = itertools.count(1)
 async def move(
     store: ModuleStore, client: int, seqs: list[int], source: WorkerProcess, target: WorkerProcess
 ) -> None:
-    """Moves a request of a client, all of whose sequences are listed, which has attached to both workers.
+    """Moves a request of a client to another worker. The client has attached to both workers.
 
-    The moment of the move is `commit` in the old worker, when the new one has everything. Whatever fails
-    before leaves the request where it is, and raises why: that it is in the middle of something, that there
-    is no room (SpaceError, OwnerLimitError), that the client wanted it meanwhile, or WorkerDiedError.
+    `seqs` lists all sequences of the request. The move takes effect with `commit` in the old worker, when the
+    new worker has everything. An error before `commit` leaves the request in the old worker. Raises the
+    reason: the request is busy, there is no room (SpaceError, OwnerLimitError), the client needed the request
+    meanwhile, or a worker has ended (WorkerDiedError).
     """
     number = next(_numbers)
     which = {"client": client, "move": number}
@@ -175,7 +176,7 @@ async def move(
         arrived = True
         if not await source.call("commit", which):
             raise RuntimeFailure("the request was needed where it is before it had moved")
-    except Exception:  # not if the client has gone: both workers drop what it had
+    except Exception:  # not CancelledError: the client has gone, both workers drop its data
         with contextlib.suppress(AiciError):
             await source.call("stay", which)
         if arrived:
@@ -186,7 +187,7 @@ async def move(
 
 
 def _read(answer: Any) -> tuple[str, int]:
-    """Module and bytes; only their kinds are looked at: the new worker checks the rest."""
+    """Returns module and bytes. Checks only their types (ProtocolError): the new worker checks the rest."""
     if isinstance(answer, dict):
         module, nbytes = answer.get("module"), answer.get("state_bytes")
         if isinstance(module, str) and isinstance(nbytes, int):

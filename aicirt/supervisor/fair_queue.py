@@ -1,4 +1,4 @@
-"""A fair queue: owners take turns at what is scarce, such as compiling and the builder."""
+"""A fair queue: owners take turns at scarce resources, such as compilation and the builder."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _HOUR, _MINUTE = 3600.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """The limits of a queue, and the words of its errors."""
+    """The limits of a queue, and texts for its error messages."""
 
-    #: for counters and errors
+    #: the queue's name in counters and errors
     name: str
-    #: at a time, in all and of one owner
+    #: turns at a time, in total and per owner
     running: int
     owner_running: int
-    #: of one owner that wait, and the bytes that they hold meanwhile; with the names of these limits
+    #: per owner: turns that wait, and bytes that they hold meanwhile; each with the name of the limit
     owner_waiting: tuple[int, str]
     owner_waiting_bytes: tuple[int, str]
-    #: what helps an owner with too many
+    #: advice for an owner who exceeds a limit
     cure: str
     #: seconds of CPU time that one owner may use in an hour, with the name of the limit
     owner_cpu_s: tuple[float, str] = (math.inf, "")
@@ -40,12 +40,12 @@ class _Usage:
     __slots__ = ("spent", "total")
 
     def __init__(self) -> None:
-        #: by minute: when it began, and seconds used in it
+        #: (start of a minute, CPU seconds used in it)
         self.spent: deque[tuple[float, float]] = deque()
         self.total = 0.0
 
     def add(self, now: float, seconds: float) -> None:
-        """Counts what was used now."""
+        """Adds CPU seconds that were used just now."""
         if self.spent and now - self.spent[-1][0] < _MINUTE:
             when, before = self.spent.pop()
             self.spent.append((when, before + seconds))
@@ -54,13 +54,13 @@ class _Usage:
         self.total += seconds
 
     def forget(self, now: float) -> None:
-        """Drops what was used more than an hour ago."""
+        """Drops usage that is more than an hour old."""
         while self.spent and self.spent[0][0] <= now - _HOUR:
             self.spent.popleft()
         self.total = sum(seconds for _, seconds in self.spent)
 
     def seconds_until(self, limit: float, now: float) -> float:
-        """How long it takes until less than `limit` was used within an hour."""
+        """Returns the seconds until the usage within an hour falls below `limit`."""
         left = self.total
         soon = 0.0
         for when, seconds in self.spent:
@@ -72,40 +72,40 @@ class _Usage:
 
 
 class FairQueue:
-    """So many turns at a time, given out owner by owner: a heavy user delays only their own work.
+    """Limits the turns under way and gives them out owner by owner: a heavy user delays only their own work.
 
-    The next turn is that of the owner with the fewest turns under way; among these, of the owner who has used
-    the least CPU time within an hour; among these, of the one who has waited longest.
+    The next turn goes to the owner with the fewest turns under way. Among equals it goes to the owner who has
+    used the least CPU time within an hour, then to the owner who has waited longest.
     """
 
     def __init__(self, limits: QueueLimits, clock: Callable[[], float]) -> None:
-        """`clock`: seconds."""
+        """`clock` returns seconds."""
         self._limits = limits
         self._clock = clock
         self._running: Counter[str] = Counter()
-        #: turns that were not given at once
+        #: turns that did not start at once
         self.counters: Counter[str] = Counter()
-        #: the next owner first; each with the bytes that it holds while it waits
+        #: by owner, the next one first: waiting turns, each with the bytes that it holds meanwhile
         self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[None], int]]] = OrderedDict()
         self._used: dict[str, _Usage] = {}
 
     @asynccontextmanager
     async def turn(self, owner: str, nbytes: int = 0) -> AsyncIterator[Callable[[float], None]]:
-        """Around some work, which tells what it gets the seconds of CPU time that it took.
+        """Waits for a turn and holds it during the block. Yields a function that charges CPU seconds to it.
 
-        `nbytes`: what is held in memory until the turn comes. Raises OwnerLimitError if the owner has used up
-        their time, or has too much waiting.
+        `nbytes`: bytes held in memory until the turn comes. Raises OwnerLimitError if the owner has used up
+        their CPU time, or has too much waiting.
         """
         self._check(owner)
         await self._wait(owner, nbytes)
         try:
-            self._check(owner)  # those before it have used some
+            self._check(owner)  # earlier turns may have used up the time
             yield partial(self._spend, owner)
         finally:
             self._end(owner)
 
     def stats(self) -> dict[str, int]:
-        """How many turns are under way, and how many are waited for."""
+        """Returns how many turns are under way and how many are waiting."""
         return {
             "running": self._running.total(),
             "waiting": sum(len(waiters) for waiters in self._waiting.values()),
@@ -143,12 +143,12 @@ class FairQueue:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._forget(owner, turn)
-            else:  # it was given its turn a moment ago
+            else:  # the turn was given just before the cancellation
                 self._end(owner)
             raise
 
     def _check_room(self, owner: str, nbytes: int) -> None:
-        """Raises OwnerLimitError if too much of the owner waits already."""
+        """Raises OwnerLimitError if the owner has too much waiting already."""
         if self._may_start(owner):
             return
         limits, waiters = self._limits, self._waiting.get(owner, ())
@@ -175,14 +175,14 @@ class FairQueue:
 
     def _may_start(self, owner: str) -> bool:
         limits = self._limits
-        # with none nobody would ever have a turn
+        # with a limit of 0 no turn would ever start
         return self._running.total() < max(1, limits.running) and self._running[owner] < max(
             1, limits.owner_running
         )
 
     def _end(self, owner: str) -> None:
         self._running[owner] -= 1
-        self._running += Counter()  # forgets those who have none
+        self._running += Counter()  # drops owners with none
         self._next()
 
     def _rank(self, owner: str) -> tuple[int, float]:
@@ -190,7 +190,7 @@ class FairQueue:
         return self._running[owner], 0.0 if used is None else used.total
 
     def _next(self) -> None:
-        """Gives turns to those for whom there is room."""
+        """Starts waiting turns while the limits allow it."""
         while able := [owner for owner in self._waiting if self._may_start(owner)]:
             owner = min(able, key=self._rank)
             waiters = self._waiting[owner]
@@ -204,7 +204,7 @@ class FairQueue:
 
 
 def compilations(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
-    """The queue for everything that is compiled for clients, images of vocabularies too."""
+    """Returns the queue for everything that is compiled for clients, including vocabulary images."""
     limits = QueueLimits(
         "compilations",
         settings.max_compilations,
@@ -218,7 +218,7 @@ def compilations(settings: DaemonSettings, clock: Callable[[], float]) -> FairQu
 
 
 def builds(settings: DaemonSettings, clock: Callable[[], float]) -> FairQueue:
-    """The queue for the builder: the start functions, `aici_arg` and `aici_init` of new arguments."""
+    """Returns the builder's queue: start functions, `aici_arg` and `aici_init` of new arguments."""
     limits = QueueLimits(
         "builds",
         settings.max_builds,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aicirt.supervisor.session import Session
 
 
-#: of clients that do not say whose they are
+#: the owner of clients that name none
 DEFAULT_OWNER = "local"
 _MAX_OWNER = 64
 
@@ -33,17 +33,17 @@ def owner_of(args: dict[str, Any], default: str = DEFAULT_OWNER) -> str:
 
 
 class Uploads:
-    """Bytes by owner: what is stored, which a restart does not change, and what is being uploaded."""
+    """Limits bytes by owner: those stored, which survive a restart, and those being uploaded."""
 
     def __init__(self, limit: int, stored: Callable[[str], int]) -> None:
-        """`stored`: bytes that an owner has in the store."""
+        """`stored` returns the bytes that an owner has in the store."""
         self._limit = limit
         self._stored = stored
         self._coming: Counter[str] = Counter()
 
     @contextmanager
     def counted(self, owner: str, size: int) -> Iterator[None]:
-        """Around an upload of so many bytes, none if it is stored already. Raises OwnerLimitError."""
+        """Counts `size` bytes during the block; 0 if they are stored already. Raises OwnerLimitError."""
         if not size:
             yield
             return
@@ -60,14 +60,14 @@ class Uploads:
             yield
         finally:
             self._coming[owner] -= nbytes
-            self._coming += Counter()  # forgets those who have none
+            self._coming += Counter()  # drops owners with none
 
 
 _log = logging.getLogger("aicirt.supervisor")
 
 
 class ModuleCalls:
-    """The calls of one connection that concern the store; each may name another owner than it has."""
+    """The calls of one connection that concern the store; each may name another owner."""
 
     def __init__(self, supervisor: Supervisor, session: Session) -> None:
         self._supervisor = supervisor
@@ -123,7 +123,7 @@ class ModuleCalls:
         return gone
 
     def _forget(self, owner: str, gone: str | None) -> None:
-        """`gone`: a module that is stored no more."""
+        """Logs the removal of a module. `gone`: the deleted module, None if it is still stored."""
         if gone is not None:
             self._tell("client %d has removed %s", owner, gone)
 
@@ -132,7 +132,7 @@ class ModuleCalls:
         return info.to_wire()
 
     async def _list(self, args: dict[str, Any]) -> list[dict[str, Any]]:
-        """A page, from behind the id `after`; none at the end."""
+        """Returns the next page of modules after the id `after`; an empty list at the end."""
         after, limit = args.get("after") or "", args.get("limit") or LIST_PAGE
         found_by = args.get("found_by")
         if not isinstance(after, str) or not isinstance(found_by, str | None) or not isinstance(limit, int):

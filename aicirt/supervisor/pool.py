@@ -1,4 +1,4 @@
-"""The processes of a daemon: started, chosen for new sequences, replaced when they die."""
+"""Worker pools: start processes, choose workers for new sequences, replace dead processes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ _log = logging.getLogger("aicirt.supervisor")
 
 
 class WorkerPool:
-    """A fixed number of places, each with a worker, and a builder; the dead are replaced.
+    """A fixed number of places, each with a worker, and a builder. Dead processes are replaced.
 
-    The first time at once. A process that dies again soon, or cannot be started, is started again after a
-    pause that doubles each time. Meanwhile the dead one keeps the place; calls to it raise WorkerDiedError.
+    The first replacement starts at once. A process that dies again soon, or cannot be started, is started
+    after a pause that doubles each time. Meanwhile the dead process keeps its place; calls to it raise
+    WorkerDiedError.
     """
 
     def __init__(self, count: int, config: WorkerConfig) -> None:
-        """Raises RuntimeFailure if there is no room for so many processes."""
+        """Starts the processes. Raises RuntimeFailure if there is no room for so many."""
         self._config = config
         self._generation = 0
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_death: list[Callable[[WorkerProcess], None]] = []
         self.balance = Balance()
         self._loop = asyncio.get_running_loop()
-        #: by index: deaths and failures to start since a worker there last lived for long
+        #: by index: deaths and failed starts since a process there last lived for long
         self._failures: Counter[int] = Counter()
-        #: by index: the next attempts to start one
+        #: by index: the next attempt to start a process
         self._attempts: dict[int, asyncio.TimerHandle] = {}
-        #: what happened last
+        #: the latest failure, for error messages
         self._problem = ""
         self.restarts = 0
-        #: processes that were ended, by the reason
+        #: processes that were ended, by reason
         self.counters: Counter[str] = Counter()
         self._places: dict[int, WorkerProcess] = {}
         try:
@@ -52,7 +53,7 @@ class WorkerPool:
 
     @property
     def workers(self) -> list[WorkerProcess]:
-        """By index; those that have died and could not be replaced yet are among them."""
+        """The workers by index, including dead ones that have not been replaced yet."""
         return [worker for index, worker in sorted(self._places.items()) if index >= 0]
 
     @property
@@ -71,19 +72,19 @@ class WorkerPool:
         return list(self._places.values())
 
     async def ready(self) -> None:
-        """Returns when all of them answer. Raises WorkerDiedError."""
+        """Waits until all processes answer. Raises WorkerDiedError."""
         await asyncio.gather(*(worker.call("ping", {}) for worker in self.all))
 
     def on_death(self, callback: Callable[[WorkerProcess], None]) -> None:
-        """`callback(dead)` is called when a process has died, before another is started."""
+        """Has `callback(dead)` called when a process has died, before another is started."""
         self._on_death.append(callback)
 
     def builder_for(self, _owner: str) -> WorkerProcess:
-        """The process that runs `aici_init` for an owner, started if there is none. Raises RuntimeFailure."""
+        """Returns the owner's builder, which is started if there is none. Raises RuntimeFailure."""
         return self.builder
 
     def present_builder(self, _owner: str) -> WorkerProcess | None:
-        """The same, None if it would have to be started."""
+        """Returns the owner's builder; None if it would have to be started."""
         return self.builder
 
     def owner_of(self, _process: WorkerProcess) -> str | None:
@@ -91,9 +92,9 @@ class WorkerPool:
         return None
 
     def place(self, _owner: str = "") -> WorkerProcess:
-        """The worker for a sequence of an owner: the one that has least to do, as measured, and one more now.
+        """Returns the worker for a new sequence of an owner, the least loaded one, and counts the sequence.
 
-        Raises WorkerDiedError if none is running.
+        Raises WorkerDiedError if no worker is running.
         """
         living = [worker for worker in self.workers if worker.alive]
         if not living:
@@ -103,14 +104,14 @@ class WorkerPool:
         return worker
 
     def find(self, index: int, generation: int) -> WorkerProcess:
-        """Raises WorkerDiedError if that very process is gone."""
+        """Returns a worker. Raises WorkerDiedError if that process has ended, even if it was replaced."""
         worker = self._places.get(index)
         if worker is None or worker.generation != generation or not worker.alive:
             raise WorkerDiedError(f"worker {index} of generation {generation} has ended")
         return worker
 
     async def stop(self) -> None:
-        """Ends all workers."""
+        """Stops all processes."""
         for attempt in self._attempts.values():
             attempt.cancel()
         for watcher in self._watchers:
@@ -149,7 +150,7 @@ class WorkerPool:
         self._failed(dead.index, f"{dead.name} died")
 
     def _failed(self, index: int, problem: str) -> None:
-        """There is no process at this place: starts one, now or later."""
+        """Starts a process at a place that has none: at once after one failure, later after more."""
         self._problem = problem
         self._failures[index] += 1
         earlier = self._failures[index] - 1
@@ -171,16 +172,16 @@ class WorkerPool:
             self.restarts += 1
 
 
-#: a client that was told of a worker starts its sequence there within so long
+#: a client that has received a worker's address starts its sequence there within this time
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
 
 
 class TenantPool(WorkerPool):
-    """A worker and a builder for each of at most so many owners; started when an owner first needs them,
-    ended when they have been idle for some time, or sooner if another owner needs the place.
+    """A worker and a builder for each owner, for a limited number of owners.
 
-    What dies meanwhile is replaced, as in every pool.
+    They are started when the owner first needs them. They are ended when they have been idle for some time,
+    or sooner if another owner needs the place. Dead processes are replaced, as in every pool.
     """
 
     def __init__(self, count: int, config: WorkerConfig) -> None:
@@ -189,14 +190,15 @@ class TenantPool(WorkerPool):
         self._idle_seconds = config.daemon.worker_idle_s
         #: owner -> index of the worker
         self._tenants: dict[str, int] = {}
-        #: by index: loop time when it was last needed
+        #: by index: loop time when the place was last needed
         self._used: dict[int, float] = {}
         self._looking = self._loop.create_task(self._look())
 
     def place(self, owner: str = "") -> WorkerProcess:
-        """The owner's worker, which is started if there is none.
+        """Returns the owner's worker, which is started if there is none.
 
-        Raises SpaceError if all serve others, RuntimeFailure if no process can be started, WorkerDiedError.
+        Raises SpaceError if all places serve other owners, RuntimeFailure if no process can be started, and
+        WorkerDiedError if the worker is dead.
         """
         worker = self._places[self._index(owner)]
         if not worker.alive:
@@ -205,11 +207,11 @@ class TenantPool(WorkerPool):
         return worker
 
     def builder_for(self, owner: str) -> WorkerProcess:
-        """The owner's builder; as `place`, but it may be a dead one."""
+        """Returns the owner's builder; as `place`, but the builder may be dead."""
         return self._places[BUILDER - self._index(owner)]
 
     def present_builder(self, owner: str) -> WorkerProcess | None:
-        """The same, if there is one."""
+        """Returns the owner's builder, if there is one."""
         index = self._tenants.get(owner)
         return None if index is None else self._places[BUILDER - index]
 
@@ -219,7 +221,7 @@ class TenantPool(WorkerPool):
         return next((owner for owner, place in self._tenants.items() if place == index), None)
 
     async def stop(self) -> None:
-        """Ends all."""
+        """Stops all processes."""
         self._looking.cancel()
         await super().stop()
 
@@ -227,7 +229,7 @@ class TenantPool(WorkerPool):
         return ()
 
     def _index(self, owner: str) -> int:
-        """The place of an owner, who has one from now on. Raises SpaceError, RuntimeFailure."""
+        """Returns the owner's place, assigned if there is none. Raises SpaceError, RuntimeFailure."""
         index = self._tenants.get(owner)
         if index is None:
             index = self._free_place()
@@ -260,7 +262,7 @@ class TenantPool(WorkerPool):
         return idle[owner]
 
     def _idle(self, index: int) -> float:
-        """Seconds since a worker or its builder was last needed."""
+        """Returns the seconds since a worker or its builder was last needed."""
         worker, builder = self._places[index], self._places[BUILDER - index]
         needed = worker.load.sequences or worker.load.coming if worker.alive else 0
         if needed or worker.asked or builder.asked:
@@ -276,7 +278,7 @@ class TenantPool(WorkerPool):
         self._clear(index)
 
     def _clear(self, index: int) -> None:
-        """Ends worker and builder at a place, and what was to replace them."""
+        """Ends the worker and builder at a place, and cancels attempts to replace them."""
         for number in (index, BUILDER - index):
             if attempt := self._attempts.pop(number, None):
                 attempt.cancel()

@@ -35,7 +35,7 @@ _log = logging.getLogger("aicirt.supervisor")
 
 
 class Supervisor:
-    """Everything one daemon owns."""
+    """The state of one daemon, and its event loop."""
 
     pool: WorkerPool
 
@@ -48,7 +48,7 @@ class Supervisor:
         *,
         isolate_owners: bool = False,
     ) -> None:
-        """`isolate_owners`: a worker serves one owner only; there are at most `num_workers`."""
+        """`isolate_owners`: each worker serves a single owner; there are at most `num_workers`."""
         processes = 2 * num_workers if isolate_owners else num_workers + 1  # with the builders
         config = replace(config, worker=share_memory(config.worker, processes, free_bytes()))
         self.store = store
@@ -60,11 +60,11 @@ class Supervisor:
         store.turns = self.compilations.turn
         self.vocabularies = Vocabularies(config.daemon, self.compilations.turn, self._vocabulary_gone)
         self.uploads = Uploads(config.daemon.owner_upload_bytes, store.ownership.bytes_of)
-        #: calls that were refused, by the error's code, and what was given up for others
+        #: refused calls by error code, and vocabularies that were evicted
         self.counters: Counter[str] = Counter()
-        #: by number
+        #: connected clients by number
         self.clients: dict[int, Session] = {}
-        #: what told it to stop
+        #: the signal that stopped the daemon, if one did
         self.ended_by: signal.Signals | None = None
         self._path = socket_path
         self.config = replace(config, code=str(store.code))
@@ -77,8 +77,7 @@ class Supervisor:
     async def run(self, ready_fd: int | None = None, owner_pid: int | None = None) -> None:
         """Serves until `stop`, SIGTERM or SIGINT, or until process `owner_pid` has ended.
 
-        Writes a line to `ready_fd` when clients can connect. Raises RuntimeFailure if the
-        socket is in use.
+        Writes a line to `ready_fd` when clients can connect. Raises RuntimeFailure if the socket is in use.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,7 +93,7 @@ class Supervisor:
             server = await asyncio.start_unix_server(self._accept, sock=listening)
             if owner_pid is not None:
                 owner_fd = self._watch_owner(owner_pid)
-            # starting takes time, and it may be told to stop before it is over
+            # starting takes time: `stop` may be called before it is over
             tasks: list[asyncio.Task[Any]] = [ready, stopping]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if ready.done():
@@ -125,7 +124,7 @@ class Supervisor:
         return self.pool.present_builder(owner)
 
     def _vocabulary_gone(self, vocabulary: RegisteredVocabulary) -> None:
-        """Forgets a vocabulary that was given up for others."""
+        """Forgets a vocabulary that was evicted, here and in all processes."""
         self.counters["vocabularies_given_up"] += 1
         self.templates.forget_vocabulary(vocabulary)
         for process in self.pool.all:
@@ -161,7 +160,7 @@ class Supervisor:
             if not self._path.is_socket():
                 raise RuntimeFailure(f"{self._path} is there already, and is no socket")
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.setblocking(False)  # what listens there may accept nobody
+                probe.setblocking(False)  # the listener may accept no connections
                 if probe.connect_ex(str(self._path)) in (0, errno.EAGAIN):
                     raise RuntimeFailure(f"another aicirt is listening on {self._path}")
             try:

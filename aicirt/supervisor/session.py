@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from aicirt.supervisor.workers import WorkerProcess
 
 _log = logging.getLogger("aicirt.supervisor")
-#: aici.h has a dozen
+#: the most in a call: aici.h defines a dozen
 _MAX_CAPABILITIES = 64
-#: calls that take long, and leave nothing behind when they are cancelled
+#: slow calls that leave nothing behind when they are cancelled
 _CANCELLABLE = ("upload", "prepare", "instantiate")
 
 
@@ -44,18 +44,18 @@ class Session:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        """`pid`: the process that has connected; 0 if it lives where we cannot see it."""
+        """`pid`: the process that has connected; 0 if it is in a PID namespace that is not visible here."""
         self.number = number
-        #: who has its tags, snapshots and limits, unless a call names another one; several clients may be one
+        #: whose tags, snapshots and limits count if a call names no owner; clients may share an owner
         self.owner = DEFAULT_OWNER
-        #: what it calls itself, when it has said hello
+        #: the process id that `hello` reports; 0 before
         self.pid = 0
         self._peer_pid = pid
         self._supervisor = supervisor
         self._reader = reader
         self._writer = writer
         self._pidfd = -1
-        #: (worker index, generation) of every attached worker, and the vocabulary there
+        #: (worker index, generation) of every attached worker -> number of the vocabulary there
         self._attached: dict[tuple[int, int], int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: calls under way that can be cancelled, by their numbers
@@ -76,7 +76,7 @@ class Session:
         }
 
     async def run(self) -> None:
-        """Until the client goes: it closes the connection, or its process ends."""
+        """Serves calls until the client closes the connection or its process ends."""
         try:
             self._watch_peer()
             while (message := await read_message(self._reader)) is not None:
@@ -87,7 +87,7 @@ class Session:
                     self._under_way[number] = task
                 task.add_done_callback(partial(self._ended, number))
         except (AiciError, ValueError) as error:
-            # not the error's words, which quote the client
+            # only the code: the error's message quotes the client
             what = error.code if isinstance(error, AiciError) else type(error).__name__
             problem = "client %d (pid %d) broke the protocol: %s"
             _log.warning(problem, self.number, self.pid, what, extra=self._about(code=what))
@@ -112,9 +112,9 @@ class Session:
                 raise
             reply = Reply(number, RuntimeFailure(f"{name!r} was cancelled").to_wire(), None)
         except AiciError as error:
-            if not isinstance(error, ControllerError):  # those are counted where they happened
+            if not isinstance(error, ControllerError):  # these are counted where they happened
                 self._supervisor.counters[error.code] += 1
-            # not its words, which may be the controller's
+            # only the code: the message may be the controller's
             about = self._about(call=name if name in self._calls else "", code=error.code)
             _log.info("client %d got an error: %s", self.number, error.code, extra=about)
             reply = Reply(number, error.to_wire(), None)
@@ -125,7 +125,7 @@ class Session:
         except Exception as error:
             if isinstance(error, OSError) and is_shortage(error):
                 problem = f"{name!r} is not possible now: {describe(error)}"
-            else:  # a defect of ours must not look like silence
+            else:  # a bug in the supervisor must not go unnoticed
                 _log.exception("call %r of client %d failed", name, self.number, extra=self._about(call=name))
                 problem = f"internal error in {name!r}: {error!r}"
             reply = Reply(number, RuntimeFailure(problem).to_wire(), None)
@@ -134,11 +134,11 @@ class Session:
             await self._writer.drain()
 
     def _about(self, **more: Any) -> dict[str, Any]:
-        """For log calls."""
+        """Returns the fields that describe the client in log calls."""
         return fields(client=self.number, pid=self.pid, owner=self.owner, **more)
 
     def _watch_peer(self) -> None:
-        """Ends the connection with the process: children that it has forked may hold it open."""
+        """Ends the connection when the process ends: children that it has forked may hold it open."""
         try:
             self._pidfd = os.pidfd_open(self._peer_pid)
         except ProcessLookupError:
@@ -171,13 +171,13 @@ class Session:
         self._writer.close()
         if self.pid:
             _log.info("client %d (pid %d) has gone", self.number, self.pid, extra=self._about())
-            # what a killed client made and had no time to unlink
+            # unlinks what a killed client has left behind
             names.sweep_orphans()
 
     # -- calls -------------------------------------------------------------------------------
 
     async def _cancel(self, args: dict[str, Any]) -> None:
-        """Ends another call of the client, which answers with an error, unless it has answered before."""
+        """Cancels another call of the client. That call answers with an error, unless it has answered."""
         if (task := self._under_way.get(args["call"])) is not None:
             task.cancel()
 
@@ -197,7 +197,7 @@ class Session:
         }
 
     async def _vocabulary(self, args: dict[str, Any]) -> dict[str, Any] | None:
-        """Registers a vocabulary, or tells whether one is known (then `spec` is missing)."""
+        """Registers a vocabulary; without `spec` looks it up and returns None if it is unknown."""
         vocabularies = self._supervisor.vocabularies
         spec = args.get("spec")
         entry = (
@@ -208,7 +208,7 @@ class Session:
         return None if entry is None else {"id": entry.id, "vocab_size": entry.vocab_size}
 
     async def _attach(self, args: dict[str, Any]) -> None:
-        """Connects the client's segment with a worker, which serves everybody or the owner that is named."""
+        """Connects the client's segment with a worker that serves all owners or the named one."""
         pool, owner = self._supervisor.pool, owner_of(args, self.owner)
         worker = pool.find(args["worker"], args["generation"])
         if pool.owner_of(worker) not in (None, owner):
@@ -216,7 +216,7 @@ class Session:
         vocabulary = self._supervisor.vocabularies.get(args["vocabulary"])
         await self._supervisor.templates.ensure_vocabulary(worker, vocabulary)
         self._attached[worker.index, worker.generation] = vocabulary.id
-        # the worker may be another user, who cannot open it
+        # the worker may run as another user, who cannot open the segment
         segment = Descriptor(names.open_shared_memory(args["segment"]))
         if (user := self._supervisor.config.user) is not None:
             names.share_semaphore(args["bell"], user.gid)
@@ -234,23 +234,23 @@ class Session:
         )
 
     async def _prepare(self, args: dict[str, Any]) -> None:
-        """Makes sure that the template is built."""
+        """Builds the template if it has not been built yet."""
         await self._build(args)
 
     async def _instantiate(self, args: dict[str, Any]) -> dict[str, Any]:
         """Chooses a worker and makes sure that it has the template."""
         pool, templates = self._supervisor.pool, self._supervisor.templates
-        if gone := args.get("gone"):  # the worker has given a template up for others
+        if gone := args.get("gone"):  # the worker has evicted this template
             templates.forget(pool.find(gone[0], gone[1]), gone[2])
         built = await self._build(args)
         worker = pool.place(built.owner)
-        worker.bell.ring()  # the client will send it a Start: it is awake then
+        worker.bell.ring()  # wakes it for the Start that the client will send
         template, info = await templates.adopt(worker, built), built.info
         kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
         return {**_address(worker), "template": template, **kind}
 
     async def _advise(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Answers when requests of this client should move: from which worker, and where to."""
+        """Waits until requests of this client should move; returns the source and target workers."""
         source, target = await self._supervisor.pool.balance.advise(self.number)
         return {"source": [source.index, source.generation], "target": _address(target)}
 
@@ -266,7 +266,7 @@ class Session:
         raise WorkerDiedError(f"there is no worker {wanted!r} that runs")
 
     async def _move(self, args: dict[str, Any]) -> None:
-        """Moves a request; raises why it stays."""
+        """Moves a request. Raises the reason if the request stays where it is."""
         pool, seqs = self._supervisor.pool, [int(seq) for seq in args["seqs"]]
         source, target = (pool.find(*args[end]) for end in ("source", "target"))
         known = [self._attached.get((worker.index, worker.generation)) for worker in (source, target)]
@@ -289,7 +289,7 @@ class Session:
         pool, clients = self._supervisor.pool, self._supervisor.clients
 
         async def one(worker: WorkerProcess) -> dict[str, Any]:
-            owner = pool.owner_of(worker)  # it may have none any more when it has answered
+            owner = pool.owner_of(worker)  # asked first: it may have no owner after the ping
             try:
                 stats = await worker.call("ping", {}, timeout=2)
                 if not isinstance(stats, dict) or not isinstance(stats.get("clients"), dict):

@@ -1,4 +1,4 @@
-"""Templates: memoised `aici_init` snapshots, built once by the builder, adopted by workers that need them."""
+"""Templates: memoised `aici_init` snapshots, built once by the builder and adopted by workers."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _log = logging.getLogger("aicirt.supervisor")
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The snapshot after `aici_init`. The builder's description of it is only passed on: workers check it."""
+    """The snapshot after `aici_init`. Workers, not the supervisor, check the builder's description of it."""
 
     digest: bytes
     info: ModuleInfo
     vocabulary: RegisteredVocabulary
-    #: arguments of the call "adopt", and its files
+    #: arguments and files of the call "adopt"
     call: dict[str, Any]
     files: list[Descriptor]
     nbytes: int
     owner: str
-    #: how often its tables have been filled further
+    #: number of warming stages that are done
     warmth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Adopted:
-    """A template that a worker has, or is about to have, under this number."""
+    """A template that a worker has adopted or is adopting, and its number there."""
 
     worker: WorkerProcess
     number: asyncio.Task[int]
 
 
 class Templates:
-    """Knows what is built, by (module, argument, vocabulary, capabilities, owner), and which worker has it.
+    """Templates by (module, argument, vocabulary, capabilities, owner), and the workers that have them.
 
-    The least recently used are given up beyond a number or their bytes; what fails is not kept. One may be
-    replaced by a better one of the same: sequences that start from then on start from that.
+    Beyond a number or a total of bytes the least recently used are evicted. Failed builds are not kept. A
+    warmer template may replace one with the same key: sequences that start later use the warmer one.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Templates:
         builder: Callable[[str], WorkerProcess],
         turns: FairTurns,
     ) -> None:
-        """`builder` returns the process that runs `aici_init` for an owner, which waits for its `turns`."""
+        """`builder` returns the process that runs `aici_init` for an owner; builds wait for `turns`."""
         self._turns = turns
-        #: by which the builder is told to end a build
+        #: numbers of builds, for cancelling them in the builder
         self._numbers = itertools.count(1)
-        #: how many wait for what is being built
+        #: number of callers that wait for each build
         self._waiters: Counter[asyncio.Future[Built]] = Counter()
         self._store = store
         self._settings = settings
@@ -74,10 +74,10 @@ class Templates:
         self._built: OrderedDict[bytes, asyncio.Future[Built]] = OrderedDict()
         #: by generation of the worker and digest
         self._adopted: dict[tuple[int, bytes], _Adopted] = {}
-        #: how many had to go for others
+        #: evicted templates
         self.counters: Counter[str] = Counter()
         self._renewals: set[asyncio.Task[None]] = set()
-        #: called with each new one
+        #: called with each new template
         self.on_built: Callable[[Built], None] | None = None
         self._known_vocabularies: set[tuple[int, int]] = set()
 
@@ -89,10 +89,11 @@ class Templates:
         capabilities: list[list[int]],
         owner: str,
     ) -> Built:
-        """Raises what `aici_init` failed with, and OwnerLimitError if too much of the owner waits already.
+        """Returns the template, which is built if there is none.
 
-        A build that nobody waits for any more is ended. The module's artifact is checked, and compiled again
-        if need be, when the template is built: later sequences do not touch it.
+        A build is cancelled when no caller waits for it. The module's artifact is checked, and compiled again
+        if necessary, when the template is built: later sequences do not touch the artifact. Raises the error
+        of `aici_init`, and OwnerLimitError if the owner has too much waiting already.
         """
         digest = _digest(module, arg, vocabulary.id, capabilities, owner)
         task = self._built.get(digest)
@@ -118,7 +119,7 @@ class Templates:
             del self._built[digest]
 
     async def adopt(self, worker: WorkerProcess, built: Built) -> int:
-        """The template's number in that worker. Raises WorkerDiedError."""
+        """Has a worker adopt the template, once; returns its number there. Raises WorkerDiedError."""
         key = worker.generation, built.digest
         adopted = self._adopted.get(key)
         if adopted is None:
@@ -129,14 +130,14 @@ class Templates:
         return await asyncio.shield(adopted.number)
 
     def current(self, digest: bytes) -> Built | None:
-        """Returns the template if it is built and has not been given up."""
+        """Returns the template if it is built and has not been evicted."""
         task = self._built.get(digest)
         return task.result() if task is not None and _succeeded(task) else None
 
     def replace(self, old: Built, new: Built) -> bool:
         """Puts `new` in the place of `old`, here and in every worker that has it.
 
-        False if `old` has been given up, or others would have to be for the bytes that `new` has more.
+        Returns False if `old` has been evicted, or if the larger `new` would exceed a limit on bytes.
         """
         if self.current(old.digest) is not old:
             return False
@@ -151,7 +152,7 @@ class Templates:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Built] = loop.create_future()
         done.set_result(new)
-        self._built[old.digest] = done  # it keeps its place among the others
+        self._built[old.digest] = done  # keeps its place in the order of use
         for (_, digest), adopted in self._adopted.items():
             if digest == old.digest:
                 renewal = loop.create_task(self._renew(adopted, new))
@@ -160,7 +161,7 @@ class Templates:
         return True
 
     def stats(self) -> dict[str, int]:
-        """How many there are, those of which tables have been filled, and bytes of all."""
+        """Returns the number of templates, of warmed ones among them, and the bytes of all."""
         kept = [task.result() for task in self._built.values() if _succeeded(task)]
         return {
             "kept": len(kept),
@@ -169,7 +170,7 @@ class Templates:
         }
 
     def forget(self, worker: WorkerProcess, number: int | None = None) -> None:
-        """Drops what a dead worker had, or one template that it has given up."""
+        """Drops the adoptions of a dead worker, or the one template that a worker has evicted."""
         for key, adopted in list(self._adopted.items()):
             task = adopted.number
             gone = number is None or (_succeeded(task) and task.result() == number)
@@ -179,12 +180,12 @@ class Templates:
             self._known_vocabularies = {k for k in self._known_vocabularies if k[0] != worker.generation}
 
     def forget_vocabulary(self, vocabulary: RegisteredVocabulary) -> None:
-        """Drops what nobody can ask for any more."""
+        """Drops the templates of a vocabulary that was evicted."""
         self._forget(lambda built: built.vocabulary is vocabulary)
         self._known_vocabularies = {k for k in self._known_vocabularies if k[1] != vocabulary.id}
 
     def forget_module(self, module: str) -> None:
-        """Drops what was built of a module that is stored no more; what is being built finds that out."""
+        """Drops the templates of a module that was deleted; builds under way check for that themselves."""
         self._forget(lambda built: built.info.id == module)
 
     def _forget(self, unwanted: Callable[[Built], bool]) -> None:
@@ -195,7 +196,7 @@ class Templates:
         self._adopted = {key: adopted for key, adopted in self._adopted.items() if key[1] not in gone}
 
     async def ensure_vocabulary(self, worker: WorkerProcess, vocabulary: RegisteredVocabulary) -> None:
-        """Gives a worker the vocabulary if it has not got it."""
+        """Sends a worker the vocabulary if it does not have it yet."""
         known = worker.generation, vocabulary.id
         if known in self._known_vocabularies:
             return
@@ -229,7 +230,7 @@ class Templates:
             "capabilities": capabilities,
             "owner": owner,
         }
-        # a memory file: the socket holds less than an argument may have
+        # a memory file, since an argument may be larger than the socket's buffer
         argument = Descriptor(sealed_file("aici-argument", arg))
         async with self._turns(owner, len(arg)) as spent:
             builder = self._builder(owner)
@@ -248,8 +249,8 @@ class Templates:
         argument: Descriptor,
         spent: Callable[[float], None],
     ) -> tuple[Any, list[Descriptor]]:
-        """Returns what the builder has made. When cancelled, it returns once the builder has ended the work:
-        until then the owner has no other turn."""
+        """Returns the builder's answer and files. When cancelled, waits until the builder has ended the work:
+        until then the owner gets no other turn."""
         number = next(self._numbers)
         exchange = asyncio.get_running_loop().create_task(
             builder.exchange("build", {**call, "build": number}, fds=[argument.fd])
@@ -278,7 +279,7 @@ class Templates:
         return number
 
     async def _renew(self, adopted: _Adopted, new: Built) -> None:
-        """A worker that cannot take it goes on with what it has, until it has given that up."""
+        """Sends a worker the warmer template. A worker that refuses it keeps the old one until eviction."""
         try:
             number = await asyncio.shield(adopted.number)
             call = {**new.call, "replaces": number}
@@ -296,9 +297,9 @@ class Templates:
             self.on_built(task.result())
 
     def _settle(self, digest: bytes, task: asyncio.Task[Built]) -> None:
-        """Keeps what was built, within the limits."""
+        """Drops a failed build; after a successful one evicts templates beyond the limits."""
         if not _succeeded(task) and self._built.get(digest) is task:
-            del self._built[digest]  # an argument that was refused is tried again when it comes again
+            del self._built[digest]  # a refused argument is tried again at the next request
         done = {key: task.result() for key, task in self._built.items() if _succeeded(task)}
         if digest not in done:
             return
@@ -309,7 +310,7 @@ class Templates:
         self._give_up(left, done, settings.max_templates, settings.snapshot_bytes)
 
     def _give_up(self, keys: list[bytes], done: dict[bytes, Built], number: int, nbytes: int) -> None:
-        """The first of `keys`, until at most `number` of at most `nbytes` are left; never the last."""
+        """Evicts from the front of `keys` until `number` of `nbytes` at most are left; never the last."""
         total = sum(done[key].nbytes for key in keys)
         for place, key in enumerate(keys[:-1]):
             if len(keys) - place <= number and total <= nbytes:
@@ -321,14 +322,14 @@ class Templates:
                 del self._adopted[adopted]
 
     def _settle_adopted(self, key: tuple[int, bytes], adopted: _Adopted) -> None:
-        """Keeps it as long as what was built is kept."""
+        """Drops an adoption that has failed, or whose template has been evicted meanwhile."""
         failed = not _succeeded(adopted.number) and self._adopted.get(key) is adopted
         if failed or key[1] not in self._built:
             self._adopted.pop(key, None)
 
 
 def snapshot_bytes(answer: Any) -> int:
-    """Bytes of the snapshot that the builder describes. Raises WorkerDiedError if it does not."""
+    """Returns the snapshot's bytes from the builder's answer. Raises WorkerDiedError if it is invalid."""
     if not isinstance(answer, dict) or not isinstance(answer.get("nbytes"), int):
         raise WorkerDiedError("the builder answered nonsense")
     nbytes: int = answer["nbytes"]
@@ -336,7 +337,7 @@ def snapshot_bytes(answer: Any) -> int:
 
 
 def _cpu_seconds(answer: Any) -> float:
-    """CPU time that a build has taken, as the builder says. Raises WorkerDiedError if it does not."""
+    """Returns a build's CPU time from the builder's answer. Raises WorkerDiedError if it is invalid."""
     seconds = answer.get("cpu_s") if isinstance(answer, dict) else None
     if not isinstance(seconds, float) or not math.isfinite(seconds):
         raise WorkerDiedError("the builder answered nonsense")

@@ -29,12 +29,12 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_
 class RegisteredVocabulary:
     """A vocabulary's image and its tokenizer, both as files for the workers.
 
-    Holders of a reference can use it even after the registry has given it up.
+    Holders of a reference can use it even after the registry has evicted it.
     """
 
     id: int
     fingerprint: str
-    #: who has registered it first: it counts against their limits
+    #: the owner that registered it first: it counts against their limits
     owner: str
     vocab_size: int
     image: Descriptor
@@ -50,15 +50,15 @@ class RegisteredVocabulary:
 
 
 class Vocabularies:
-    """All of them, by number and by fingerprint; equal ones are kept once.
+    """All registered vocabularies, by number and by fingerprint; equal ones are kept once.
 
-    Those that no client uses are given up for others, the least recently used first.
+    To make room, those that no client uses are evicted, the least recently used first.
     """
 
     def __init__(
         self, settings: DaemonSettings, turns: FairTurns, given_up: Callable[[RegisteredVocabulary], None]
     ) -> None:
-        """Images are built in `turns`; `given_up` is told of each that is there no more."""
+        """Images are built in `turns`; `given_up` is called with each vocabulary that is evicted."""
         self._settings = settings
         self._turns = turns
         self._given_up = given_up
@@ -66,13 +66,13 @@ class Vocabularies:
         #: the least recently used first
         self._by_id: OrderedDict[int, RegisteredVocabulary] = OrderedDict()
         self._by_fingerprint: dict[str, asyncio.Task[RegisteredVocabulary]] = {}
-        #: client -> number of the one that it uses
+        #: client -> number of the vocabulary that it uses
         self._users: dict[int, int] = {}
-        #: by fingerprint: clients that are about to use it
+        #: by fingerprint: number of clients that are about to use it
         self._arriving: Counter[str] = Counter()
 
     def find(self, fingerprint: str, client: int) -> RegisteredVocabulary | None:
-        """The registered one with this fingerprint, if it is ready; the client uses it from now on."""
+        """Returns the vocabulary with this fingerprint, if it is ready; the client uses it from now on."""
         task = self._by_fingerprint.get(fingerprint)
         if task is None or not task.done() or task.exception():
             return None
@@ -80,7 +80,7 @@ class Vocabularies:
         return task.result()
 
     def get(self, number: int) -> RegisteredVocabulary:
-        """Raises VocabularyError if there is none with this number."""
+        """Returns the vocabulary with this number. Raises VocabularyError if there is none."""
         try:
             return self._by_id[number]
         except KeyError:
@@ -93,9 +93,9 @@ class Vocabularies:
     ) -> RegisteredVocabulary:
         """Builds the image (seconds for large vocabularies, in a thread); the client uses it from now on.
 
-        Computes the fingerprint first: nobody registers one vocabulary as another, or fails those who wait
-        for it. Raises VocabularyError, OwnerLimitError, or SpaceError if there are too many and all are in
-        use.
+        Computes the fingerprint first: no client can register one vocabulary as another, or cause an error
+        for others that wait for it. Raises VocabularyError, OwnerLimitError, or SpaceError if there are too
+        many and all are in use.
         """
         found = await self._in_turn(owner, spec, fingerprint_of)
         if found != fingerprint:
@@ -111,19 +111,19 @@ class Vocabularies:
             self._use(entry, client)
         finally:
             self._arriving[fingerprint] -= 1
-            self._arriving += Counter()  # forgets those that nobody waits for
+            self._arriving += Counter()  # drops fingerprints with none
         return entry
 
     def leave(self, client: int) -> None:
-        """A client has gone."""
+        """Records that a client has gone."""
         self._users.pop(client, None)
 
     def all(self) -> list[RegisteredVocabulary]:
-        """Every ready one, the least recently used first."""
+        """Returns every ready vocabulary, the least recently used first."""
         return list(self._by_id.values())
 
     def stats(self) -> dict[str, int]:
-        """Number and bytes."""
+        """Returns the number of vocabularies and their bytes."""
         return {"kept": len(self._by_id), "bytes": sum(entry.nbytes for entry in self._by_id.values())}
 
     def _use(self, entry: RegisteredVocabulary, client: int) -> None:
@@ -132,7 +132,7 @@ class Vocabularies:
             self._by_id.move_to_end(entry.id)
 
     def _drop_failed(self, fingerprint: str, task: asyncio.Task[RegisteredVocabulary]) -> None:
-        """Also if nobody waits for it any more."""
+        """Drops a build that has failed, even if no caller waits for it."""
         if task.cancelled() or task.exception() is not None:
             del self._by_fingerprint[fingerprint]
 
@@ -157,7 +157,10 @@ class Vocabularies:
     async def _in_turn(
         self, owner: str, spec: dict[str, Any], work: Callable[[dict[str, Any]], Found]
     ) -> Found:
-        """Returns what `work` makes of `spec`, in a thread, in the owner's turn and charged to the owner."""
+        """Runs `work(spec)` in a thread, in the owner's turn; charges its CPU time to the owner.
+
+        Raises VocabularyError if `spec` is invalid.
+        """
         seconds: list[float] = []
 
         def timed() -> Found:
@@ -177,7 +180,7 @@ class Vocabularies:
                 spent(sum(seconds))
 
     def _make_room(self, owner: str, nbytes: int) -> None:
-        """For one more of an owner, of so many bytes."""
+        """Makes room for a vocabulary of `nbytes` of an owner. Raises OwnerLimitError or SpaceError."""
         settings = self._settings
         if too_much := self._reduce(
             [entry for entry in self.all() if entry.owner == owner],
@@ -200,8 +203,9 @@ class Vocabularies:
     def _reduce(
         self, entries: list[RegisteredVocabulary], nbytes: int, number: tuple[int, str], size: tuple[int, str]
     ) -> str:
-        """Gives up those that nobody uses, the first of `entries` first, until one more of so many bytes
-        fits. Tells what is too much if all that is left is in use; then nothing goes.
+        """Evicts unused vocabularies, from the front of `entries`, until one more of `nbytes` fits.
+
+        Returns "". If all that are left are in use, evicts nothing and returns which limit is exceeded.
         """
         used = set(self._users.values())
         spare = [e for e in entries if e.id not in used and not self._arriving[e.fingerprint]]
@@ -221,7 +225,7 @@ class Vocabularies:
 
 
 def sealed_file(name: str, data: bytes) -> int:
-    """A memory file that nobody can change any more: a later write would show through in every guest."""
+    """Returns a memory file that cannot be changed: a later write would be visible in every guest."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, len(data))
     view = memoryview(data)
@@ -245,7 +249,7 @@ def _image(spec: dict[str, Any]) -> bytes:
 
 
 async def _in_thread(function: Callable[[], Found]) -> Found:
-    """Runs it in a thread; unlike with `asyncio.to_thread` the process can end before it has ended."""
+    """Runs a function in a thread that, unlike with `asyncio.to_thread`, does not delay process exit."""
     done: concurrent.futures.Future[Found] = concurrent.futures.Future()
     done.set_running_or_notify_cancel()
 

@@ -1,4 +1,4 @@
-"""Has the builder fill the tables of templates ahead, while it has nothing else to do."""
+"""Has the builder fill the tables of templates ahead of time, while it is idle."""
 
 from __future__ import annotations
 
@@ -26,29 +26,28 @@ class Warming:
 
     Owners take turns; the first stage of all templates of an owner comes before the second of any.
 
-    After each stage what the builder has then replaces the template. What goes wrong leaves it as it is.
+    After each stage the builder's new snapshot replaces the template. A failure leaves the template as it is.
     """
 
     def __init__(
         self, templates: Templates, settings: WorkerSettings, builder: Callable[[str], WorkerProcess | None]
     ) -> None:
-        """`builder` returns the process that runs `aici_init` for an owner, None if it would have to be
-        started."""
+        """`builder` returns the process that runs `aici_init` for an owner; None if there is none yet."""
         self._templates = templates
         self._settings = settings
         self._builder = builder
-        #: by owner, the next one first: stage, number in the order of arrival, template, its bytes at first
+        #: by owner, the next one first: heap of (stage, number of arrival, template, its initial bytes)
         self._waiting: OrderedDict[str, list[tuple[int, int, bytes, int]]] = OrderedDict()
         self._arrivals = itertools.count()
         self._task: asyncio.Task[None] | None = None
-        #: modules of which it has been said that something went wrong
+        #: modules whose first failure has been logged
         self._told: set[str] = set()
-        #: why templates could not be filled further, by the error's code
+        #: failures by error code
         self.failures: Counter[str] = Counter()
         templates.on_built = self._on_built
 
     def stop(self) -> None:
-        """Nothing more is asked of the builder."""
+        """Stops warming; drops what is waiting."""
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -65,7 +64,7 @@ class Warming:
             stage, arrival, digest, nbytes = self._pop()
             built = self._templates.current(digest)
             if built is None or built.warmth != stage:
-                continue  # it has been given up, and perhaps built again: that one waits, too
+                continue  # evicted; if it was built again, the new one is waiting too
             while (builder := self._builder(built.owner)) is not None and not builder.alive:
                 await asyncio.sleep(RESPAWN_SECONDS)
             if builder is None:
@@ -92,7 +91,7 @@ class Warming:
     async def _warm(self, builder: WorkerProcess, built: Built, stage: int, nbytes: int) -> bool:
         """Warms a template for one stage; returns whether there is more to do.
 
-        Raises the error of `aici_warm`, and WorkerDiedError."""
+        Raises the error of `aici_warm`, SpaceError if there is no room, and WorkerDiedError."""
         settings = self._settings
         before = WARM_STAGES[stage - 1] if stage else 0.0
         await self._templates.ensure_vocabulary(builder, built.vocabulary)
@@ -120,7 +119,10 @@ class Warming:
         return answer.get("more") is True
 
     def _failed(self, built: Built, error: AiciError) -> None:
-        """Nobody waits for it, so the daemon's log has it, once; not the words, which may be the user's."""
+        """Logs a failure once per module, since no client waits for it.
+
+        Logs only the code: the message may contain the user's text.
+        """
         self.failures[error.code] += 1
         if isinstance(error, WorkerDiedError) or built.info.id in self._told:
             return

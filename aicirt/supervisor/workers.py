@@ -1,4 +1,4 @@
-"""A worker process as the supervisor sees it: started, called, watched."""
+"""A worker process from the supervisor's side: starts it, calls it, watches it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def usage(pid: int) -> dict[str, float]:
-    """`cpu_s`: seconds of processor time; `rss_kib`: memory, shared pages included. Empty if it is gone."""
+    """Returns `cpu_s` (CPU seconds) and `rss_kib` (memory with shared pages); {} if the process is gone."""
     folder = Path(f"/proc/{pid}")
     try:
-        # the name of the program, in parentheses, may hold anything
+        # the program's name, in parentheses, may contain anything
         fields = (folder / "stat").read_text().rpartition(")")[2].split()
         pages = int((folder / "statm").read_text().split()[1])
     except OSError:
@@ -54,10 +54,10 @@ def progress(pid: int) -> tuple[bool, float]:
 
 
 _log = logging.getLogger("aicirt.supervisor")
-#: index of the process that runs `aici_init`, which may take a second: it has no sequences. Where each worker
-#: has its own they go on downwards
+#: index of the process that runs `aici_init`, which may take a second; it has no sequences. Where each worker
+#: has its own builder, their indices count down from here
 BUILDER = -1
-#: how often to look at a process that has not answered a ping yet
+#: how often to check a process that has not answered a ping yet
 _LOOK_SECONDS = 0.2
 #: calls that no client waits for
 _OF_THE_SUPERVISOR = ("ping", "warm", "stop")
@@ -65,7 +65,7 @@ _OF_THE_SUPERVISOR = ("ping", "warm", "stop")
 
 @contextlib.contextmanager
 def _deaf() -> Iterator[None]:
-    """Has processes that start in this block ignore SIGTERM, and Ctrl-C, which a terminal sends to all."""
+    """Blocks SIGTERM and SIGINT in processes started in this block: a terminal sends Ctrl-C to all."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
@@ -74,26 +74,26 @@ def _deaf() -> Iterator[None]:
 
 
 class WorkerProcess:
-    """A worker process. `generation` tells it from others that had or will have its index."""
+    """A worker process. `generation` distinguishes it from others that had or will have its index."""
 
     def __init__(
         self, index: int, generation: int, config: WorkerConfig, on_death: Callable[[WorkerProcess], None]
     ):
-        """Raises RuntimeFailure if there is no room for another process."""
+        """Starts the process. Raises RuntimeFailure if there is no room for another one."""
         self.index = index
-        #: for messages
+        #: the name in messages
         self.name = f"worker {index}" if index >= 0 else "the builder"
         self.generation = generation
         self.load = Load()
-        #: it was killed since it did not answer
+        #: whether it was killed because it did not answer
         self.silent = False
         self._on_death = on_death
-        #: called when it has told how busy it is
+        #: called when it has reported its load
         self.on_report: Callable[[], None] = _nobody
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        #: calls of clients that wait for it
+        #: number of calls under way on behalf of clients
         self.asked = 0
         self._loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as undo:
@@ -125,7 +125,7 @@ class WorkerProcess:
                     *(["--background"] if self.index < 0 else []),
                     *(["--user", str(user.uid), str(user.gid)] if user is not None else []),
                 ],
-                # another user may not reach the folder by its path
+                # the worker's user may be unable to reach the folder by its path
                 cwd=config.code or None,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ class WorkerProcess:
         undo.callback(self._process.wait)
         undo.callback(self._process.kill)
         self.pid = self._process.pid
-        # a worker that reads nothing must not stop the supervisor for longer
+        # limits how long a worker that reads nothing blocks the supervisor
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
         self._socket = FrameSocket(ours)
         self._pidfd = os.pidfd_open(self.pid)
@@ -142,14 +142,14 @@ class WorkerProcess:
     async def call(
         self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
     ) -> Any:
-        """Asks the worker; raises what it answers with, or WorkerDiedError."""
+        """Calls the worker and returns its answer. Raises the worker's error, or WorkerDiedError."""
         value, _ = await self.exchange(name, args, fds, timeout)
         return value
 
     async def exchange(
         self, name: str, args: dict[str, Any], fds: list[int] | None = None, timeout: float | None = None
     ) -> tuple[Any, list[Descriptor]]:
-        """Calls, and returns the answer with the files that come along."""
+        """Does the same as `call`, and returns the answer with the files that come with it."""
         if not self.alive:
             raise WorkerDiedError(f"{self.name} (pid {self.pid}) has ended")
         number = next(self._numbers)
@@ -162,10 +162,10 @@ class WorkerProcess:
             self.bell.ring()
             answer: tuple[Any, list[Descriptor]] = await asyncio.wait_for(future, timeout)
             return answer
-        except TimeoutError:  # an OSError, but of wait_for
+        except TimeoutError:  # a subclass of OSError, but raised by wait_for
             raise
         except OSError as error:
-            self.kill()  # it is gone, or has read nothing for so long that its socket is full
+            self.kill()  # the worker is gone, or has not read for so long that its socket is full
             raise WorkerDiedError(f"{self.name} (pid {self.pid}) does not answer: {error}") from error
         finally:
             self._waiting.pop(number, None)
@@ -179,7 +179,7 @@ class WorkerProcess:
                 self.bell.ring()
 
     async def watch(self) -> None:
-        """Pings for ever; kills the process when it is silent for too long."""
+        """Pings the process until it ends; kills it if it is silent for too long or answers nonsense."""
         patience = max(self._silence, START_SECONDS)
         while self.alive:
             try:
@@ -199,10 +199,10 @@ class WorkerProcess:
             await asyncio.sleep(1)
 
     async def _ping(self, patience: float) -> Any:
-        """Raises TimeoutError after so many seconds without an answer.
+        """Pings once; returns the answer. Raises TimeoutError after `patience` seconds without one.
 
-        While the process wants to run, only CPU time counts that it gets: on a machine that is too busy for
-        it, another one in its place would not answer sooner.
+        While the process is runnable, only the CPU time that it gets counts: on a machine that is too busy to
+        run it, a replacement would not answer sooner.
         """
         ping = self._loop.create_task(self.call("ping", {}))
         silence, before, (_, used_before) = 0.0, self._loop.time(), progress(self.pid)
@@ -219,19 +219,19 @@ class WorkerProcess:
             ping.cancel()
 
     def kill(self) -> None:
-        """SIGKILL; `on_death` follows."""
+        """Sends SIGKILL; `on_death` follows."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Asks it to end, then makes it end."""
+        """Asks the process to end, then kills it if it has not."""
         self._on_death = _ignore
         with contextlib.suppress(WorkerDiedError, TimeoutError):
             await self.call("stop", {}, timeout=STOP_SECONDS)
         self.end()
 
     def end(self) -> None:
-        """Makes it end now."""
+        """Kills the process and waits for its end; does not call `on_death`."""
         self._on_death = _ignore
         if self.alive:
             self.kill()
@@ -280,8 +280,8 @@ class WorkerProcess:
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """Does nothing: the default of `on_report`."""
 
 
 def _ignore(_: WorkerProcess) -> None:
-    """Does nothing: the process was told to end."""
+    """Does nothing: the process was asked to end."""

@@ -1,4 +1,4 @@
-"""Checks what a worker sends: it may have been broken out of, and is trusted with nothing."""
+"""Checks messages from workers: a guest may have broken out of its sandbox, so none is trusted."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from aicirt.contract.errors import AiciError, ProtocolError
 from aicirt.contract.messages import CLONED, MID, NOTICE, OPERATION, PRE, STARTED, STAYED, SUBJECT, decode
 
-#: what reading nonsense raises
+#: the errors that reading an invalid message may raise
 NONSENSE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
-#: fields that each kind of message has at least; more may come at the end
+#: the least number of fields of each kind of message; more may follow
 _FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3, STAYED: 3}
-#: children of one fork; `max_forks` allows 16 if nobody sets it
+#: children of one fork; the default of `max_forks` allows 16
 MAX_CHILDREN = 1 << 12
 #: top_k of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row
 MAX_TOP_K = 1 << 12
 
 
 def read_message(data: bytes) -> list[Any]:
-    """A message with as many fields as its kind has, and a number in the second one. Raises ProtocolError."""
+    """Decodes a message; checks its number of fields, and that the second is an int. Raises ProtocolError."""
     message = decode(data)
     kind = message[OPERATION]
     least = _FIELDS.get(kind) if type(kind) is int else None
@@ -32,7 +32,7 @@ def read_message(data: bytes) -> list[Any]:
 
 
 def check_children(payload: Any, link: int, live: Container[int]) -> list[int]:
-    """The numbers of new sequences of the link with this number. Raises ProtocolError."""
+    """Returns the numbers of a fork's children, new sequences of this link. Raises ProtocolError."""
     if (
         type(payload) is not list
         or not 0 < len(payload) <= MAX_CHILDREN
@@ -47,7 +47,7 @@ def check_children(payload: Any, link: int, live: Container[int]) -> list[int]:
 
 
 def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
-    """The tokens that a splice appends. Raises ProtocolError."""
+    """Returns the tokens that a splice appends. Raises ProtocolError."""
     if type(backtrack) is not int or not 0 <= backtrack < 1 << 31:
         raise ProtocolError("a splice takes back no number of tokens")
     if type(tokens) is not list or not _are_ints(tokens):
@@ -58,7 +58,7 @@ def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
 
 
 def check_sampling(temperature: Any, top_k: Any) -> None:
-    """Temperature and top_k of a row. Raises ProtocolError."""
+    """Checks temperature and top_k of a row. Raises ProtocolError."""
     if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < 1e30):
         raise ProtocolError("a row with an impossible temperature")
     if type(top_k) is not int or not 0 <= top_k <= MAX_TOP_K:
@@ -66,7 +66,7 @@ def check_sampling(temperature: Any, top_k: Any) -> None:
 
 
 def read_variables(told: Any) -> dict[bytes, bytes]:
-    """The last values of variables by name. Raises ProtocolError."""
+    """Returns the last values of variables by name. Raises ProtocolError."""
     found = {name: value for name, _, value in told}
     if not all(type(name) is type(value) is bytes for name, value in found.items()):
         raise ProtocolError("variables that are no bytes")

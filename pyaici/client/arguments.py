@@ -1,4 +1,4 @@
-"""Arguments, prompts and variables between their users and the wire."""
+"""Converts arguments, prompts and variables between Python and the wire."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aicirt.contract.errors import ArgumentError, VocabularyError
 
 
 def argument_bytes(arg: str | bytes) -> bytes:
-    """Raises ArgumentError for text that UTF-8 cannot hold."""
+    """Returns the argument as bytes. Raises ArgumentError for text that UTF-8 cannot encode."""
     try:
         return arg.encode() if isinstance(arg, str) else bytes(arg)
     except UnicodeEncodeError as error:
@@ -18,7 +18,7 @@ def argument_bytes(arg: str | bytes) -> bytes:
 
 
 def prompt_bytes(prompt: Sequence[int], vocab_size: int) -> bytes:
-    """The tokens as little-endian uint32. Raises VocabularyError for what is no token."""
+    """Returns the tokens as little-endian uint32. Raises VocabularyError if one is not a token."""
     try:
         tokens = np.asarray(prompt, dtype=np.int64)
     except (TypeError, ValueError, OverflowError) as error:
@@ -34,5 +34,5 @@ def variable_name(name: bytes) -> str:
 
 
 def by_name(values: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    """Variables by their names as texts."""
+    """Returns variables by their names as text."""
     return {variable_name(name): value for name, value in values.items()}

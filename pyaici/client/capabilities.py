@@ -19,7 +19,7 @@ from aicirt.contract.abi import (
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """Told to every controller (`aici_capability`); a verb that is missing here is refused."""
+    """Reported to every controller (`aici_capability`); a verb that is missing here is refused."""
 
     fork: bool = True
     backtrack: bool = True
@@ -29,7 +29,7 @@ class Capabilities:
     logprobs: bool = True
     #: the engine takes SPARSE and DENSE rows
     dense: bool = True
-    #: the largest top_k that the engine answers
+    #: the largest top_k that the engine supports
     top_k: int = 64
     #: an end-of-sequence token does not end the sequence where the controller holds it (AICI_MID_HOLD_END)
     hold_end: bool = True
@@ -40,12 +40,12 @@ class Capabilities:
 
     @classmethod
     def from_wire(cls, told: list[list[int]]) -> Capabilities:
-        """Rebuilds what `to_wire` has made."""
+        """Rebuilds capabilities from `to_wire`."""
         found: dict[str, Any] = {_NUMBERS[number]: value for number, value in told}
         return cls(**{name: value if name == "top_k" else bool(value) for name, value in found.items()})
 
 
-#: what the engine tells, by the numbers in aici.h; the runtime adds two more
+#: the fields by their numbers in aici.h; the runtime adds two more
 _NUMBERS = {
     CAP_FORK: "fork",
     CAP_BACKTRACK: "backtrack",
@@ -57,9 +57,9 @@ _NUMBERS = {
     CAP_HOLD_END: "hold_end",
 }
 
-#: an engine with its own generation loop
+#: for an engine with its own generation loop
 ALL = Capabilities()
-#: for an engine that can only mask: logits processors
+#: for an engine that can only mask, such as a logits processor
 MASK_ONLY = Capabilities(
     fork=False,
     backtrack=False,

@@ -27,26 +27,26 @@ from aicirt.ipc.frames import FrameSocket, peer_credentials
 from aicirt.settings import CALL_SECONDS
 from aicirt.system.shortage import describe
 
-#: set where others may stop waiting for calls of this thread: when the event is, aicirt is told to end them
+#: an event of this thread, if its calls may be abandoned: when it is set, aicirt is asked to cancel them
 abandoned: ContextVar[threading.Event | None] = ContextVar("abandoned", default=None)
-#: how often a call that waits looks whether it has been abandoned
+#: how often a waiting call checks whether it has been abandoned
 _LOOK_SECONDS = 0.1
 
 
 class Control:
-    """Blocking calls over the control socket, from any thread: a slow one does not stop those of others."""
+    """Blocking calls over the control socket, from any thread; a slow call does not delay those of others."""
 
     def __init__(self, path: Path, owner: str | None = None) -> None:
-        """Raises RuntimeFailure if nobody listens there, ForeignDaemonError if another user does.
+        """Connects. Raises RuntimeFailure if nothing listens there, ForeignDaemonError if another user does.
 
-        `owner`: whose limits and tags count.
+        `owner`: the owner whose limits and tags count.
         """
         self._path = path
         self._sending = threading.Lock()
-        #: guards what follows; told of whenever an answer has come or nobody reads any more
+        #: guards what follows; notified when an answer has come or the reading thread has stopped
         self._changed = threading.Condition()
         self._number = 0
-        #: one of those who wait reads for all of them
+        #: one of the waiting threads reads for all of them
         self._reading = False
         self._waiting: set[int] = set()
         self._answers: dict[int, list[Any]] = {}
@@ -77,7 +77,7 @@ class Control:
         )
 
     def call(self, name: str, **args: Any) -> Any:
-        """The supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
+        """Returns the supervisor's answer. Raises its error, SupervisorDiedError or RuntimeTimeoutError.
 
         A call that is `abandoned` ends with an error.
         """
@@ -101,7 +101,10 @@ class Control:
         return message[REPLY_VALUE]
 
     def post(self, name: str, **args: Any) -> int:
-        """Asks without waiting; returns a number for `poll` or `give_up`. Raises SupervisorDiedError."""
+        """Sends a call without waiting for the answer; returns its number for `poll` or `give_up`.
+
+        Raises SupervisorDiedError, or RuntimeTimeoutError if the supervisor does not read it.
+        """
         with self._changed:
             self._number += 1
             number = self._number
@@ -118,7 +121,7 @@ class Control:
         return number
 
     def poll(self, number: int, seconds: float = 0.0) -> list[Any] | None:
-        """The fields of the `Reply` to what was posted, once; None if it has not come in so many seconds.
+        """Returns the fields of the `Reply` to a posted call, once; None if none comes within `seconds`.
 
         Raises SupervisorDiedError.
         """
@@ -137,7 +140,7 @@ class Control:
         return message
 
     def give_up(self, number: int) -> None:
-        """Nobody will ask for that answer any more."""
+        """Discards the answer to a posted call, now or when it comes."""
         with self._changed:
             self._waiting.discard(number)
             self._answers.pop(number, None)
@@ -164,7 +167,7 @@ class Control:
             finally:
                 with self._changed:
                     self._reading = False
-                    # else it is the late answer to a call that was given up
+                    # else it is the late answer to a call whose answer was given up
                     if message and message[REPLY_NUMBER] in self._waiting:
                         self._answers[message[REPLY_NUMBER]] = message
                     self._changed.notify_all()
@@ -172,7 +175,7 @@ class Control:
                 return None
 
     def is_open(self) -> bool:
-        """Returns whether the connection still stands, as far as can be known without a call."""
+        """Returns whether the connection is open, as far as can be known without a call."""
         sock = self._socket.socket
         poll = select.poll()
         try:
@@ -183,24 +186,24 @@ class Control:
             return False
 
     def close(self) -> None:
-        """Closes the connection, also where forks of this process have it; the supervisor then frees what
-        this client had."""
-        with contextlib.suppress(OSError):  # it is broken already
+        """Closes the connection, also for forks of this process; the supervisor then frees what this client
+        had."""
+        with contextlib.suppress(OSError):  # the connection is broken already
             self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def list_page(control: Control, after: str = "", found_by: str | None = None) -> list[ModuleInfo]:
-    """The next modules by id, from behind the id `after`; none at the end.
+    """Returns the next modules by id, after the id `after`; an empty list at the end.
 
-    `found_by`: only those that this owner has uploaded, or that have a tag.
+    `found_by`: list only modules that this owner has uploaded, or that have a tag.
     """
     page = control.call("list", after=after, found_by=found_by)
     return [ModuleInfo.from_wire(wire) for wire in page]
 
 
 def list_modules(control: Control) -> Iterator[ModuleInfo]:
-    """All of them, by id."""
+    """Yields all modules by id."""
     after = ""
     while page := list_page(control, after):
         yield from page

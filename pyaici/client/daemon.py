@@ -1,4 +1,4 @@
-"""Starts a private aicirt for this process."""
+"""Starts a private aicirt for this process, and ends it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from aicirt.system.shortage import describe
 
 
 class DetachedProcess:
-    """Offers for a process that is no child what `subprocess.Popen` offers for children."""
+    """The interface of `subprocess.Popen` for a process that is not a child."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        #: None while it lives; -9 if it was killed here, else 0: only a parent is told
+        #: None while it lives; -9 if it was killed here, else 0: only a parent learns the status
         self.returncode: int | None = None
         self._fd = os.pidfd_open(pid)
         self._killed = False
@@ -40,7 +40,7 @@ class DetachedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Waits for the end and returns `returncode`. Raises subprocess.TimeoutExpired."""
         if self.returncode is None:
             if not select.select([self._fd], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
@@ -49,7 +49,7 @@ class DetachedProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens if it has ended."""
+        """Sends a signal; does nothing if the process has ended."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._fd, number)
@@ -60,9 +60,9 @@ class DetachedProcess:
 
 
 def start_detached(command: Sequence[str], *, stdout: Any, stderr: Any, **options: Any) -> DetachedProcess:
-    """Starts a process whose parent is not this one but a shell, which ends.
+    """Starts a process through a shell that exits, so that it is not a child of this process.
 
-    Options are those of `subprocess.Popen`; what it prints goes to `stderr`.
+    Options are those of `subprocess.Popen`; the process's output goes to `stderr`.
     """
     shell = ["/bin/sh", "-c", '"$@" >&2 & echo $!', "sh", *command]
     done = subprocess.run(shell, stdout=subprocess.PIPE, stderr=stderr, check=True, **options)
@@ -81,14 +81,16 @@ class Daemon:
         options: Sequence[str] = (),
         detached: bool = False,
     ) -> None:
-        """`options`: more of those of `aici runtime --help`. `detached`: it is no child of this process, for
-        engines whose children are killed at their end: it ends by itself then, and tidies up.
+        """Starts the daemon and waits until it is ready.
 
-        Raises RuntimeFailure with the daemon's own words if it does not start.
+        `options`: more options of `aici runtime`. `detached`: the daemon is not a child of this process. Some
+        engines kill their children when they end; a detached daemon then ends by itself and cleans up.
+
+        Raises RuntimeFailure, with the daemon's log, if it does not start.
         """
         self._process: subprocess.Popen[bytes] | DetachedProcess | None = None
         self._detached = detached
-        # its name is known before it is there: Ctrl-C comes at any time, and may leave nothing behind
+        # the name is known before the folder exists: Ctrl-C may come at any time and must leave nothing
         name = f"aici-{os.getuid()}-{secrets.token_hex(8)}"
         try:
             self._folder = Path(tempfile.gettempdir(), name)
@@ -128,9 +130,9 @@ class Daemon:
                         stderr=log,
                         pass_fds=[write_fd],
                         env=child_environment(),
-                        # Ctrl-C in the terminal is for the engine, which closes us. Not a session of its own:
-                        # Linux shares processors among sessions first, and might keep an engine of one thread
-                        # waiting for 100 ms beside guests that are always busy
+                        # Ctrl-C in the terminal is for the engine, which closes the daemon. Not a session of
+                        # its own: Linux shares processors among sessions first, and might keep a
+                        # single-threaded engine waiting for 100 ms beside busy guests
                         process_group=0,
                     )
             finally:
@@ -155,7 +157,7 @@ class Daemon:
         self.close()
 
     def close(self, timeout: float = 2.0) -> None:
-        """Asks it to end, and makes it end when it does not."""
+        """Asks the daemon to end; kills it after `timeout` seconds."""
         process = self._process
         if process is not None:
             if process.poll() is None:
@@ -166,7 +168,7 @@ class Daemon:
                     process.kill()
                     process.wait()
             if self._detached or (process.returncode or 0) < 0:
-                names.sweep_orphans()  # killed: it did not tidy up
+                names.sweep_orphans()  # killed: it did not clean up
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait_ready(self, fd: int) -> None:

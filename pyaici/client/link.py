@@ -55,17 +55,17 @@ if TYPE_CHECKING:
     from pyaici.client.sequences import Sequences
 
 
-#: how long init_prompt may take as the client sees it: its CPU limit is 1 s, many may queue
+#: how long a client waits for init_prompt: its CPU limit is 1 s, but many may queue
 START_TIMEOUT = 60.0
-#: answers that are kept for those who may still ask: more steps than this are never under way at once
+#: answers that are kept until they are asked for: more steps than this are never under way at once
 MAX_UNCLAIMED = 64
-#: messages that are read at a time while another one is waited for: a worker sends two in a step
+#: messages that are read at a time while waiting for another one: a worker sends two in a step
 MAX_UNASKED = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerAddress:
-    """A worker as the supervisor describes it."""
+    """The address of a worker, as sent by the supervisor."""
 
     worker: int
     generation: int
@@ -74,13 +74,13 @@ class WorkerAddress:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> WorkerAddress:
-        """Reads the answer to `destination`, or a part of that to `instantiate`."""
+        """Reads the answer to `destination`, or the same fields of the answer to `instantiate`."""
         return cls(wire["worker"], wire["generation"], wire["pid"], wire["bell"])
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The worker that a sequence will start in, which has the snapshot that it starts from."""
+    """The worker that a sequence will start in, and the snapshot there that it starts from."""
 
     address: WorkerAddress
     #: number of the snapshot in that worker
@@ -96,7 +96,7 @@ class Placement:
         return cls(WorkerAddress.from_wire(wire), wire["template"], *kind)
 
     def to_wire(self) -> list[int]:
-        """Returns what tells the supervisor that the snapshot is gone."""
+        """Returns the fields that report to the supervisor that the snapshot is gone."""
         return [self.address.worker, self.address.generation, self.template]
 
 
@@ -104,8 +104,8 @@ class WorkerLink:
     """Segment, doorbells and rows shared with one worker process."""
 
     def __init__(self, number: int, index: int, generation: int, pid: int, bell: str, layout: Layout) -> None:
-        """Raises WorkerDiedError if the process is gone, SpaceError if memory is short."""
-        #: no other live link of this client has it
+        """Creates the segment and doorbells. Raises WorkerDiedError if the process has ended, SpaceError."""
+        #: unique among the live links of this client
         self.number = number
         self.index = index
         self.generation = generation
@@ -133,37 +133,37 @@ class WorkerLink:
         self._messages: list[list[Any]] = []
         #: sequences here whose controllers have pre_process or post_process, as the flags that skip them
         self.exports: dict[int, int] = {}
-        #: those of them that have a part on the critical path of their next step
+        #: of these, the sequences whose next step calls pre_process or post_process
         self.critical: set[int] = set()
-        #: those that post_process will tell log-probabilities in their next step
+        #: of these, the sequences whose post_process gets log-probabilities in their next step
         self.measured: set[int] = set()
-        #: those that will not be called as they export it in their next step
+        #: of these, the sequences whose next step skips a callback that they export
         self.spared: set[int] = set()
         #: number of the last step that was posted here
         self.last_step = 0
-        #: steps whose answers nobody wants
+        #: steps whose answers are to be discarded
         self._abandoned: set[int] = set()
-        #: variables that came with these, by a sequence of the request
+        #: variables that came with discarded answers, by a sequence of the request
         self.unheard: dict[int, dict[bytes, bytes]] = {}
         self.rows = SegmentRows(self.segment)
-        #: why nothing is read any more of what the worker sends
+        #: why no more messages of the worker are read; empty while they are
         self._refusal = ""
         self.dead = False
 
     @property
     def gone(self) -> bool:
-        """The worker has ended, or has dropped this client."""
+        """Whether the worker has ended or has dropped this client."""
         return self.dead or not self._peer.alive()
 
     def attached(self) -> None:
-        """The worker has the segment and the bell: their names are not needed any more."""
+        """Unlinks the names of segment and bell: the worker has opened both."""
         self.segment.unlink()
         self.bell.unlink()
 
     def wake(self, message: NamedTuple | None = None) -> None:
         """Wakes the worker because a step will be sent soon, and keeps it off this thread's processor.
 
-        `message` goes along; raises as `send` with one.
+        Sends `message`, if there is one; then raises as `send`.
         """
         self._woken = time.monotonic()
         self.segment.to_worker.tell_cpu(current_cpu())
@@ -174,18 +174,18 @@ class WorkerLink:
 
     @property
     def asleep(self) -> bool:
-        """The worker has waited in vain for a step since it was woken."""
+        """Whether the worker has given up waiting for a step since it was last woken."""
         return time.monotonic() - self._woken > SAMPLING_SECONDS
 
     def send(self, message: NamedTuple, timeout: float = 5.0) -> None:
-        """Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
+        """Sends a message. Raises WorkerDiedError, or RuntimeTimeoutError if the worker does not read."""
         ring, data = self.segment.to_worker, encode(message)
         if len(data) > ring.max_frame or not ring.try_write(data):
             self._send_in_frames(data, timeout)
         self._worker_bell.ring()
 
     def _send_in_frames(self, data: bytes, timeout: float) -> None:
-        """Sends what is too long for one frame, or finds the ring full."""
+        """Sends a message that is too long for one frame, or for the free space in the ring."""
         ring = self.segment.to_worker
         for payload, more in ring.frames(data):
             deadline = 0.0
@@ -201,19 +201,19 @@ class WorkerLink:
                 time.sleep(0.001)
 
     def expect(self, kind: int, number: int, timeout: float, *, look: float = 0.0) -> list[Any]:
-        """The message of this kind whose second field is `number`; others are kept for later.
+        """Waits for the message of this kind whose second field is `number`; keeps other messages for later.
 
-        `look`: for so many seconds it is worth looking for it rather than going to sleep.
-        Raises WorkerDiedError within 100 ms of the worker's death, RuntimeTimeoutError.
+        `look`: seconds to poll for the message before going to sleep. Raises RuntimeTimeoutError, and
+        WorkerDiedError within 100 ms of the worker's death.
         """
         ring, start = self.segment.to_client, 0.0
         while (message := self.take(kind, number)) is None:
             if start == 0.0:
                 start = time.monotonic()
-                # a worker on this processor works only while we sleep
+                # a worker on this processor can only run while this thread sleeps
                 if look and ring.writer_cpu != current_cpu() and spin((ring,), look):
                     continue
-                # of several workers that have died each would cost a wait
+                # now, else each of several dead workers would cost a wait
                 self._check_alive()
             if ring.in_pieces:
                 self._worker_bell.ring()  # there is room now for the rest of a long message
@@ -226,10 +226,10 @@ class WorkerLink:
         return message
 
     def take(self, kind: int, number: int) -> list[Any] | None:
-        """The same if it is there already.
+        """Returns the same message if it has come already, else None.
 
-        Raises what the worker dropped this client for, and ProtocolError, now and ever after, if it has sent
-        nonsense.
+        Raises the error for which the worker has dropped this client. Raises ProtocolError, now and at every
+        later call, if the worker has sent an invalid message.
         """
         for at, message in enumerate(self._messages):
             if message[OPERATION] == kind and message[SUBJECT] == number:
@@ -257,14 +257,14 @@ class WorkerLink:
         raise ProtocolError(f"{MAX_UNASKED} messages that nobody waits for")
 
     def distrust(self, error: Exception) -> ProtocolError:
-        """The worker has sent nonsense: nothing that it sends is read any more. What to raise."""
+        """Stops reading from the worker, which has sent an invalid message; returns the error to raise."""
         self.dead = True
         self._messages.clear()
         self._refusal = self._refusal or nonsense(f"worker {self.index} (pid {self.pid})", error)
         return ProtocolError(self._refusal)
 
     def abandon(self, step: int) -> None:
-        """Discards what has come of a step, and what is still to come."""
+        """Discards the answers of a step, those that have come and those to come."""
         self._abandoned.add(step)
         messages, self._messages = self._messages, []
         try:
@@ -274,7 +274,7 @@ class WorkerLink:
             raise self.distrust(error) from error
 
     def _keep(self, message: list[Any]) -> None:
-        """Until it is asked for; answers to steps that nobody waited for are given up in the end."""
+        """Keeps a message until it is asked for; beyond `MAX_UNCLAIMED` discards the oldest."""
         if message[OPERATION] in (PRE, MID) and message[SUBJECT] in self._abandoned:
             self._discard(message)
             return
@@ -283,7 +283,7 @@ class WorkerLink:
             self._discard(self._messages.pop(0))
 
     def _discard(self, message: list[Any]) -> None:
-        """An answer that nobody wants: rows go back, and children that nobody knows are freed."""
+        """Discards an answer: returns its rows, frees unknown children and keeps its variables."""
         if message[OPERATION] == PRE:
             for _, verb, payload in message[PRE_VERDICTS]:
                 if verb == Verb.FORK:
@@ -293,17 +293,17 @@ class WorkerLink:
             for entry in message[MID_RESULTS]:
                 self.rows.decline(entry)
             more = message[MID_VARIABLES] if len(message) > MID_VARIABLES else ()
-            for seq, told in more:  # which comes only once
+            for seq, told in more:  # each value comes only once
                 self.unheard.setdefault(seq, {}).update(read_variables(told))
 
     # -- sequences ------------------------------------------------------------------------------
 
     def start(self, message: Start) -> None:
-        """Starts a sequence. Raises what its controller ends with."""
+        """Starts a sequence. Raises the error that its controller ends with."""
         self.send(message)
         try:
             answer = self.expect(STARTED, message.seq, START_TIMEOUT, look=ANSWER_SECONDS)
-        except BaseException:  # it may start all the same, when nobody waits any more
+        except BaseException:  # the sequence may still start later
             if not self.gone:
                 self.send(Free(FREE, [message.seq]))
             raise
@@ -314,18 +314,17 @@ class WorkerLink:
             raise problem
 
     def send_clone(self, seq: int, child: int) -> None:
-        """Has a sequence copied."""
+        """Asks the worker to copy a sequence."""
         self.send(Clone(CLONE, seq, child))
 
     def expect_clone(self, child: int) -> None:
-        """Waits for the copy. Raises why it could not be made."""
+        """Waits for the copy. Raises the reason if it could not be made."""
         _, _, error, *_ = self.expect(CLONED, child, START_TIMEOUT, look=ANSWER_SECONDS)
         if error is not None:
             raise error_from_wire(error)
 
     def inherit(self, parent: int, child: int) -> None:
-        """A child is of the parent's kind, is called in its next step as the parent would be, and may ask for
-        its row again."""
+        """Gives a child the parent's exports, the callbacks of its next step, and its row."""
         if parent in self.exports:
             self.exports[child] = self.exports[parent]
             for some in self._calls:
@@ -334,7 +333,7 @@ class WorkerLink:
         self.rows.inherit(parent, child)
 
     def as_exported(self, seq: int) -> None:
-        """In its next step it is called as it exports it."""
+        """Has the next step of a sequence call every callback that it exports."""
         exported = self.exports[seq]
         self.spared.discard(seq)
         self.critical.add(seq)
@@ -342,9 +341,9 @@ class WorkerLink:
             self.measured.add(seq)
 
     def spare(self, seq: int, step: int, flags: int) -> None:
-        """In its next step what the flags of a result of this step say is not called.
+        """Has the next step of a sequence skip the callbacks in `flags`, which come with a result of `step`.
 
-        Where another step has been posted since, that may have been the next one: it counts as exported then.
+        If another step has been posted since, that may have been the next one: the flags are then ignored.
         """
         exported = self.exports.get(seq, 0)
         if not exported & flags or step != self.last_step:
@@ -356,13 +355,12 @@ class WorkerLink:
             self.measured.discard(seq)
 
     def restore(self, seqs: Iterable[int]) -> None:
-        """A step of these has begun: what their last results said counts no more, and until they answer again
-        they are called as they export it."""
+        """Ends the effect of `spare`, because a step of these sequences has begun."""
         for seq in self.spared.intersection(seqs):
             self.as_exported(seq)
 
     def hand_over(self, seq: int, other: WorkerLink) -> None:
-        """The sequence has moved to another worker."""
+        """Passes the state of a sequence, which has moved, to the link of its new worker."""
         if seq in self.exports:
             other.exports[seq] = self.exports.pop(seq)
             for ours, theirs in zip(self._calls, other._calls, strict=True):
@@ -374,9 +372,9 @@ class WorkerLink:
         self.rows.hand_over(seq, other.rows, declined=self._has_unclaimed(seq))
 
     def _has_unclaimed(self, seq: int) -> bool:
-        """Returns whether a result of the sequence has come that nobody has fetched."""
+        """Returns whether a result of the sequence has come that has not been fetched."""
         with contextlib.suppress(RuntimeFailure):
-            self.take(MID, -1)  # reads all there is
+            self.take(MID, -1)  # reads all messages that have come
         results = (one[MID_RESULTS] for one in self._messages if one[OPERATION] == MID)
         try:
             return any(entry[RESULT_SEQ] == seq for entries in results for entry in entries)
@@ -385,7 +383,7 @@ class WorkerLink:
             return False
 
     def forget(self, seq: int) -> None:
-        """The sequence has ended: its row goes back."""
+        """Drops the state of a sequence that has ended, and returns its row."""
         if self.exports.pop(seq, None) is not None:
             for some in self._calls:
                 some.discard(seq)
@@ -401,7 +399,7 @@ class WorkerLink:
             raise WorkerDiedError(f"worker {self.index} (pid {self.pid}) has ended; its sequences are lost")
 
     def close(self) -> None:
-        """Lets go of everything, and removes names that may still be linked."""
+        """Closes everything, and unlinks names that are still linked."""
         self.rows.close()
         self.segment.close()
         self.bell.close()
@@ -423,16 +421,16 @@ class Links:
         return len(self._links)
 
     def values(self) -> ValuesView[WorkerLink]:
-        """All of them."""
+        """Returns all links."""
         return self._links.values()
 
     def attach(
         self, address: WorkerAddress, vocabulary: int, vocab_size: int, owner: str | None = None
     ) -> WorkerLink:
-        """Returns the link to a worker, made at its first use.
+        """Returns the link to a worker, which is made at the first use.
 
-        `owner`: for whom, if not the connection's. Raises WorkerDiedError, SpaceError if memory is short, and
-        what the worker refuses it for.
+        `owner`: the sequence's owner, if it is not the connection's. Raises WorkerDiedError, SpaceError if
+        memory is short, and the worker's error if it refuses the link.
         """
         self._let_go()
         key = address.worker, address.generation
@@ -462,16 +460,16 @@ class Links:
         return link
 
     def close(self) -> None:
-        """Closes all."""
-        for link in self._links.values():  # one may hold rows of another one, from which a sequence has moved
+        """Closes all links."""
+        for link in self._links.values():  # a moved sequence may hold a row of its old link
             link.rows.close()
         for link in self._links.values():
             link.close()
         self._links.clear()
 
     def _let_go(self) -> None:
-        """Closes those to workers that have ended, when nothing lives there, and nothing that has moved away
-        still has a row there."""
+        """Closes links to workers that have ended, if no live sequence is there, and no sequence that has
+        moved away still has a row there."""
         for key, link in list(self._links.items()):
             if not link.gone or link in self._live.values():
                 continue
@@ -480,9 +478,9 @@ class Links:
                 link.close()
 
     def _number(self) -> int:
-        """Returns a number that no live link has: it is a part of the numbers of children forked there."""
+        """Returns a number that no live link has; it is part of the numbers of children forked there."""
         used = {link.number for link in self._links.values()}
-        # some of these may have moved, and the worker that has numbered them have ended
+        # such children may have moved, and the worker that numbered them may have ended
         used |= {seq >> 24 & LINK_NUMBERS - 1 for seq in self._live if seq >> 31}
         for number in itertools.islice(self.numbers, LINK_NUMBERS):
             if number not in used:

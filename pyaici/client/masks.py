@@ -1,9 +1,9 @@
 """Applies the rows of controllers to logits, in place, on a CPU or a CUDA device.
 
-Torch is imported when a function is called, so this module costs nothing where
-there is no torch. Packed masks are expanded with a table of 256 x 8 floats (one
-byte of the mask gives eight bounds: +inf keeps a logit, -inf forbids it), so the
-time does not depend on the mask: no branch is taken per token.
+Torch is imported when a function is called, so this module works without torch.
+Packed masks are expanded with a table of 256 x 8 floats (one byte of the mask gives
+eight bounds: +inf keeps a logit, -inf forbids it). The time does not depend on the
+mask, because no branch is taken per token.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _BOUNDS: NDArray[np.float32] = np.where(
 
 
 def apply_masks(logits: torch.Tensor, rows: Sequence[Row | None], vocab_size: int | None = None) -> None:
-    """Adds each row's biases to its line of `logits` and sets what it forbids to -inf, in place.
+    """Adds each row's biases to its line of `logits` and sets forbidden tokens to -inf, in place.
 
     `logits` is [len(rows), N], float16, bfloat16, float32 or float64, on a CPU or CUDA device;
-    ``rows[i]`` constrains line i, None leaves it alone. The bits of a row are read where they lie
-    (shared memory), without a copy on a CPU and with one pinned copy for the whole batch on CUDA.
+    ``rows[i]`` constrains line i, None leaves it alone. The bits of a row are read from shared
+    memory, without a copy on a CPU and with one pinned copy for the whole batch on CUDA.
 
-    Models often have more logits than the tokenizer has tokens. Ids that a bitmask or a dense
-    row is too short for are forbidden; with `vocab_size` given, ids from there on are forbidden
-    in every line, None and ALL included. A token listed twice in a sparse row gets the
-    sum of its biases. Sums that would overflow a half-precision type stop at its largest value.
+    Models often have more logits than the tokenizer has tokens. Ids beyond the end of a bitmask or
+    a dense row are forbidden; with `vocab_size` given, ids from there on are forbidden in every
+    line, None and ALL included. A token listed twice in a sparse row gets the sum of its biases.
+    Sums that would overflow a half-precision type stop at its largest value.
 
     Raises ValueError if the number of rows differs from the number of lines, or if a row names a
     token that `logits` does not have.
@@ -63,7 +63,7 @@ def apply_masks(logits: torch.Tensor, rows: Sequence[Row | None], vocab_size: in
 
 
 def _check_tokens(row: Row, num_logits: int) -> None:
-    """Indexing past the end on a CUDA device would end the process's CUDA context: look here first."""
+    """Raises ValueError for a token out of range: on CUDA such an index destroys the CUDA context."""
     largest = -1
     if row.kind == RowKind.TOKEN:
         largest = row.token
@@ -81,7 +81,7 @@ def _check_tokens(row: Row, num_logits: int) -> None:
 
 def _apply_on_cpu(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
     if logits.element_size() >= 4:
-        lines = logits.numpy()  # once: after a forward pass torch's own indexing takes as long as a mask
+        lines = logits.numpy()  # once: after a forward pass torch's indexing takes as long as a mask
         for line, row in zip(lines, rows, strict=True):
             if row is not None and row.kind != RowKind.ALL:
                 apply_row(line, row)
@@ -99,7 +99,7 @@ def _apply_on_cpu(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
 
 
 def apply_row(x: NDArray[np.floating], row: Row) -> None:
-    """The same as `apply_masks` for one line in a float32 or float64 array [N], in place, without torch.
+    """Does the same as `apply_masks` for one float32 or float64 line [N], in place, without torch.
 
     The row's tokens must be below N.
     """
@@ -128,7 +128,7 @@ def apply_row(x: NDArray[np.floating], row: Row) -> None:
 
 
 def count_allowed(row: Row, vocab_size: int) -> int:
-    """How many of the first `vocab_size` tokens a row does not forbid, whatever the model thinks of them."""
+    """Returns how many of the first `vocab_size` tokens a row allows, whatever their logits."""
     if row.kind == RowKind.BITMASK:
         assert row.bits is not None
         bits = np.unpackbits(row.bits.view(np.uint8), count=vocab_size, bitorder="little")
@@ -148,8 +148,8 @@ def count_allowed(row: Row, vocab_size: int) -> int:
 
 
 def _bounds(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """The bounds of each token, in a buffer that the next call of this thread uses again: memory that is new
-    each time has to be cleared by the system first."""
+    """Returns the bounds of each token, in a buffer that this thread's next call reuses: the system would have
+    to clear new memory first."""
     nbytes = 4 * len(bits)
     if len(_scratch.__dict__.get("index", ())) != nbytes:
         _scratch.index = np.empty(nbytes, np.intp)
@@ -167,7 +167,7 @@ _scratch = threading.local()
 
 
 def _apply_batched(logits: torch.Tensor, rows: Sequence[Row | None]) -> None:
-    """The same on any device, with a number of kernels that does not grow with the batch."""
+    """Applies rows on any device; the number of kernels does not grow with the batch."""
     if any(row is not None and row.kind in (RowKind.BITMASK, RowKind.TOKEN) for row in rows):
         _forbid_packed(logits, rows)
     biased = [
@@ -236,7 +236,7 @@ class _Staging:
         self._sent: torch.Event | None = torch.Event(device) if device.type == "cuda" else None
 
     def take(self, words: int) -> NDArray[np.uint32]:
-        """A uint32 [words] view to be filled; waits until the last copy has left the buffer."""
+        """Returns a uint32 [words] view to fill; waits until the last copy from the buffer is done."""
         import torch
 
         if self._sent is not None:
@@ -247,7 +247,7 @@ class _Staging:
         return view
 
     def send(self, words: int) -> torch.Tensor:
-        """The first `words` words as int32 on the device; the copy runs behind the caller's back."""
+        """Returns the first `words` words as int32 on the device; on CUDA the copy is asynchronous."""
         import torch
 
         if self._sent is None:
@@ -262,7 +262,7 @@ _stagings = threading.local()
 
 
 def _staging(device: torch.device) -> _Staging:
-    """Returns the staging buffer of this thread for a device: two threads never fill the same one."""
+    """Returns this thread's staging buffer for a device: two threads never fill the same buffer."""
     found: dict[torch.device, _Staging] = _stagings.__dict__.setdefault("by_device", {})
     if device not in found:
         found[device] = _Staging(device)

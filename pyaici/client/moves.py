@@ -127,7 +127,7 @@ class Moves:
             if family is not None:
                 family.moved_at = now
                 source = self._live.link(next(iter(family.members)))
-                self._begin(family, source, advice["target"])
+                self._begin(family, source, WorkerAddress.from_wire(advice["target"]))
 
     def _candidate(self, where: list[int], stepped: set[int], now: float) -> Family | None:
         """A request in that worker which may move: rather one that is in no step."""

@@ -134,7 +134,7 @@ def test_a_client_that_dies_is_cleaned_up(runtime: Runtime, guest_wasm: Path) ->
     script = """
         import os, sys
         from pyaici.client.runtime import Runtime
-        from pyaici.client.step import StepInput
+        from aicirt.contract.messages import StepInput
         from tests.pyaici.client.conftest import VOCABULARY
         runtime = Runtime(sys.argv[1])
         runtime.register(VOCABULARY)
@@ -238,7 +238,7 @@ def test_a_supervisor_without_room_for_processes_goes_on_and_recovers(guest_wasm
 FORKING = """
     import os, sys, time
     from pyaici.client.runtime import Runtime
-    from pyaici.client.step import StepInput
+    from aicirt.contract.messages import StepInput
     from tests.pyaici.client.conftest import VOCABULARY
     runtime = Runtime(sys.argv[1])
     runtime.register(VOCABULARY)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.pyaici.server.apis.cpc.test_ollama import StandIn
 
+from tests.pyaici.server.cpc.test_ollama import StandIn
 from tests.pyaici.server.serving import Serving
 from tests.pyaici.server.tiny_model import make_tiny_model
 

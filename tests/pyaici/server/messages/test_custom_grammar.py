@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.pyaici.server.apis.messages.bodies import THINKING, TOOLS, request
 
 from pyaici.server.apis.messages import plan
 from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import THINKING, TOOLS, request
 
 Make = Callable[[str], Controller]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.pyaici.server.apis.messages.bodies import THINKING, TOOLS, call, calls, request, strings, tool
 
 from pyaici.server.apis.messages import plan
 from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import THINKING, TOOLS, call, calls, request, strings, tool
 
 Make = Callable[[str], Controller]
 

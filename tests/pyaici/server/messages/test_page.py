@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.pyaici.server.apis.messages.bodies import TOOLS, call, calls, request, tool
-
 from pyaici.server.apis.messages import parse_request, plan
 from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, tool
 
 PAGE = (Path(__file__).parents[4] / "docs" / "messages.md").read_text()
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import kbnf
 import pytest
-from tests.pyaici.server.apis.messages.bodies import THINKING, TOOLS, request
-from tests.pyaici.server.apis.messages.test_grammar import BROKEN, PATTERNS, STRUCTURE, WRONG
 
 from pyaici.server.apis.messages import plan
 from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import THINKING, TOOLS, request
+from tests.pyaici.server.messages.test_grammar import BROKEN, PATTERNS, STRUCTURE, WRONG
 
 Make = Callable[[str], Controller]
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.pyaici.server.apis.messages.bodies import THINKING, request, tool
-
 from pyaici.server.apis.messages import plan
+from tests.pyaici.server.messages.bodies import THINKING, request, tool
 
 WEATHER = tool("get_weather", {"type": "object", "properties": {"location": {"type": "string"}}})
 CALL = {

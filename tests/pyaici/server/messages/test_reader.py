@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from tests.pyaici.server.apis.messages.bodies import TOOLS, call, calls, request, strings, tool
 
 from pyaici.server.apis.messages.reader import Delta, Reader, Stop, ToolUse
 from pyaici.server.apis.stops import MarkerScanner
+from tests.pyaici.server.messages.bodies import TOOLS, call, calls, request, strings, tool
 
 END = "</ai00:assistant>"
 TOKYO = calls(call("get_weather", ("location", "Tokyo")))

@@ -6,7 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from tests.pyaici.server.apis.messages.bodies import (
+
+from pyaici.server.apis.messages import MessagesError, parse_request
+from pyaici.server.apis.messages.errors import STATUS
+from pyaici.server.apis.messages.grammar import level_of
+from tests.pyaici.server.messages.bodies import (
     EXAMPLE,
     QUESTION,
     THINKING,
@@ -15,10 +19,6 @@ from tests.pyaici.server.apis.messages.bodies import (
     strings,
     tool,
 )
-
-from pyaici.server.apis.messages import MessagesError, parse_request
-from pyaici.server.apis.messages.errors import STATUS
-from pyaici.server.apis.messages.grammar import level_of
 
 
 def refusal(body: Any) -> MessagesError:

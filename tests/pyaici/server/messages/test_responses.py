@@ -7,11 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from tests.pyaici.server.apis.messages.bodies import THINKING, TOOLS, call, calls, request
 
 from pyaici.engines.engine import FinishReason
 from pyaici.server.apis.messages import Answer, MessagesError, Usage, fold, plan
 from pyaici.server.http import sse
+from tests.pyaici.server.messages.bodies import THINKING, TOOLS, call, calls, request
 
 END = "</ai00:assistant>"
 TOKYO = calls(call("get_weather", ("location", "Tokyo")))

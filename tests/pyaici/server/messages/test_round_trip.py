@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.pyaici.server.apis.messages.bodies import request, tool
 
 from pyaici.engines.engine import FinishReason
 from pyaici.server.apis.messages import Answer, Usage, plan
 from pyaici.server.apis.messages.prompt import calls_text
 from pyaici.server.apis.messages.requests import ToolUseBlock
 from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import request, tool
 
 Make = Callable[[str], Controller]
 

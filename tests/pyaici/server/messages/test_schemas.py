@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.pyaici.server.apis.messages.bodies import call, calls, request, strings, tool
 
 from pyaici.server.apis.messages import MessagesError, plan
 from pyaici.server.apis.messages.schemas import properties
 from tests.controllers.grammars.walk import Controller
+from tests.pyaici.server.messages.bodies import call, calls, request, strings, tool
 
 Make = Callable[[str], Controller]
 

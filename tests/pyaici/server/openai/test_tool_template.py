@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.pyaici.server.apis.openai.byte_model import byte_model
-from tests.pyaici.server.apis.openai.templates import TEMPLATES
 
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.requests import ChatRequest
@@ -14,6 +12,8 @@ from pyaici.server.apis.openai.tools import template_tools
 from pyaici.server.http.users import Role, User
 from pyaici.server.models import ServedModel
 from tests.docs.test_server_pages import rows, section
+from tests.pyaici.server.openai.byte_model import byte_model
+from tests.pyaici.server.openai.templates import TEMPLATES
 
 TOOL = {
     "type": "function",
