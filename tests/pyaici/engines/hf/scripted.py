@@ -107,7 +107,7 @@ class ScriptedRuntime:
         seed: int | None = None,
         wait: bool = True,
         owner: str | None = None,
-        placed: Any = None,
+        placement: Any = None,
     ) -> int:
         self.capabilities.append(capabilities)
         return self._enter(
