@@ -1,7 +1,7 @@
 """Steers language models token by token with controllers that run outside the engine, in aicirt.
 
-The public names are those of `__all__` here, and what docs/python.md tells of other modules. Names are
-imported at their first use, so that `import pyaici` is quick.
+The public names are those of `__all__` here, and those that docs/python.md describes in other modules. Names
+are imported at their first use, so that `import pyaici` is quick.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Controllers and grammars that come with the package, languages of scripts, and how users name them."""
+"""Bundled controllers and grammars, languages of scripts, and the names that users give them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKAGED = Path(__file__).resolve().parent / "_grammars"
 
 
 def bundled_grammars() -> dict[str, Path]:
-    """File of each by its name, such as ``c.y``, sorted: of the installed package, or of the source tree."""
+    """Returns files by name (such as ``c.y``), sorted, from the source tree or the installed package."""
     tree = source_tree()
     folders = sorted((tree / "controllers").glob("*/grammars")) if tree else [_PACKAGED]
     found = {path.name: path for folder in folders for path in folder.iterdir() if path.is_file()}
@@ -29,7 +29,7 @@ def bundled_grammars() -> dict[str, Path]:
 
 
 def find_grammar(name: str) -> Path | None:
-    """The bundled grammar of this name, if there is one."""
+    """Returns the bundled grammar of this name, if there is one."""
     return bundled_grammars().get(name)
 
 
@@ -37,11 +37,11 @@ def find_grammar(name: str) -> Path | None:
 class Language:
     """A language of scripts."""
 
-    #: as people call it
+    #: for messages and docs
     name: str
-    #: the bundled controller that runs scripts of it
+    #: the bundled controller that runs its scripts
     controller: str
-    #: endings of files
+    #: suffixes of its files
     suffixes: tuple[str, ...]
 
     @property
@@ -56,7 +56,7 @@ LANGUAGES = (PYTHON, JAVASCRIPT)
 
 
 def language_of(name: str | Path | None) -> Language | None:
-    """The language of a script by the name of its file; None: this is no name of a script."""
+    """Returns the language of a script by its file name; None if it is not a script's name."""
     if name is None:
         return None
     suffix = Path(name).suffix.lower()
@@ -66,7 +66,7 @@ def language_of(name: str | Path | None) -> Language | None:
 FOLDER = Path(__file__).resolve().parent / "_wasm"
 
 
-#: what each of them does, in its source's own words, and an argument to try it with if it takes one
+#: by name: a summary, as in the source, and an argument to try it with if it takes one
 DESCRIPTIONS = {
     "beam": ("beam search, as a controller", "4 24"),
     "choice": ("the model writes one of several texts", '["red", "green", "blue"]'),
@@ -120,7 +120,7 @@ DESCRIPTIONS = {
     "yesno": ('the model answers "Yes" or "No" and stops', None),
     "yesno_zig": ('yesno in Zig: the model answers "Yes" or "No" and stops', None),
 }
-#: those that run scripts, and in which language: only a build with network has them
+#: controllers that run scripts, and their language: only a build with network has them
 SCRIPT_CONTROLLERS = dict(sorted((language.controller, language.name) for language in LANGUAGES))
 
 
@@ -132,12 +132,12 @@ class BundledController:
     summary: str = ""
     #: an argument to try it with, if it takes one
     example: str | None = None
-    #: bytes of its file; None: it is at a server, which does not tell
+    #: bytes of its file; None if it is on a server, which does not report sizes
     size: int | None = None
 
 
 def describe_bundled() -> list[BundledController]:
-    """All of this package, sorted by name."""
+    """Describes all bundled controllers, sorted by name."""
     return [
         BundledController(name, *DESCRIPTIONS.get(name, ("", None)), size=path.stat().st_size)
         for name, path in bundled_controllers().items()
@@ -145,15 +145,15 @@ def describe_bundled() -> list[BundledController]:
 
 
 def bundled_controllers() -> dict[str, Path]:
-    """Name and file of each, sorted by name; empty in a source tree that has not been built."""
+    """Returns files by name, sorted; empty in a source tree that has not been built."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.wasm"))}
 
 
 def upload_bundled(runtime: Runtime, name: str) -> str:
-    """Gives the bundled controller of this name to a runtime; the id of its module.
+    """Uploads the bundled controller of this name to a runtime; returns the id of its module.
 
-    By name only: it may come from a network, from where nobody may read files of this machine. Raises
-    UnknownModuleError.
+    Takes names only, no paths: the name may come from a network client, which must not read files of this
+    machine. Raises UnknownModuleError.
     """
     bundled = bundled_controllers()
     if name not in bundled:
@@ -168,10 +168,10 @@ def upload_bundled(runtime: Runtime, name: str) -> str:
 
 
 def find_controller(name: str | Path) -> Path:
-    """The Wasm file that `name` means: a path to one, or the name of a bundled controller.
+    """Returns the Wasm file for `name`: a path to one, or the name of a bundled controller.
 
     Raises:
-        UnknownModuleError: it is neither; the message says what was probably meant.
+        UnknownModuleError: `name` is neither; the message suggests what was probably meant.
     """
     path = Path(name)
     mode = _mode(path)
@@ -211,10 +211,10 @@ def _build(source: Path) -> str:
 
 
 def _alike(path: Path, bundled: dict[str, Path]) -> list[str]:
-    """The names most like this one: of modules in the same folder, and of bundled controllers."""
+    """Returns the most similar names: of modules in the same folder, and of bundled controllers."""
     offers = {name: name for name in bundled}
     if stat.S_ISDIR(_mode(path.parent)):
-        # found by a name with and without the suffix
+        # matched with and without the suffix
         offers |= {file.stem: str(file) for file in sorted(path.parent.glob("*.wasm"))}
     found = difflib.get_close_matches(path.name.removesuffix(".wasm"), offers, n=2)
     return [offers[name] for name in found]

@@ -1,4 +1,4 @@
-"""A client of `aici serve`: controllers and runs over HTTP, for programs and for the command line."""
+"""A client of `aici serve`: controllers and runs over HTTP, for programs and the command line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TIMEOUT = httpx2.Timeout(600, connect=10)
 
 
 class ServerError(AiciError):
-    """The server has refused something, or cannot be reached.
+    """The server has refused a request, or cannot be reached.
 
-    `status` is that of HTTP, 0 where there was no answer; `reason` is the server's own word for what was
-    wrong, e.g. "unknown_module" or "argument", empty where it has none.
+    `status` is the HTTP status, 0 if there was no answer. `reason` is the server's error code, for example
+    "unknown_module" or "argument", or empty if it sent none.
     """
 
     code = "server"
@@ -43,11 +43,11 @@ class RestClient:
     """
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        """`url`: where the server is, without a path. `token`: the user's, which `aici users add` prints."""
+        """`url`: the server's address, without a path. `token`: as `aici users add` prints it."""
         if not url.startswith(("http://", "https://")):
             raise ServerError(f"{url!r} is no address of a server: it begins with http:// or https://")
         if token and not re.fullmatch("[!-~]+", token):
-            # the words of the library for this would show the token
+            # the library's error message would show the token
             raise ServerError("the token has a character that no token has: a space, a line end, an accent")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
@@ -59,19 +59,19 @@ class RestClient:
     # -- controllers ----------------------------------------------------------------------------
 
     def upload(self, wasm: bytes) -> dict[str, Any]:
-        """Uploads a module; its description, as `GET /v1/controllers/{id}` has it."""
+        """Uploads a module; returns its description, as `GET /v1/controllers/{id}` does."""
         return self._call("POST", "/v1/controllers", content=wasm)
 
     def upload_script(self, language: str, source: str, name: str) -> dict[str, Any]:
-        """Uploads a script; its description. `language`: "python" or "javascript"."""
+        """Uploads a script; returns its description. `language`: "python" or "javascript"."""
         return self._call("POST", "/v1/scripts", json={"language": language, "source": source, "name": name})
 
     def describe(self, name: str) -> dict[str, Any]:
-        """A module by id or tag."""
+        """Returns the description of a module (id or tag)."""
         return self._call("GET", f"/v1/controllers/{_quote(name)}")
 
     def list(self) -> dict[str, Any]:
-        """All modules that the user may find, and bundled controllers."""
+        """Returns all modules that are visible to the user, and bundled controllers."""
         answer = page = self._call("GET", "/v1/controllers")
         while page.get("has_more"):
             page = self._call("GET", "/v1/controllers", params={"after": page["data"][-1]["id"]})
@@ -79,21 +79,21 @@ class RestClient:
         return {**answer, "has_more": False}
 
     def remove(self, name: str) -> None:
-        """Takes back the upload of a module (id or tag)."""
+        """Withdraws the upload of a module (id or tag)."""
         self._call("DELETE", f"/v1/controllers/{_quote(name)}")
 
     def tag(self, module: str, tag: str) -> dict[str, Any]:
-        """Names a module; its description."""
+        """Gives a module a tag; returns its description."""
         return self._call("PUT", f"/v1/tags/{_quote(tag)}", json={"controller": module})
 
     def untag(self, tag: str) -> None:
-        """Takes a name away."""
+        """Removes a tag."""
         self._call("DELETE", f"/v1/tags/{_quote(tag)}")
 
     # -- runs -------------------------------------------------------------------------------------
 
     def run(self, **request: Any) -> Generator[dict[str, Any], None, None]:
-        """The events of a run as they come; the arguments are the fields of `POST /v1/run`.
+        """Yields the events of a run as they come. The arguments are the fields of `POST /v1/run`.
 
         Closing the generator cancels the run.
         """
@@ -114,7 +114,7 @@ class RestClient:
     # -- the rest ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends its connections."""
+        """Closes the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -148,9 +148,9 @@ def _quote(name: str) -> str:
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines of server-sent events, which end with line feeds.
+    """Yields the lines of server-sent events, which end with line feeds.
 
-    The library's own lines end at U+2028 and its like too, which stand as they are in JSON.
+    The library's own line iterator also splits at characters like U+2028, which JSON may contain unescaped.
     """
     rest = b""
     for chunk in chunks:

@@ -13,6 +13,7 @@ CLEAN = (
     "pyaici/engines",
     "pyaici/recording",
     "pyaici/scripting",
+    "pyaici/testing",
 )
 
 

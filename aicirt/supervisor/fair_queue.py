@@ -91,7 +91,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, owner: str, nbytes: int = 0) -> AsyncIterator[Callable[[float], None]]:
-        """Waits for a turn and holds it during the block. Yields a function that charges CPU seconds to it.
+        """Waits for a turn and holds it during the block. Yields a function to charge CPU seconds.
 
         `nbytes`: bytes held in memory until the turn comes. Raises OwnerLimitError if the owner has used up
         their CPU time, or has too much waiting.

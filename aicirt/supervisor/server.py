@@ -160,7 +160,7 @@ class Supervisor:
             if not self._path.is_socket():
                 raise RuntimeFailure(f"{self._path} is there already, and is no socket")
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.setblocking(False)  # the listener may accept no connections
+                probe.setblocking(False)  # the listener may not be accepting
                 if probe.connect_ex(str(self._path)) in (0, errno.EAGAIN):
                     raise RuntimeFailure(f"another aicirt is listening on {self._path}")
             try:

@@ -312,7 +312,7 @@ class Session:
         return {
             "pid": os.getpid(),
             **usage(os.getpid()),
-            # the one that all owners share
+            # the builder that all owners share
             "builder": next((found for found in builders if "owner" not in found), None),
             "builders": builders,
             "workers": workers,

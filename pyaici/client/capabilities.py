@@ -27,7 +27,7 @@ class Capabilities:
     suspend: bool = True
     #: the engine reports log-probability and allowed mass
     logprobs: bool = True
-    #: the engine takes SPARSE and DENSE rows
+    #: the engine supports SPARSE and DENSE rows
     dense: bool = True
     #: the largest top_k that the engine supports
     top_k: int = 64

@@ -180,14 +180,13 @@ class Control:
         poll = select.poll()
         try:
             poll.register(sock, select.POLLIN)
-            # with a timeout set Python waits before it receives, whatever the flags say
+            # a socket with a timeout waits before `recv`, whatever the flags: poll first
             return not poll.poll(0) or sock.recv(1, socket.MSG_PEEK) != b""
         except (OSError, ValueError):
             return False
 
     def close(self) -> None:
-        """Closes the connection, also for forks of this process; the supervisor then frees what this client
-        had."""
+        """Closes the connection, also in forks; the supervisor then frees what the client held."""
         with contextlib.suppress(OSError):  # the connection is broken already
             self._socket.socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -283,7 +283,7 @@ class WorkerLink:
             self._discard(self._messages.pop(0))
 
     def _discard(self, message: list[Any]) -> None:
-        """Discards an answer: returns its rows, frees unknown children and keeps its variables."""
+        """Discards an answer: releases its rows, frees unknown children and keeps its variables."""
         if message[OPERATION] == PRE:
             for _, verb, payload in message[PRE_VERDICTS]:
                 if verb == Verb.FORK:
@@ -355,7 +355,8 @@ class WorkerLink:
             self.measured.discard(seq)
 
     def restore(self, seqs: Iterable[int]) -> None:
-        """Ends the effect of `spare`, because a step of these sequences has begun."""
+        """Ends the effect of `spare` as a step of these sequences begins: until they answer again, every
+        exported callback counts."""
         for seq in self.spared.intersection(seqs):
             self.as_exported(seq)
 
@@ -383,7 +384,7 @@ class WorkerLink:
             return False
 
     def forget(self, seq: int) -> None:
-        """Drops the state of a sequence that has ended, and returns its row."""
+        """Drops the state of a sequence that has ended, and releases its row."""
         if self.exports.pop(seq, None) is not None:
             for some in self._calls:
                 some.discard(seq)

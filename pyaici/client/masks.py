@@ -148,8 +148,8 @@ def count_allowed(row: Row, vocab_size: int) -> int:
 
 
 def _bounds(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """Returns the bounds of each token, in a buffer that this thread's next call reuses: the system would have
-    to clear new memory first."""
+    """Returns the bounds of each token, in a buffer that this thread's next call reuses: the system would
+    have to clear new memory first."""
     nbytes = 4 * len(bits)
     if len(_scratch.__dict__.get("index", ())) != nbytes:
         _scratch.index = np.empty(nbytes, np.intp)

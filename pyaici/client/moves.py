@@ -14,22 +14,22 @@ from pyaici.client.control import Control
 from pyaici.client.link import WorkerAddress, WorkerLink
 from pyaici.client.sequences import Family, Sequences
 
-#: how often a client looks whether it has been told of a worker that is too busy
+#: how often a client checks whether the supervisor has advised a move
 _LOOK_SECONDS = 0.25
-#: after it has been, and has moved a request: a second later workers tell how busy they are then
+#: the pause after an advice: workers report their new load a second after the move
 _ADVICE_SECONDS = 2.0
-#: a request does not move automatically more often: one that uses all of a worker's time would move again and
-#: again
+#: the least time between two automatic moves of a request: one that uses all of a worker's time would move
+#: again and again
 _AGAIN_SECONDS = 30.0
-#: a step that needs a request that is about to move gives it so long, then asks the old worker to keep it
+#: how long a step waits for a move of its request; then it asks the old worker to keep the request
 _PATIENCE_SECONDS = 0.005
-#: the old worker answers between two slices of guests
+#: for the old worker's answer, which comes between two slices of guests
 _STAY_SECONDS = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """A move under way: the client asks nothing of the request until the move is settled."""
+    """A move under way. The client sends nothing about the request until the move is settled."""
 
     family: Family
     source: WorkerLink
@@ -52,21 +52,21 @@ class Moves:
         self._live = live
         self._attach = attach
         self._in_step = in_step
-        #: looked at in every step
+        #: moves under way, checked at the end of steps
         self.pending: list[Move] = []
-        #: (call, new worker, sequences) of those whose old worker has died meanwhile
+        #: (call, new worker, sequences) of moves whose old worker has died meanwhile
         self._lost: list[tuple[int, WorkerLink, list[int]]] = []
-        #: there are workers to move between
+        #: whether there are several workers, so that requests move automatically
         self.automatic = control.hello.get("workers", 1) > 1
         self._next_look = 0.0
-        #: number of the call that the supervisor answers when there is something to move
+        #: number of the pending call `advise`, answered when a request should move; 0 if none is pending
         self._advice = 0
 
-    # -- for those who ask for it --------------------------------------------------------------------
+    # -- moves on demand ---------------------------------------------------------------------------
 
     def move(self, seq: int, worker: int | None) -> int:
         """See `Runtime.move`."""
-        self._live.link(seq)  # it must be live
+        self._live.link(seq)  # raises if the sequence is not live
         self.settle([seq])
         family, source = self._live.families[seq], self._live.link(seq)
         self._check_idle(family)
@@ -81,7 +81,7 @@ class Moves:
         return move.target.index
 
     def settle(self, seqs: Iterable[int]) -> None:
-        """The client wants something of these sequences: moves of theirs are over afterwards."""
+        """Ends the moves of these sequences: completes them, or has the requests stay."""
         wanted = set(seqs)
         for move in list(self.pending):
             if not wanted.isdisjoint(move.family.members):
@@ -90,9 +90,9 @@ class Moves:
     # -- automatic moves ---------------------------------------------------------------------------
 
     def look(self, stepped: Iterable[int]) -> None:
-        """Settles moves that have been answered, and begins those that the supervisor advises.
+        """Settles moves that have been answered, and begins a move that the supervisor advises.
 
-        Waits for nothing, unless a worker is new to this client.
+        `stepped`: the sequences of the step. Does not wait, unless a worker is new to this client.
         """
         now = time.monotonic()
         if now < self._next_look:
@@ -130,7 +130,7 @@ class Moves:
                 self._begin(family, source, WorkerAddress.from_wire(advice["target"]))
 
     def _candidate(self, where: list[int], stepped: set[int], now: float) -> Family | None:
-        """A request in that worker which may move: rather one that is in no step."""
+        """Returns a request in a worker that may move: preferably one that has not just been stepped."""
         found: Family | None = None
         for seq, link in self._live.items():
             family = self._live.families[seq]
@@ -158,7 +158,10 @@ class Moves:
         return move
 
     def _settle(self, move: Move, reply: list[Any] | None) -> AiciError | None:
-        """The supervisor has answered, or the request is needed now: why it has stayed, or None."""
+        """Ends a move with the supervisor's reply, None if it has not come: the request is needed now.
+
+        Returns why the request has stayed, or None if it has moved.
+        """
         self.pending.remove(move)
         if reply is None:
             problem = self._keep(move)
@@ -169,12 +172,12 @@ class Moves:
         return problem
 
     def _keep(self, move: Move) -> AiciError | None:
-        """Has the old worker keep a request, unless it has moved already: then None."""
+        """Has the old worker keep a request. Returns why it stays, or None if it has moved already."""
         seq = min(move.family.members)
         try:
             move.source.send(Stay(STAY, seq))
             here = move.source.expect(STAYED, seq, _STAY_SECONDS)[2]
-        except RuntimeFailure as error:  # it counts as lost with that worker, also if it had just moved
+        except RuntimeFailure as error:  # it counts as lost with the worker, even if it has just moved
             self._lost.append((move.call, move.target, list(move.family.members)))
             return error
         self._control.give_up(move.call)
@@ -183,17 +186,17 @@ class Moves:
     def _answer(self, call: int, seconds: float) -> list[Any] | None:
         try:
             return self._control.poll(call, seconds)
-        except RuntimeFailure:  # the supervisor has ended, and the workers with it: the old one tells
+        except RuntimeFailure:  # the supervisor has ended: `_keep` asks the old worker
             return None
 
     def _free_lost(self) -> None:
-        """Frees what has moved out of a worker just before that died."""
+        """Frees sequences that had moved just before their old worker died: they count as lost."""
         for lost in list(self._lost):
             call, target, seqs = lost
             reply = self._control.poll(call)
             if reply is not None:
                 self._lost.remove(lost)
-                if reply[1] is None and not target.gone:
+                if reply[REPLY_ERROR] is None and not target.gone:
                     target.send(Free(FREE, seqs))
 
     def _check_idle(self, family: Family) -> None:

@@ -1,4 +1,4 @@
-"""The rows of one segment as the engine sees them: which sequence holds which, and what goes back."""
+"""The rows of one segment on the client's side: which sequence holds which row."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from aicirt.ipc.segment import Segment
 from pyaici.client.answers import check_sampling
 from pyaici.client.step import MidResult, Row
 
-# looking up a member of an Enum costs as much as all else that a usual row needs
+# looking up an Enum member costs as much as everything else that a usual row needs
 _BITMASK, _SAMPLE = RowKind.BITMASK, Verb.SAMPLE
 
 
 @dataclass(slots=True)
 class Held:
-    """A row of the segment that sequences hold; `number` is -1 if it needs no space there."""
+    """A row that sequences hold; `number` is -1 if the row takes no space in the segment."""
 
     number: int
     generation: int
     dense: bool
     row: Row
-    #: where the row is, which goes back there; the sequence may have moved since
+    #: where it was made and is released; the sequence may have moved since
     home: SegmentRows
-    #: a fork and its parent may both ask for it again
+    #: number of sequences that may ask for it again: a fork and its parent share it
     holders: int = 1
 
 
@@ -37,14 +37,14 @@ class SegmentRows:
     """Mask rows and dense rows that one worker gives out."""
 
     def __init__(self, segment: Segment) -> None:
-        #: sequences whose last row was declined: what "the same row" means for them is not known here
+        #: sequences whose last row was declined: "the same row" of theirs is unknown here
         self._declined: set[int] = set()
         self._held: dict[int, Held] = {}
         self._released: tuple[list[int], list[int]] = ([], [])
         memory, layout = segment.memory, segment.layout
         rows = np.frombuffer(memory, np.uint32, layout.num_rows * layout.row_bytes // 4, layout.rows)
         self._rows = rows.reshape(layout.num_rows, layout.row_bytes // 4)
-        #: a view of each mask: making one takes longer than all else that a usual row needs
+        #: a view of each mask: making one takes longer than everything else that a usual row needs
         self._masks = list(self._rows[:, : layout.mask_words])
         dense = np.frombuffer(memory, np.float32, layout.num_dense * layout.dense_bytes // 4, layout.dense)
         self._dense = list(dense.reshape(layout.num_dense, layout.dense_bytes // 4)[:, : layout.vocab_size])
@@ -52,19 +52,19 @@ class SegmentRows:
         self._row_words = layout.row_bytes // 4
 
     def put_back(self, released: tuple[list[int], list[int]]) -> None:
-        """Takes back what `take_released` has returned and was not sent."""
+        """Puts back the result of `take_released` if it could not be sent."""
         self._released[0].extend(released[0])
         self._released[1].extend(released[1])
 
     def take_released(self) -> tuple[list[int], list[int]]:
-        """(mask rows, dense rows) to give back with the next message, each [row, generation, ...]."""
+        """Returns (mask rows, dense rows) to release with the next message, each [row, generation, ...]."""
         released, self._released = self._released, ([], [])
         return released
 
     def sample(self, fields: list[Any]) -> MidResult:
         """Turns a Sample message into a result with views of the row.
 
-        Raises ProtocolError, or one of `NONSENSE`, for what no worker sends.
+        Raises ProtocolError, or one of `NONSENSE`, if the message is invalid.
         """
         seq, _, kind, number, generation, entries, default, temperature, top_k = fields
         if temperature is not None or top_k != 0:
@@ -97,7 +97,7 @@ class SegmentRows:
         return MidResult(_SAMPLE, row)
 
     def decline(self, entry: list[Any]) -> None:
-        """A result that nobody wants: its row goes back unread."""
+        """Releases the row of a discarded result unread. Raises ProtocolError if the row is invalid."""
         if entry[RESULT_VERB] != _SAMPLE or entry[SAMPLE_KIND] == ROW_SAME:
             return
         seq, _, kind, number, generation = entry[:5]
@@ -105,20 +105,20 @@ class SegmentRows:
             raise ProtocolError("a row with an impossible number")
         if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
             self._released[kind == RowKind.DENSE].extend((number, generation))
-        if seq in self._held:  # others have no row that they could ask for again
+        if seq in self._held:  # without a held row a sequence cannot ask for the same again
             self._declined.add(seq)
 
     def inherit(self, parent: int, child: int) -> None:
-        """A child may ask for its parent's row again: both hold it."""
+        """Has a child hold its parent's row too: both may ask for it again."""
         held = self._held.get(parent)
         if held is not None:
             held.holders += 1
             self._held[child] = held
 
     def hand_over(self, seq: int, other: SegmentRows, *, declined: bool) -> None:
-        """The sequence has moved to another worker. Its row stays here, and valid, until the next result.
+        """Passes a moved sequence to its new worker's rows. Its row stays here, valid until the next result.
 
-        `declined`: there was another one since, which nobody has seen.
+        `declined`: the sequence got another row since, which was never fetched.
         """
         if seq in self._declined:
             self._declined.discard(seq)
@@ -130,18 +130,18 @@ class SegmentRows:
                 other._declined.add(seq)
 
     def has_of(self, other: SegmentRows) -> bool:
-        """Returns whether a sequence holds a row of that segment."""
+        """Returns whether a sequence here holds a row of the segment of `other`."""
         return any(held.home is other for held in self._held.values())
 
     def forget(self, seq: int) -> None:
-        """The sequence has ended: its row goes back."""
+        """Releases the row of a sequence that has ended."""
         self._declined.discard(seq)
         held = self._held.pop(seq, None)
         if held is not None:
             self._release(held)
 
     def close(self) -> None:
-        """Lets go of the segment; rows that the engine still has keep it mapped. Idempotent."""
+        """Drops references to the segment; rows that the engine still holds keep it mapped. Idempotent."""
         self._held.clear()
         self._rows = np.empty((0, 0), np.uint32)
         self._masks.clear()
@@ -168,7 +168,7 @@ class SegmentRows:
         raise ProtocolError("a row of unknown kind")
 
     def _sparse_row(self, number: int, entries: int, default: float) -> Row:
-        """A copy: the worker could change tokens in the segment after they have been checked."""
+        """Returns a checked copy: the worker could change the segment after the check."""
         if type(entries) is not int or not 0 <= 2 * entries <= self._row_words:
             raise ProtocolError("a sparse row with an impossible number of entries")
         if type(default) is not float or default not in (0.0, -math.inf):

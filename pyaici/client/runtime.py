@@ -1,4 +1,4 @@
-"""The client: uploads controllers, starts sequences, and runs steps beside an engine's forward pass."""
+"""The client: uploads controllers, starts sequences, runs steps beside an engine's forward pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Runtime:
-    """A connection to an aicirt, which is started if `socket` names none.
+    """A connection to aicirt, which is started if `socket` names none.
 
     Use as a context manager, from one thread. Errors are `aicirt.contract.errors.AiciError`.
 
@@ -64,12 +64,12 @@ class Runtime:
         num_dense: int = 4,
         owner: str | None = None,
     ) -> None:
-        """Joins the aicirt at `socket` (default: $AICI_SOCKET); without one starts its own.
+        """Connects to the aicirt at `socket` (default: $AICI_SOCKET); without one starts its own.
 
-        `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an own one.
-        `num_rows` bounds the live sequences per worker: two mask rows each. `owner`: who this client works
-        for, where several share a daemon: tags, snapshots and some limits are each owner's own. A client of
-        many users names the owner with each call that has an `owner`, which counts instead.
+        `workers`, `limits` (names as in ``aicirt --help``) and `store` configure an aicirt that is started
+        here. `num_rows` bounds the live sequences per worker: two mask rows each. `owner`: the owner this
+        client works for, where several share a daemon: each owner has tags, snapshots and some limits of
+        their own. A client of many users passes `owner` to each method that takes it; that owner then counts.
         """
         path = socket or os.environ.get("AICI_SOCKET")
         self._daemon = None if path else Daemon(workers=workers, limits=limits, store=store)
@@ -79,12 +79,12 @@ class Runtime:
             if self._daemon is not None:
                 self._daemon.close()
             raise
-        self._vocabulary: tuple[int, int] | None = None  # number at the supervisor, size
+        self._vocabulary: tuple[int, int] | None = None  # (number at the supervisor, size)
         self._live = Sequences()
         self._links = Links(self._control, self._live, num_rows, num_dense)
         self._moves = Moves(self._control, self._live, self._attach, self._in_step)
         self._steps = itertools.count(1)
-        #: those that the engine still holds
+        #: steps that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
         self._closed = False
         self._pid = os.getpid()
@@ -92,7 +92,7 @@ class Runtime:
     # -- controllers ------------------------------------------------------------------------
 
     def register(self, vocabulary: Vocabulary) -> None:
-        """Makes the vocabulary known; its image is built once per aicirt (a second for 100 k tokens).
+        """Registers the vocabulary; its image is built once per aicirt (a second for 100 k tokens).
 
         Raises VocabularyError.
         """
@@ -108,16 +108,16 @@ class Runtime:
     def upload(self, wasm: str | Path | bytes, *, owner: str | None = None) -> ModuleInfo:
         """Stores a module (bytes, or the path of a .wasm file) and compiles it.
 
-        Raises ModuleError with all reasons if it is no controller that this runtime takes.
+        Raises ModuleError, with all reasons, if it is not a valid controller for this runtime.
         """
         data = wasm if isinstance(wasm, bytes) else Path(wasm).read_bytes()
         return ModuleInfo.from_wire(self._control.call("upload", wasm=data, owner=owner))
 
     def upload_script(self, script: StoredScript, *, owner: str | None = None) -> ModuleInfo:
-        """Stores a script, whose interpreter must have been uploaded; it is used by its id, as a module is.
+        """Stores a script, whose interpreter must have been uploaded; its id is used like a module's.
 
-        `instantiate` takes its argument as a text: a value of JSON if it is one. Raises ModuleError for what
-        is no script, and if there is no such interpreter.
+        `instantiate` takes the script's argument as text, which is parsed if it is JSON. Raises ModuleError
+        if the script is invalid, or if there is no such interpreter.
         """
         return ModuleInfo.from_wire(self._control.call("upload_script", script=asdict(script), owner=owner))
 
@@ -136,7 +136,7 @@ class Runtime:
         self._control.call("untag", tag=tag, owner=owner, force=force)
 
     def remove(self, module: str, *, owner: str | None = None, force: bool = False) -> bool:
-        """Withdraws an owner's upload of a module (id or tag); the owner's tags on it must be removed before.
+        """Withdraws an owner's upload of a module (id or tag); the owner must remove their tags on it first.
 
         Deletes the module and returns True if no other owner has uploaded it or has a tag on it; its live
         sequences go on. `force`: deletes it and all its tags in any case. Raises
@@ -150,22 +150,22 @@ class Runtime:
         return ModuleInfo.from_wire(self._control.call("describe", module=module))
 
     def list(self) -> list[ModuleInfo]:
-        """All modules that are stored."""
+        """Returns all stored modules."""
         return list(list_modules(self._control))
 
     def list_page(self, after: str = "", *, found_by: str | None = None) -> builtins.list[ModuleInfo]:
-        """Some of them, by id, from behind the id `after`; none at the end.
+        """Returns the next page of modules by id, after the id `after`; an empty list at the end.
 
-        `found_by`: only those that this owner has uploaded, or that have a tag.
+        `found_by`: list only modules that this owner has uploaded, or that have a tag.
         """
         return list_page(self._control, after, found_by)
 
     def health(self) -> dict[str, Any]:
-        """Process ids, load and counters of the supervisor and its workers."""
+        """Returns process ids, load and counters of the supervisor and its workers."""
         return dict(self._control.call("health"))
 
     def is_connected(self) -> bool:
-        """Returns whether the aicirt is connected, as far as can be known without a call."""
+        """Returns whether aicirt is connected, as far as can be known without a call."""
         return not self._closed and self._control.is_open()
 
     # -- sequences ------------------------------------------------------------------------------
@@ -178,10 +178,10 @@ class Runtime:
         capabilities: Capabilities = ALL,
         owner: str | None = None,
     ) -> None:
-        """Has the controller (id or tag) read its argument now, as `instantiate` has at its first use.
+        """Has the controller (id or tag) read its argument now, rather than at the first `instantiate`.
 
-        Tells whether it takes the argument before there is a prompt, and spares the first sequence the
-        wait. Raises UnknownModuleError, ArgumentError and every other ControllerError.
+        Checks the argument before there is a prompt, and saves the first sequence the wait. Raises
+        UnknownModuleError, ArgumentError and every other ControllerError.
         """
         self._control.call("prepare", **self._template(module, arg, capabilities, owner))
 
@@ -199,12 +199,13 @@ class Runtime:
     ) -> int:
         """Starts a controller (id or tag) for a prompt and returns the sequence's number.
 
-        Returns after `init_prompt`, or if not told to `wait`, before: the sequence is late until it is over,
-        and what it fails with is its first answer. Raises UnknownModuleError, ArgumentError (the controller
-        refused `arg`; its log is in `detail["log"]`) and every other ControllerError.
+        Returns after `init_prompt`. Without `wait` it returns before: the sequence is then late until
+        `init_prompt` has ended, and an error of `init_prompt` is its first answer. Raises UnknownModuleError,
+        ArgumentError (the controller refused `arg`; its log is in `detail["log"]`) and every other
+        ControllerError.
 
-        `placement`: what `place` has returned for the same controller, so that nothing here takes long.
-        Raises TemplateGoneError if it has to be placed again; without `placement` that is done here.
+        `placement`: the result of `place` for the same controller, so that this call is quick. Raises
+        TemplateGoneError if the sequence has to be placed again; without `placement` that is done here.
         """
         tokens = prompt_bytes(prompt, self._require_vocabulary()[1])
         seed = secrets.randbits(63) if seed is None else seed & (1 << 63) - 1
@@ -232,9 +233,8 @@ class Runtime:
     ) -> Placement:
         """Chooses a worker for a new sequence and prepares it: the slow part of `instantiate`.
 
-        May be called from any thread. `gone`: an earlier placement, whose worker has given the controller's
-        snapshot up for others; it makes another. Raises UnknownModuleError, ArgumentError and every other
-        ControllerError.
+        May be called from any thread. `gone`: an earlier placement, whose worker has evicted the controller's
+        snapshot. Raises UnknownModuleError, ArgumentError and every other ControllerError.
         """
         call = self._template(module, arg, capabilities, owner)
         if gone is not None:
@@ -244,7 +244,7 @@ class Runtime:
     def _template(
         self, module: str, arg: str | bytes, capabilities: Capabilities, owner: str | None
     ) -> dict[str, Any]:
-        """Returns the arguments that name the snapshot which a sequence starts from."""
+        """Returns the arguments that name the snapshot that a sequence starts from."""
         number, _ = self._require_vocabulary()
         return {
             "module": module,
@@ -283,14 +283,14 @@ class Runtime:
     def is_repeatable(self, seq: int) -> bool:
         """Returns whether clones of the sequence can take steps that are discarded.
 
-        They cannot if its controller writes variables, draws random numbers, or has pre_process or
-        post_process: these act beyond the sequence, or depend on which it is.
+        False if its controller writes variables, draws random numbers, or has pre_process or post_process:
+        these act beyond the sequence, or depend on which sequence it is.
         """
         self._live.link(seq)
         return self._live.families[seq].repeatable
 
     def clone(self, seq: int) -> int:
-        """A copy of a sequence made by the engine itself (n > 1, beam search); returns its number.
+        """Copies a sequence for the engine (n > 1, beam search); returns the copy's number.
 
         Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
         has been fetched or it has been abandoned, and as long as the sequence is late.
@@ -308,9 +308,9 @@ class Runtime:
         return child
 
     def clone_each(self, seqs: Collection[int]) -> dict[int, int]:
-        """Copies several sequences, and waits once: the copies' numbers by those of the sequences.
+        """Copies several sequences with a single wait; returns the copies' numbers by the sequences'.
 
-        Those that could not be copied, for whatever reason, are left out.
+        Leaves out sequences that could not be copied, for any reason.
         """
         self._moves.settle(seqs)
         sent: list[tuple[WorkerLink, int, int]] = []
@@ -331,22 +331,22 @@ class Runtime:
         return copies
 
     def free(self, seqs: Iterable[int]) -> None:
-        """Ends sequences; numbers that are not live (any more) are ignored."""
+        """Ends sequences; ignores numbers of sequences that are not live."""
         seqs = list(seqs)
         if self._moves.pending:
             self._moves.settle(seqs)
         self._live.free(seqs)
 
     def move(self, seq: int, worker: int | None = None) -> int:
-        """Moves the request of a sequence, which are all its forks and clones, to another worker.
+        """Moves the request of a sequence, with all its forks and clones, to another worker.
 
-        To the one with this index, or the one that has least to do; returns its index. Sequences keep their
-        numbers, and rows that the engine has of them stay valid until their next results. Takes a
-        millisecond or two. Raises why the request stays where it is: RuntimeFailure while it is in a step
-        under way or late, or too large; SpaceError or OwnerLimitError where there is no room; WorkerDiedError
-        where a worker has ended.
+        `worker`: index of the target; by default the least loaded one. Returns its index. Sequences keep
+        their numbers, and rows that the engine holds stay valid until their next results. A move takes a
+        millisecond or two. If the request stays where it is, raises the reason: RuntimeFailure if it is in a
+        step under way, late, or too large; SpaceError or OwnerLimitError if there is no room; WorkerDiedError
+        if a worker has ended.
 
-        Requests also move of their own accord, when their worker is much busier than another one.
+        Requests also move automatically when their worker is much busier than another one.
         """
         return self._moves.move(seq, worker)
 
@@ -355,8 +355,8 @@ class Runtime:
     def begin_step(self, inputs: Sequence[StepInput]) -> Step:
         """Posts one step of some sequences and returns at once.
 
-        Raises UnknownSequenceError before anything is sent. The death of a worker is not
-        raised: its sequences get an error in the results.
+        Raises UnknownSequenceError before anything is sent. The death of a worker is not raised: its
+        sequences get an error in the results.
         """
         if self._moves.pending:
             self._moves.settle(map(SEQ, inputs))
@@ -392,7 +392,7 @@ class Runtime:
     # -- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends all sequences, and the aicirt if this runtime started it."""
+        """Ends all sequences, and aicirt if this runtime has started it."""
         if self._closed or os.getpid() != self._pid:  # a fork of this process has nothing to close
             return
         self._closed = True

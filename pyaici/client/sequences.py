@@ -1,4 +1,4 @@
-"""The live sequences of a client, and where they are."""
+"""The live sequences of a client, and the worker of each."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ SEQ = itemgetter(0)
 
 @dataclass(slots=True)
 class Family:
-    """The live sequences of one request: they are in one worker, and move together."""
+    """The live sequences of one request: they share a worker, and move together."""
 
     members: set[int]
-    #: steps of copies can be forgotten
+    #: whether steps of copies can be discarded
     repeatable: bool = False
     #: time.monotonic() of the last attempt to move it
     moved_at: float = -math.inf
 
 
 class Sequences(dict[int, WorkerLink]):
-    """By number: the link to the worker where each is."""
+    """Maps the number of each live sequence to the link to its worker."""
 
     __slots__ = ("_numbers", "families")
 
     def __init__(self) -> None:
         super().__init__()
-        #: by number of each member
+        #: by number of each live sequence
         self.families: dict[int, Family] = {}
         self._numbers = itertools.count(1)
 
     def link(self, seq: int) -> WorkerLink:
-        """Raises UnknownSequenceError if it is not live."""
+        """Returns the link of a sequence. Raises UnknownSequenceError if it is not live."""
         try:
             return self[seq]
         except KeyError:
             raise UnknownSequenceError(f"no live sequence has the number {seq}") from None
 
     def fresh_number(self) -> int:
-        """For a sequence that this client makes; children that a worker numbers have the top bit set."""
+        """Returns a number for a new sequence; children that a worker numbers have the top bit set."""
         while (seq := next(self._numbers) & 0x7FFFFFFF) in self or seq == 0:
             pass
         return seq
@@ -63,7 +63,7 @@ class Sequences(dict[int, WorkerLink]):
             link.as_exported(seq)
 
     def inherit(self, parent: int, children: Iterable[int]) -> None:
-        """A sequence was forked: the children live where it lives."""
+        """Adds the children of a fork, in their parent's worker."""
         link, family = self.link(parent), self.families[parent]
         for child in children:
             family.members.add(child)
@@ -72,20 +72,20 @@ class Sequences(dict[int, WorkerLink]):
             self[child] = link
 
     def ended(self, seq: int) -> None:
-        """The worker has ended it."""
+        """Removes a sequence that its worker has ended."""
         link = self.pop(seq, None)
         if link is not None:
             self.families.pop(seq).members.discard(seq)
             link.forget(seq)
 
     def moved(self, family: Family, target: WorkerLink) -> None:
-        """All of a request are in another worker now."""
+        """Records that all sequences of a request are in another worker now."""
         for seq in family.members:
             self[seq].hand_over(seq, target)
             self[seq] = target
 
     def free(self, seqs: Iterable[int]) -> None:
-        """Ends sequences; numbers that are not live (any more) are ignored."""
+        """Ends sequences; ignores numbers of sequences that are not live."""
         by_link: dict[WorkerLink, list[int]] = {}
         for seq in seqs:
             link = self.pop(seq, None)
@@ -97,7 +97,7 @@ class Sequences(dict[int, WorkerLink]):
             if not link.dead:
                 try:
                     link.send(Free(FREE, numbers))
-                except RuntimeFailure:  # it has ended, or does not read: it is of no use to others either
+                except RuntimeFailure:  # the worker has ended, or does not read: later calls report it
                     continue
 
     def by_link(self, inputs: Sequence[StepInput]) -> Iterable[tuple[WorkerLink, Sequence[StepInput]]]:

@@ -50,17 +50,20 @@ class PreResult:
 
 @dataclass(slots=True)
 class Row:
-    """A constraint on the next token. Arrays are views of shared memory, valid until
-    the next result for the same sequence, or until it is freed."""
+    """A constraint on the next token.
+
+    Arrays are views of shared memory, valid until the next result for the same sequence, or until it
+    is freed.
+    """
 
     kind: RowKind
     #: BITMASK: uint32 [ceil(V / 32)], bit t & 31 of word t >> 5 is token t
     bits: NDArray[np.uint32] | None = None
-    #: TOKEN
+    #: TOKEN: the only token that is allowed
     token: int = -1
     #: SPARSE: the bias (0 or -inf) of the tokens that `tokens` does not list
     default: float = 0.0
-    #: SPARSE: uint32 [n] and float32 [n]
+    #: SPARSE: uint32 [n]
     tokens: NDArray[np.uint32] | None = None
     #: SPARSE: float32 [n]; DENSE: float32 [V]
     bias: NDArray[np.float32] | None = None
@@ -79,10 +82,10 @@ class MidResult:
     backtrack: int = 0
     ff_tokens: list[int] = field(default_factory=list)
     error: AiciError | None = None
-    #: SAMPLE, SPLICE: an end-of-sequence token that this brings does not end the sequence; only where the
-    #: engine has said that it does this (`Capabilities.hold_end`)
+    #: SAMPLE, SPLICE: an end-of-sequence token of this result does not end the sequence; only if the engine
+    #: supports that (`Capabilities.hold_end`)
     hold_end: bool = False
-    #: the next step tells nobody log-probability and allowed mass, unless `row.top_k` asks for tokens
+    #: the next step needs no log-probability and allowed mass, unless `row.top_k` asks for tokens
     skip_post: bool = False
 
 
@@ -90,8 +93,8 @@ class MidResult:
 class StepResult:
     """All answers of one step, by sequence id; `logs` holds new stdout and stderr text.
 
-    `variables`: what requests have written since this was last told, by one of the request's sequences: the
-    last value of each name. All sequences of a request share them.
+    `variables`: by one of a request's sequences, the variables written since the last report: the last value
+    of each name. All sequences of a request share them.
     """
 
     mid: dict[int, MidResult]
@@ -99,24 +102,24 @@ class StepResult:
     variables: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
 
 
-#: an answer comes within the step's deadline; this bounds a worker that is stopped, not slow
+#: answers come within the step's deadline; this bounds the wait for a worker that has been stopped
 STEP_TIMEOUT = 10.0
-#: between two looks at whether another worker has answered: as long as results wait for others
+#: pause between two checks whether another worker has answered: as long as results wait for others
 _LOOK_SECONDS = 0.0005
 _SAMPLE, _SEQ = Verb.SAMPLE, itemgetter(INPUT_SEQ)
 
 
 @dataclass(slots=True)
 class StepPart:
-    """The part of a step that one worker does."""
+    """The part of a step that one worker runs."""
 
     link: WorkerLink
     inputs: Sequence[StepInput]
-    #: some controller in it has pre_process or post_process
+    #: whether some controller in it runs pre_process or post_process in this step
     critical: bool
-    #: the worker is gone or does not answer
+    #: set if the worker has ended or does not answer
     failure: RuntimeFailure | None = None
-    #: what mid_process said, if it came before it was asked for
+    #: the results of mid_process, if they came before they were asked for
     answer: list[Any] | None = None
 
     @property
@@ -133,7 +136,7 @@ class StepPart:
 
 
 class Step:
-    """Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
+    """A step under way. Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
 
     __slots__ = ("__weakref__", "_live", "_moves", "_number", "_over", "_parts", "_pre")
 
@@ -168,7 +171,7 @@ class Step:
                     part.failed(error)
             seqs = part.seqs
             self._live.free([child for seq in seqs if seq in results for child in results[seq].children])
-            self._live.free(seqs)  # a worker that is only slow must not keep them
+            self._live.free(seqs)  # a worker that is merely slow must not keep them
             for seq in seqs:
                 results[seq] = PreResult(Verb.ERROR, error=part.failure)
         self._pre = results
@@ -177,9 +180,9 @@ class Step:
     def wait(self, *, ready: bool = False) -> StepResult:
         """Returns the results of mid_process for every sequence that goes on; usually without waiting.
 
-        `ready`: the engine has sequences without controllers, which wait for slow controllers no longer than
-        controllers wait for each other. Can be called once. Raises RuntimeFailure the second time, after
-        `abandon`, or if the runtime has been closed.
+        `ready`: the engine also has sequences without controllers, which must not wait for slow controllers
+        longer than controllers wait for each other. Call it once: raises RuntimeFailure the second time,
+        after `abandon`, or if the runtime has been closed.
         """
         self._check_under_way()
         pre = self.wait_pre()
@@ -208,8 +211,8 @@ class Step:
         return result
 
     def _wait_for_one(self, waiting: list[StepPart]) -> None:
-        """Until one of several parts has its answer: the others are told that somebody waits for them."""
-        over = time.monotonic() + PEER_CHECK_SECONDS  # later it is asked whether they are alive
+        """Waits until one of several parts has its answer; then notifies the other workers of the wait."""
+        over = time.monotonic() + PEER_CHECK_SECONDS  # afterwards `expect` checks that the workers are alive
         while len(left := self._not_there(waiting)) == len(waiting) > 1 and time.monotonic() < over:
             left[0].link.bell.wait(_LOOK_SECONDS)
         if len(left) < len(waiting):
@@ -240,15 +243,15 @@ class Step:
         for seq, verb, payload in verdicts:
             if seq in ours and seq in self._live:
                 results[seq] = self._verdict(link, seq, verb, payload)
-            elif verb == Verb.FORK:  # freed meanwhile: nobody knows its children
+            elif verb == Verb.FORK:  # freed meanwhile: its children are unknown here
                 link.send(Free(FREE, check_children(payload, link.number, self._live)))
 
     def _read_answer(
         self, part: StepPart, pre: dict[int, PreResult], answer: list[Any], result: StepResult
     ) -> None:
-        """Takes of an answer what concerns the worker's own sequences.
+        """Reads the parts of an answer that concern the worker's own sequences.
 
-        Raises ProtocolError, or one of `NONSENSE`, for what no worker sends.
+        Raises ProtocolError, or one of `NONSENSE`, if the answer is invalid.
         """
         link, live = part.link, self._live
         _, _, entries, logs, *more = answer
@@ -279,21 +282,21 @@ class Step:
                 link.spare(seq, self._number, flags)
 
     def abandon(self) -> None:
-        """The engine will not wait any more, e.g. because its forward pass has failed.
+        """Ends the step without results, for example because the engine's forward pass has failed.
 
-        Answers that are still to come are declined, so that their rows go back; forks that have not been
-        heard of are undone. The sequences stay live: the engine frees them, or steps them again.
+        Answers that are still to come are declined, so that their rows are released; children of forks that
+        were not reported yet are freed. The sequences stay live: the engine frees them, or steps them again.
         """
         if self._over:
             return
         for part in self._parts:
             if part.failure is None and part.answer is None:
-                with contextlib.suppress(RuntimeFailure):  # what a worker that is gone made is gone too
+                with contextlib.suppress(RuntimeFailure):  # a worker that has ended needs no cleanup
                     part.link.abandon(self._number)
         self._over = "it was abandoned"
 
     def end(self, why: str) -> None:
-        """The runtime has let go of its workers."""
+        """Ends the step because the runtime has closed its links to workers; `why` is for errors."""
         self._over = self._over or why
 
     def holds(self, seq: int) -> bool:
@@ -308,7 +311,7 @@ class Step:
             raise RuntimeFailure(f"nothing is to be heard of this step: {self._over}")
 
     def _fail(self, part: StepPart, pre: dict[int, PreResult], result: StepResult) -> None:
-        """The worker is gone: every sequence that was to go on ends with that error."""
+        """Ends every sequence of a failed part that was to go on, with the part's error."""
         lost = [seq for seq in part.seqs if pre.get(seq) is None or pre[seq].verb == Verb.FORK]
         lost += [child for seq in lost if seq in pre for child in pre[seq].children]
         for seq in lost:

@@ -1,1 +1,1 @@
-"""Recordings of what an engine and a controller say to each other."""
+"""Recordings of the exchange between an engine and a controller."""

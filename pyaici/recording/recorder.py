@@ -1,4 +1,4 @@
-"""A runtime that records what an engine and a controller say to each other."""
+"""A runtime that records the exchange between an engine and a controller."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def allowed_by(row: Row, vocab_size: int) -> NDArray[np.bool_]:
-    """[vocab_size]: the tokens that it does not forbid."""
+    """Returns a mask of shape [vocab_size]: the tokens that the row does not forbid."""
     logits = np.zeros(vocab_size)
     apply_row(logits, row)
     allowed: NDArray[np.bool_] = np.isfinite(logits)
@@ -46,24 +46,24 @@ def allowed_by(row: Row, vocab_size: int) -> NDArray[np.bool_]:
 
 
 def digest_of(allowed: NDArray[np.bool_]) -> str:
-    """16 hexadecimal digits that differ for different sets: BLAKE2b of the bits, packed from token 0 on."""
+    """Returns a digest of the set in 16 hex digits: BLAKE2b of the bits, packed from token 0 on."""
     return hashlib.blake2b(np.packbits(allowed, bitorder="little").tobytes(), digest_size=8).hexdigest()
 
 
 class RecordingRuntime(Runtime):
-    """Works as any `Runtime`; after `record` it writes down the next request, which `take` returns."""
+    """A `Runtime` that records the first request after `record`; `take` returns the recording."""
 
     _vocabulary_of: Vocabulary | None = None
     _tape: _Tape | None = None
-    #: the next request is to be written down
+    #: (controller, max_tokens) if the next request is to be recorded
     _armed: tuple[str, int] | None = None
 
     def record(self, controller: str, max_tokens: int) -> None:
-        """`controller`: as the user calls it. `max_tokens`: of the request that comes."""
+        """Has the next request recorded. `controller`: as the user names it. `max_tokens`: of the request."""
         self._armed, self._tape = (controller, max_tokens), None
 
     def take(self) -> Recording:
-        """Returns what has been recorded. Raises RuntimeFailure if there was no request since `record`."""
+        """Returns the recording. Raises RuntimeFailure if there was no request since `record`."""
         tape, self._tape, self._armed = self._tape, None, None
         if tape is None:
             raise RuntimeFailure("nothing has been recorded: no request has begun")
@@ -135,7 +135,7 @@ class RecordingRuntime(Runtime):
 
 
 class _RecordedStep(Step):
-    """The recorder hears what another step says."""
+    """A step whose results are recorded."""
 
     def __init__(self, step: Step, tape: _Tape) -> None:
         self._step = step
@@ -165,13 +165,13 @@ class _Tape:
     def __init__(self, recording: Recording, vocabulary: Vocabulary) -> None:
         self.recording = recording
         self._vocabulary = vocabulary
-        #: by the runtime's number
+        #: place in `Recording.sequences` by the runtime's number
         self.places: dict[int, int] = {}
-        #: answers that have not been carried out yet
+        #: answers that the engine has not carried out yet, and whether each holds an end token
         self._pending: dict[int, tuple[Event, bool]] = {}
 
     def hear_reports(self, inputs: Sequence[StepInput]) -> None:
-        """Records what the engine has made of the results of the last step."""
+        """Records how the engine has carried out the results of the last step."""
         for report in inputs:
             if report.seq not in self.places:
                 continue
@@ -220,7 +220,7 @@ class _Tape:
 
     def _hear_answer(self, seq: int, answer: MidResult, sequence: RecordedSequence) -> None:
         if sequence.reason != "cancelled":
-            return  # it was told of its last tokens, and what it answers does not count
+            return  # the engine has ended the sequence; the answer to its last report does not count
         if answer.verb == Verb.SAMPLE:
             row = answer.row
             assert row is not None
@@ -234,7 +234,7 @@ class _Tape:
             _end(sequence, "stop" if answer.verb == Verb.STOP else "error", answer.error)
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """The engine has freed sequences."""
+        """Records that the engine has freed sequences: an error if the last row allowed no token."""
         for seq in seqs:
             event, _ = self._pending.pop(seq, (None, False))
             if isinstance(event, _Undone) and event.num_allowed == 0:
@@ -242,7 +242,7 @@ class _Tape:
                 _end(sequence, "error", EmptyMaskError("the row allows no token"))
 
     def end(self) -> Recording:
-        """The recording, with the bytes of its tokens."""
+        """Returns the recording, with the bytes of its tokens."""
         recording, vocabulary = self.recording, self._vocabulary
         used = {*recording.prompt, *vocabulary.eos}
         for sequence in recording.sequences:
@@ -253,7 +253,7 @@ class _Tape:
                     used |= {*event.tokens, *(event.done or ())}
         special = {token: name for token, name in vocabulary.special_names.items() if token in used}
         recording.vocabulary = RecordedVocabulary(
-            Path(vocabulary.name).name,  # not where it lies on this machine
+            Path(vocabulary.name).name,  # without the folder on this machine
             vocabulary.fingerprint,
             vocabulary.vocab_size,
             vocabulary.eos,

@@ -1,4 +1,4 @@
-"""Recordings of what an engine and a controller exchange in one request, and their JSON files."""
+"""Recordings of the exchange between engine and controller in one request, and their JSON files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from aicirt.contract.errors import AiciError
 from pyaici.client.capabilities import Capabilities
 
-#: raised when files of earlier versions cannot be read any more
+#: increased when files of earlier versions can no longer be read
 FORMAT = 1
 
 
@@ -23,28 +23,28 @@ class Sampled:
     token: int
     #: kind of the row: all, bitmask, token, sparse or dense
     row: str = "all"
-    #: how many tokens the row allowed
+    #: number of tokens that the row allowed
     num_allowed: int = 0
-    #: of the set of allowed tokens: see `digest_of`
+    #: digest of the set of allowed tokens: see `digest_of`
     mask: str = ""
-    #: whether the row allowed this one
+    #: whether the row allowed this token
     allowed: bool = True
-    #: the controller's own
+    #: the controller's temperature; None = the request's own
     temperature: float | None = None
-    #: natural log-probability before masking, and the probability of all that was allowed, where known
+    #: natural log-probability before masking, and the total probability of the allowed tokens, if known
     logprob: float | None = None
     allowed_mass: float | None = None
-    #: (token, log-probability) of the most likely ones, where the controller asked
+    #: (token, log-probability) of the most likely tokens, if the controller asked for them
     top: list[tuple[int, float]] | None = None
 
 
 @dataclass(slots=True)
 class Spliced:
-    """The controller took tokens back, then appended others."""
+    """The controller backtracked, then appended tokens."""
 
     backtrack: int
     tokens: list[int]
-    #: what was appended where the engine had no room for all
+    #: the tokens that were appended, if the engine had no room for all
     done: list[int] | None = None
 
 
@@ -57,7 +57,7 @@ class Forked:
 
 @dataclass(slots=True)
 class Suspended:
-    """The controller skipped rounds: so many in a row."""
+    """The controller skipped rounds in a row."""
 
     rounds: int = 1
 
@@ -77,10 +77,10 @@ class RecordedError:
 class RecordedSequence:
     """A sequence, from its beginning, or from the fork that made it, to its end."""
 
-    #: place of the one that it was forked from
+    #: place of the sequence that it was forked from
     parent: int | None = None
     events: list[Event] = field(default_factory=list)
-    #: eos, stop, length, error, or cancelled: the engine let go of it
+    #: eos, stop, length, error, or cancelled: the engine freed it
     reason: str = "cancelled"
     error: RecordedError | None = None
     #: what the controller printed
@@ -89,7 +89,7 @@ class RecordedSequence:
 
 @dataclass(slots=True)
 class RecordedVocabulary:
-    """The vocabulary of the token ids, and the bytes of those in this recording."""
+    """The vocabulary of the token ids, and the bytes of the tokens in this recording."""
 
     name: str = ""
     #: `Vocabulary.fingerprint`
@@ -97,7 +97,7 @@ class RecordedVocabulary:
     size: int = 0
     eos: tuple[int, ...] = ()
     bos: int | None = None
-    #: bytes of the tokens that occur
+    #: bytes of the tokens that occur in the recording
     tokens: dict[int, bytes] = field(default_factory=dict)
     #: names of special tokens that occur, and of those that end a text
     special: dict[int, str] = field(default_factory=dict)
@@ -118,9 +118,9 @@ class Recording:
     seed: int = 0
     #: `Capabilities.to_wire`
     capabilities: list[list[int]] = field(default_factory=list)
-    #: the first is the one that the request began with
+    #: the first is the sequence that the request began with
     sequences: list[RecordedSequence] = field(default_factory=list)
-    #: values at the end, which all sequences share
+    #: values at the end; all sequences share them
     variables: dict[str, bytes] = field(default_factory=dict)
 
     def text(self, tokens: list[int]) -> str:
@@ -134,20 +134,20 @@ class Recording:
         return found.decode("utf-8", "replace")
 
 
-#: the field that says what the file is
+#: the field that identifies the file, with its format
 MARK = "aici_transcript"
 
 
 class TranscriptFileError(AiciError):
-    """A file of transcripts cannot be read or written, or is not as it should be."""
+    """A transcript file cannot be read or written, or has invalid content."""
 
     code = "transcript_file"
 
 
 def write_recording(recording: Recording, path: str | Path) -> None:
-    """Raises TranscriptFileError."""
+    """Writes a recording as JSON. Raises TranscriptFileError."""
     text = json.dumps(to_json(recording), indent=1, ensure_ascii=False, allow_nan=False)
-    # numbers in one line: JSON has no line ends inside of texts
+    # lists of numbers on one line: strings in JSON contain no line ends
     text = re.sub(r"\[\n[-\d.e+,\s]*\]", lambda found: " ".join(found[0].split()), text)
     try:
         Path(path).write_text(text + "\n", "utf-8")
@@ -228,7 +228,7 @@ def _text(data: bytes) -> Any:
 
 
 def read_recording(path: str | Path) -> Recording:
-    """Raises TranscriptFileError, which names the file."""
+    """Reads a recording. Raises TranscriptFileError, which names the file."""
     try:
         return from_json(json.loads(Path(path).read_text("utf-8")))
     except OSError as error:
@@ -240,7 +240,7 @@ def read_recording(path: str | Path) -> Recording:
 
 
 def from_json(told: Any) -> Recording:
-    """The recording that a file says. Raises TranscriptFileError."""
+    """Returns the recording from a file's JSON. Raises TranscriptFileError."""
     if not isinstance(told, dict) or MARK not in told:
         raise TranscriptFileError(f"this is no recording, which is an object with {MARK}: aici run --record")
     if told[MARK] != FORMAT:

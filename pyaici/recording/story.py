@@ -1,4 +1,4 @@
-"""A recording in words, a line for each event, and how two of them differ."""
+"""Describes a recording in words, a line for each event, and how two descriptions differ."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 from pyaici.recording.recording import Event, Forked, Recording, Sampled, Spliced, Suspended
 
-#: lines around a difference
+#: lines shown around a difference
 _CONTEXT = 3
 
 
 def tell(recording: Recording, *, ids: bool = True, masks: bool = False) -> list[str]:
-    """All sequences, then the variables; without rounds in which a sequence waits.
+    """Returns lines for all sequences, then the variables; omits rounds in which a sequence waits.
 
-    `ids`: name the tokens of splices, whose texts may be spelled in several ways. `masks`: tell what each row
-    allowed.
+    `ids`: list the token ids of splices, whose texts have several tokenizations. `masks`: describe what each
+    row allowed.
     """
     lines = []
     for place, sequence in enumerate(recording.sequences):
         origin = "" if sequence.parent is None else f", forked from #{sequence.parent}"
         lines.append(f"#{place}{origin}")
         for event in sequence.events:
-            if not isinstance(event, Suspended) and event != Spliced(0, []):  # waiting depends on time
+            if not isinstance(event, Suspended) and event != Spliced(0, []):  # waiting depends on timing
                 lines += [f"  {line}" for line in _event(recording, event, ids, masks)]
         lines += [f"  printed: {line}" for line in sequence.log.splitlines()]
         lines.append(f"  ended: {sequence.reason}")
@@ -52,11 +52,11 @@ def _event(recording: Recording, event: Event, ids: bool, masks: bool) -> list[s
 
 
 def quoted(text: str) -> str:
-    """A text in one line, as people write it in programs."""
+    """Returns a text as a quoted string on one line."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def differences(before: Sequence[str], now: Sequence[str]) -> list[str]:
-    """Lines with "-" for what was and "+" for what is, with some lines around; none if nothing differs."""
+    """Returns a diff with context: "-" marks lines before, "+" lines now; empty if nothing differs."""
     found = difflib.unified_diff(before, now, n=_CONTEXT, lineterm="")
     return ["..." if line.startswith("@@") else line for line in list(found)[2:]]

@@ -1,4 +1,4 @@
-"""Small vocabularies: one for tests, and the one with which a recording is replayed."""
+"""Small vocabularies: one for tests, and one to replay a recording with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = [
     *("that", "with", "for", "not", "you", "he", "she", "cat", "dog", "mat", "sat", "end", "yes"),
     *("no", "Yes", "No", "The", "It", "He", "I", "name", "age", "one", "two", "three"),
 ]
-#: the same words as models have them: most often with the space before them
+#: the same words as in models' vocabularies, mostly with a leading space
 _LONGER = [
     *_WORDS,
     *(" " + word for word in _WORDS),
@@ -25,9 +25,10 @@ _LONGER = [
 
 
 def small_vocabulary() -> Vocabulary:
-    """Tokens 0 to 255 are the bytes; then come common words and pieces; the last two are <s> and </s>.
+    """Returns a small vocabulary for tests.
 
-    Text is tokenized by longest match.
+    Tokens 0 to 255 are the bytes, followed by common words and pieces; the last two are <s> and </s>. Text is
+    tokenized by longest match.
     """
     longer = list(dict.fromkeys(text.encode() for text in _LONGER if len(text.encode()) > 1))
     tokens = [bytes([byte]) for byte in range(256)] + longer + [b"", b""]
@@ -47,19 +48,20 @@ class ReplayVocabulary:
     """A vocabulary to replay a recording with."""
 
     vocabulary: Vocabulary
-    #: whether it is the one of the recording; else it has only the tokens that occur there, and all bytes
+    #: whether it is the recording's own; else it has only the tokens that occur there, and all bytes
     exact: bool
-    #: which it is, in words
+    #: its description for users
     what: str
 
 
 def replay_vocabulary(
     recording: Recording, model: str | Path | None = None, *, recorded_only: bool = False
 ) -> ReplayVocabulary:
-    """The recording's own vocabulary if it is at hand: the small one, that of `model`, or that of the default
-    model where that has been fetched. Else, or if `recorded_only`, one of the recorded tokens.
+    """Returns the recording's own vocabulary if it is available, else one of the recorded tokens.
 
-    Raises VocabularyError if `model` has another one than the recording.
+    Looks at the vocabulary of `model`, or else at the small one and that of the default model, if the model
+    has been fetched. `recorded_only`: always use the recorded tokens. Raises VocabularyError if `model` has
+    another vocabulary than the recording.
     """
     name = recording.vocabulary.name
     if recorded_only:
@@ -84,10 +86,10 @@ def replay_vocabulary(
 
 
 def recorded_tokens(recording: Recording) -> Vocabulary:
-    """The tokens that occur in a recording, by their ids there, and a token for each single byte.
+    """Returns a vocabulary of the tokens that occur in a recording, and a token for each single byte.
 
-    Ids that do not occur stand for nothing, but for those that single bytes take; text is tokenized by
-    longest match, so that controllers can spell whatever they want to force, though not as the model would.
+    Recorded tokens keep their ids. Bytes without a token take unused ids; the other ids are empty. Text is
+    tokenized by longest match, so controllers can force any text, though not tokenized as by the model.
     """
     told = recording.vocabulary
     tokens = [b""] * told.size

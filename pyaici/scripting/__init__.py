@@ -1,1 +1,1 @@
-"""Controllers as scripts in Python and JavaScript: files, their arguments, checks without a model."""
+"""Controllers as scripts in Python and JavaScript: files, arguments, checks without a model."""

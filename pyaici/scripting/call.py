@@ -1,4 +1,4 @@
-"""Controllers as tests call them: scripts in the same place as modules, each with its kind of argument."""
+"""Finds the module and argument that run a controller: a script, a Wasm file or a bundled one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyaici.scripting.script import Script, interpreter_file, read_script
 
 
 def find_call(controller: str | Path, arg: Any) -> tuple[Path, str | bytes]:
-    """The Wasm file that runs, and its argument.
+    """Returns the Wasm file to run, and its argument.
 
-    `controller`: a script, a Wasm file, or the name of a bundled controller. `arg`: of a script, any value of
-    JSON, where b"" is none; of others, a text or bytes. Raises ScriptFileError, InterpreterMissingError,
+    `controller`: a script, a Wasm file, or the name of a bundled controller. `arg`: for a script, any JSON
+    value, with b"" as None; for others, text or bytes. Raises ScriptFileError, InterpreterMissingError,
     UnknownModuleError, and ValueError or TypeError for an `arg` of another kind.
     """
     if language_of(controller) is None:
@@ -28,9 +28,9 @@ def find_call(controller: str | Path, arg: Any) -> tuple[Path, str | bytes]:
 
 
 def recorded_call(controller: str | Path, arg: bytes) -> tuple[Path, str | bytes]:
-    """The same for an argument that has been recorded: a script gets the value that it got then.
+    """Does the same as `find_call` for a recorded argument: a script gets the recorded value.
 
-    The script itself is the one that is there now; messages call it as they did.
+    The script's text is read from its file now; its name in messages is the recorded one.
     """
     if language_of(controller) is None:
         return find_controller(controller), arg

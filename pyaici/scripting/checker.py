@@ -1,4 +1,4 @@
-"""Finds errors in scripts without a model: their top level runs in the real runtime."""
+"""Finds errors in scripts without a model, by running their top level in the real runtime."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pyaici.client.runtime import Runtime
 from pyaici.recording.vocabulary import small_vocabulary
 from pyaici.scripting.script import Script, ScriptFileError, interpreter_file, read_script
 
-#: places in tracebacks, as MicroPython and QuickJS write them
+#: lines of tracebacks with a place, from MicroPython and from QuickJS
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in .*)?$')
 _AT = re.compile(r"^\s+at (?:.* \()?(?P<file>[^()]*?):(?P<line>\d+)(?::(?P<column>\d+))?\)?$")
-#: a place in what is not the script: the library, or the interpreter
+#: a place outside of the script, in the library or the interpreter
 _ELSEWHERE = re.compile(r"^\s+at ")
 _NO_EXPORT = re.compile(r"Could not find export '(\w+)'")
-#: a frame of code that runs, not of code that is read
+#: a frame of running code, not of code that is being parsed
 _RUNNING = re.compile(r'^  File ".*", line \d+, in |^\s+at .* \(')
-#: how both languages begin to say that a text is none of theirs
+#: how both languages begin the message of a syntax error
 _SYNTAX = ("SyntaxError:", "IndentationError:", "TabError:")
 
 
@@ -51,9 +51,9 @@ def is_syntax_error(message: str) -> bool:
 
 
 def find_problem(script: Script, message: str) -> Problem:
-    """The problem of which a controller has said this: in the last line of the script that the traceback has.
+    """Returns the problem in a controller's error message, at the innermost line of the script.
 
-    A message without a place is about the first line.
+    A message without a place is reported at line 1.
     """
     frame, words = _FRAME, []
     lines = message.splitlines()
@@ -68,14 +68,14 @@ def find_problem(script: Script, message: str) -> Problem:
             words.append(line.strip())
     text = " ".join(filter(None, words)).removeprefix(f"{script.name} ")
     if places:
-        # Python tells the innermost call last, JavaScript first
+        # Python lists the innermost call last, JavaScript first
         number, column = places[-1] if frame is _FRAME else places[0]
         return Problem(script.name, number, None if column is None else int(column), text)
     return Problem(script.name, _line_of_import(script, text), None, text)
 
 
 def _line_of_import(script: Script, text: str) -> int:
-    """QuickJS does not say where a name is imported that is not there."""
+    """Returns the line that imports a missing name, which QuickJS does not report; 1 if not found."""
     if missing := _NO_EXPORT.search(text):
         for number, line in enumerate(script.source.splitlines(), start=1):
             if re.search(rf"\b{missing[1]}\b", line):
@@ -93,9 +93,9 @@ class Checker:
         self._modules: dict[Path, str] = {}
 
     def check(self, path: str | Path, arg: Any = None) -> Problem | None:
-        """The first error: of the file, of the syntax, of the top level, or that there is nothing to run.
+        """Returns the first error: in the file, the syntax or the top level, or that there is nothing to run.
 
-        `arg`: what the script gets as its argument. Raises InterpreterMissingError.
+        `arg`: the script's argument. Raises InterpreterMissingError.
         """
         try:
             script = read_script(path)
@@ -105,12 +105,12 @@ class Checker:
         return None if message is None else find_problem(script, message)
 
     def check_syntax(self, script: Script) -> Problem | None:
-        """The first error that every argument meets: of the syntax. Raises InterpreterMissingError."""
+        """Returns a syntax error, which no argument avoids. Raises InterpreterMissingError."""
         message = self._run(script, None)
         return find_problem(script, message) if message and is_syntax_error(message) else None
 
     def _run(self, script: Script, arg: Any) -> str | None:
-        """Runs the top level; returns its error."""
+        """Runs the top level; returns its error message, if any."""
         wasm = interpreter_file(script.language)
         if wasm not in self._modules:
             self._modules[wasm] = self._runtime.upload(wasm).id

@@ -1,4 +1,4 @@
-"""A script: its file or its text in a request, and the argument that has a controller run it."""
+"""Scripts: read from a file or a request, and turned into the argument of their interpreter."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyaici.bundled import LANGUAGES, Language, bundled_controllers, language_of
 
 
 class ScriptFileError(AiciError):
-    """The file is not there, cannot be read, is no UTF-8 or too long."""
+    """The file does not exist, cannot be read, is not UTF-8, or is too long."""
 
     code = "script_file"
 
@@ -37,19 +37,19 @@ class Script:
     source: str
 
     def argument(self, arg: Any = None) -> str:
-        """Returns the argument of the controller that runs the script. `arg`: the script's, any JSON value.
+        """Returns the argument of the controller that runs the script. `arg`: the script's argument.
 
         Raises ValueError or TypeError if `arg` is not a JSON value.
         """
         return interpreter_argument(self.source, self.name, arg)
 
     def stored(self, interpreter: str) -> StoredScript:
-        """Returns the script as it is uploaded. `interpreter`: id of the module that runs it."""
+        """Returns the script for an upload. `interpreter`: id of the module that runs it."""
         return StoredScript(interpreter, self.language.word, self.name, self.source)
 
 
 def read_script(path: str | Path) -> Script:
-    """The script in a file. Raises ScriptFileError."""
+    """Reads a script from a file. Raises ScriptFileError."""
     file = Path(path)
     language = language_of(file)
     if language is None:
@@ -80,7 +80,7 @@ def read_script(path: str | Path) -> Script:
 
 
 def _meant(file: Path) -> str:
-    """Files of the same folder with nearly this name."""
+    """Returns a hint that names scripts of the same folder with a similar name, or ""."""
     try:
         beside = [one.name for one in file.parent.iterdir() if language_of(one)]
     except OSError:
@@ -90,7 +90,7 @@ def _meant(file: Path) -> str:
 
 
 def interpreter_file(language: Language) -> Path:
-    """The controller that runs scripts of a language. Raises InterpreterMissingError, with the cure."""
+    """Returns the Wasm file that runs scripts of a language. Raises InterpreterMissingError."""
     built = bundled_controllers()
     if language.controller not in built:
         cure = "with network, python -m pyaici.build" + (
@@ -103,22 +103,22 @@ def interpreter_file(language: Language) -> Path:
     return built[language.controller]
 
 
-#: what requests call the languages
+#: the languages by their names in requests
 LANGUAGE_NAMES = {language.word: language for language in LANGUAGES}
 MEMBERS = ("language", "source", "name", "arg")
 
 
 def requested_script(language: str, source: str, name: str | None = None) -> Script:
-    """The script; one without a name is called script.py or script.js. Raises KeyError for no language."""
+    """Returns a script, called script.py or script.js by default. Raises KeyError for an unknown language."""
     found = LANGUAGE_NAMES[language]
     return Script(name or f"script{found.suffixes[0]}", found, source)
 
 
 def read_request(value: Any) -> tuple[str, str]:
-    """The controller of a script that has no schema before it, and that controller's argument.
+    """Returns the controller of a script in a request, and that controller's argument.
 
-    `value`: the object, or a text of JSON that is one. Raises ValueError, which says what is wrong with it,
-    and InterpreterMissingError.
+    `value`: the object, or its JSON text; it is fully checked here, since no schema has checked it. Raises
+    ValueError, which says what is wrong with it, and InterpreterMissingError.
     """
     body = _object(value)
     for member in body:

@@ -1,4 +1,4 @@
-"""Written tests: a prompt, what the model wants to write, and what must come of it."""
+"""Test cases in files: a prompt, the text that the model wants to write, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _EXPECTED: dict[str, tuple[type, ...]] = {
 
 @dataclass(slots=True)
 class Case:
-    """One of them; docs/scripting_tests.md explains the fields."""
+    """A test case; docs/scripting_tests.md explains the fields."""
 
     name: str
-    #: as in the file
+    #: the fields as in the file
     told: dict[str, Any]
 
     @property
@@ -56,11 +56,11 @@ class Case:
 
 @dataclass(slots=True)
 class CaseResult:
-    """What became of a case."""
+    """The result of a case."""
 
     case: Case
     transcript: Transcript
-    #: lines about what is not as expected
+    #: lines that describe how the outcome differs from the expected one
     differences: list[str] = field(default_factory=list)
 
     @property
@@ -69,7 +69,7 @@ class CaseResult:
 
 
 def read_cases(path: str | Path) -> list[Case]:
-    """The cases of a file in TOML, or JSON if its name ends so. Raises TranscriptFileError."""
+    """Reads the cases of a TOML file, or of a .json file. Raises TranscriptFileError."""
     told = read_table(Path(path))
     cases = told.get("case", None)
     if cases is None:
@@ -80,7 +80,7 @@ def read_cases(path: str | Path) -> list[Case]:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """What the file says. Raises TranscriptFileError."""
+    """Returns the content of a TOML or JSON file. Raises TranscriptFileError."""
     try:
         text = path.read_text("utf-8")
         told = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -120,7 +120,7 @@ def _check(where: str, told: Mapping[str, Any], fields: Mapping[str, tuple[type,
 
 
 def run_case(playground: Playground, controller: str | Path, case: Case) -> CaseResult:
-    """Plays a case. Raises what keeps the controller from being found; what it ends with is in the result."""
+    """Plays a case. An error of the controller is in the result; raises if the controller is not found."""
     told = case.told
     model = told.get("model", "")
     options = {name: told[name] for name in _NUMBERS if name in told}
@@ -132,7 +132,7 @@ def run_case(playground: Playground, controller: str | Path, case: Case) -> Case
             arg=told.get("arg", b""),
             **options,
         )
-    except ControllerError as error:  # it does not even begin
+    except ControllerError as error:  # the controller refuses to start
         log = str(error.detail.get("log", ""))
         transcript = Transcript(reason="error", error=error, log=log)
     result = CaseResult(case, transcript)
@@ -146,7 +146,7 @@ def run_case(playground: Playground, controller: str | Path, case: Case) -> Case
 
 
 def outcome(transcript: Transcript) -> dict[str, Any]:
-    """What a case may expect, as it was."""
+    """Returns the actual values of everything that a case may expect."""
     values = {name: value.decode("utf-8", "backslashreplace") for name, value in transcript.variables.items()}
     return {
         "text": transcript.text,
@@ -159,7 +159,7 @@ def outcome(transcript: Transcript) -> dict[str, Any]:
 
 
 def _compare(key: str, expected: Any, actual: Any) -> list[str]:
-    """Lines about a difference; none if there is none."""
+    """Returns lines about a difference; empty if there is none."""
     if key == "error":
         if expected in actual and (expected or not actual):
             return []
@@ -192,10 +192,10 @@ _TABLE = re.compile(r"^\s*\[\s*((case\.)?expect)\s*[\].]")
 
 
 def update_cases(path: Path, results: Sequence[CaseResult]) -> bool:
-    """Whether the file had to change. `results`: of all its cases, in order.
+    """Writes actual outcomes into the file as expectations; returns whether the file was written.
 
-    Raises TranscriptFileError if it cannot be written, or writes its expectations in a way that is not known
-    here.
+    `results`: the results of all its cases, in order. Raises TranscriptFileError if the file cannot be
+    written, or if its expectations have a form that this function cannot rewrite.
     """
     if all(result.passed and result.case.expect for result in results):
         return False
@@ -219,7 +219,7 @@ def update_cases(path: Path, results: Sequence[CaseResult]) -> bool:
 
 
 def _expectation(result: CaseResult) -> dict[str, Any]:
-    """Of the same kinds as before; where there were none, of all that there is."""
+    """Returns the expectation for an outcome: the same fields as before, or all fields if there were none."""
     if result.passed and result.case.expect:
         return result.case.expect
     now = outcome(result.transcript)

@@ -1,4 +1,4 @@
-"""Plays engine for a controller: the real runtime, a pretended model."""
+"""A small engine that plays controllers in the real runtime with a simulated model."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
 
 
-#: what each byte of the text that is left out costs, as a logit: e^-4 is 2 %
+#: the cost in logits of each byte of the text that is left out: e^-4 is 2 %
 _PER_BYTE = 4.0
-#: what it costs to say a piece by a shorter token than the longest that fits
+#: the cost of a shorter token than the longest that fits, for each rank
 _SHORTER = 3.0
-#: what never comes in the text is less likely than leaving out all of it, and ending, by this
+#: how much less likely a token that never occurs in the text is than leaving out the rest and ending
 _ELSEWHERE = 40.0
 
 
 class Wish:
     """The distribution of a model that wants to write `text` and then to end.
 
-    Most likely is the longest token that comes next. Where it is forbidden the model says what comes
-    soonest in the text of all that is allowed, leaving out what lies before; then it ends; then it says
-    anything, lower token ids first.
+    The most likely token is the longest that comes next in the text. If it is forbidden, the model writes the
+    allowed token that comes soonest in the text, and leaves out the bytes before it. If there is no such
+    token the model ends; if it cannot end it writes any token, lower ids first.
     """
 
     def __init__(self, text: str | bytes, vocabulary: Vocabulary) -> None:
@@ -62,27 +62,27 @@ class Wish:
         self._lengths = {first: sorted(found, reverse=True) for first, found in lengths.items()}
 
     def logits(self, said: int) -> NDArray[np.float64]:
-        """[vocabulary size], where the first `said` bytes of the text have been written (or left out)."""
+        """Returns float64 logits [vocabulary size] when `said` bytes of the text are written or left out."""
         size = self._vocabulary.vocab_size
         left = len(self._text) - said
         logits: NDArray[np.float64] = (
             -_ELSEWHERE - _PER_BYTE * left - 1e-3 * np.arange(size, dtype=np.float64)
         )
         logits[len(self._vocabulary.tokens) :] = -np.inf
-        for at in range(len(self._text) - 1, said - 1, -1):  # what comes sooner overwrites what comes later
+        for at in range(len(self._text) - 1, said - 1, -1):  # a token keeps its best logit
             for rank, token in enumerate(self._tokens_at(at)):
                 logits[token] = max(logits[token], -_PER_BYTE * (at - said) - _SHORTER * rank)
         logits[list(self._vocabulary.eos)] = -_PER_BYTE * left
         return logits
 
     def after(self, said: int, token: int) -> int:
-        """How much of the text is written or left out after this token was sampled."""
+        """Returns the bytes of the text that are written or left out after a token was sampled."""
         piece = self._vocabulary.decode([token])
         found = self._text.find(piece, said) if piece else -1
         return said if found < 0 else found + len(piece)
 
     def after_forced(self, said: int, tokens: Sequence[int]) -> list[int]:
-        """The same after each of the tokens that were forced: what they begin with may be what was wanted."""
+        """Returns the bytes of the text that are written after each forced token: a common prefix counts."""
         forced = self._vocabulary.decode(tokens)
         wanted = self._text[said : said + len(forced)]
         pairs = zip(forced, wanted, strict=False)
@@ -91,7 +91,7 @@ class Wish:
         return [said + min(length, common) for length in lengths]
 
     def _tokens_at(self, at: int) -> list[int]:
-        """The tokens that the text at this place begins with, longest first."""
+        """Returns the tokens that match the text at this place, longest first."""
         found = []
         for length in self._lengths.get(self._text[at], ()):
             token = self._ids.get(self._text[at : at + length])
@@ -100,42 +100,42 @@ class Wish:
         return found
 
 
-#: eos: the model ended; stop: the controller did; length: `max_tokens`; error: see `error`;
-#: work: ten times `max_tokens` steps were made
+#: eos: the model ended; stop: the controller ended; length: `max_tokens` reached; error: see `error`;
+#: work: not ended after ten times `max_tokens` steps
 Reason = Literal["eos", "stop", "length", "error", "work"]
 
 
 @dataclass(slots=True)
 class Transcript:
-    """One sequence, from the prompt to its end."""
+    """A sequence, from the prompt to its end."""
 
-    #: what follows the prompt
+    #: the text after the prompt
     text: str = ""
     #: the same as tokens
     tokens: list[int] = field(default_factory=list)
-    #: what happened, in order: text that was sampled as it is, {what was forced}, <-what was taken back>
+    #: events in order: sampled text as it is, {forced text}, <-removed text> for a backtrack
     history: str = ""
     reason: Reason = "work"
     error: AiciError | None = None
     #: what the controller printed
     log: str = ""
-    #: what mid_process answered in each step; rows are copies
+    #: the result of mid_process in each step; rows are copies
     answers: list[MidResult] = field(default_factory=list, repr=False)
     #: rounds that the controller skipped
     suspended: int = 0
-    #: the variables that all sequences of the request share, at its end; of the first one only
+    #: the variables at the end of the request, which all its sequences share; only in the first transcript
     variables: dict[str, bytes] = field(default_factory=dict)
-    #: the other sequences of the request, in the order in which they were made; of the first one only
+    #: the other sequences of the request, in order of creation; only in the first transcript
     forks: list[Transcript] = field(default_factory=list)
 
     @property
     def all(self) -> list[Transcript]:
-        """This one and its `forks`."""
+        """This transcript and its `forks`."""
         return [self, *self.forks]
 
 
 class Sampler:
-    """What all sequences of a request share: the model, and how tokens are chosen."""
+    """The model and the sampling options, which all sequences of a request share."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Sampler:
         max_tokens: int,
         measure: bool,
     ) -> None:
-        """`measure`: the controller is to be told log-probabilities even if it asks for no top-k."""
+        """`measure`: report log-probabilities to the controller even if it asks for no top-k."""
         self.wish = wish
         self.vocabulary = vocabulary
         self.temperature = temperature
@@ -156,7 +156,7 @@ class Sampler:
         self.measure = measure
 
     def sample(self, seq: int, said: int, answer: MidResult, random: np.random.Generator) -> StepInput:
-        """A token under the row of this answer, as the report of it."""
+        """Samples a token under the row of an answer; returns the report for the next step."""
         row = answer.row
         assert row is not None
         temperature = self.temperature if row.temperature is None else row.temperature
@@ -182,32 +182,32 @@ def _logprobs(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Actor:
-    """One live sequence."""
+    """A live sequence, as the engine keeps it."""
 
     def __init__(self, seq: int, sampler: Sampler, prompt: list[int], number: int = 0) -> None:
         self._sampler = sampler
         self._random = np.random.default_rng([sampler.seed, number])
         self._tokens = list(prompt)
         self._prompt_tokens = len(prompt)
-        #: after each token: how much of what the model wants to say has been said
+        #: after each token: bytes of the wanted text that are written or left out
         self._said = [0] * (len(prompt) + 1)
         self._report = StepInput(seq)
         self._history = ""
         self._answers: list[MidResult] = []
         self._error: AiciError | None = None
-        #: an end token that is appended now does not end the sequence
+        #: whether an end token that is appended now does not end the sequence
         self._holds_end = False
         self.reason: Reason | None = None
         self.log = ""
         self.suspended = 0
 
     def take_report(self) -> StepInput:
-        """What has happened since the last step; it is told once."""
+        """Returns, once, what has happened since the last step."""
         report, self._report = self._report, StepInput(self._report.seq)
         return report
 
     def fork(self, seq: int, number: int) -> Actor:
-        """A sequence that goes on from here."""
+        """Returns a new sequence that goes on from here. `number`: its place in the request."""
         child = Actor(seq, self._sampler, [], number)
         child._tokens, child._said = self._tokens.copy(), self._said.copy()
         child._prompt_tokens = self._prompt_tokens
@@ -216,7 +216,7 @@ class Actor:
         return child
 
     def act(self, answer: MidResult) -> None:
-        """Does what mid_process has answered."""
+        """Carries out a result of mid_process."""
         row = None if answer.row is None else _copy(answer.row)
         self._answers.append(replace(answer, row=row))
         self._holds_end = answer.hold_end
@@ -231,7 +231,7 @@ class Actor:
             said = self._said[-1]
             self._take_back(answer.backtrack)
             self._report = StepInput(self._report.seq, tokens, answer.backtrack)
-            if answer.backtrack and tokens:  # what is replaced has been said; what is only taken back has not
+            if answer.backtrack and tokens:  # replaced text counts as written, removed text does not
                 self._append(tokens, [said] * len(tokens))
             else:
                 self._append(tokens, self._sampler.wish.after_forced(self._said[-1], tokens))
@@ -240,7 +240,7 @@ class Actor:
             self.end("stop" if answer.verb == Verb.STOP else "error", answer.error)
 
     def end(self, reason: Reason, error: AiciError | None = None) -> None:
-        """Nothing follows."""
+        """Ends the sequence."""
         self.reason, self._error = reason, error
 
     def transcript(self) -> Transcript:
@@ -275,7 +275,7 @@ class Actor:
 
 
 def _copy(row: Row) -> Row:
-    """A row that stays as it is when the runtime writes the next one."""
+    """Copies a row, so that it stays valid after the next result."""
     arrays: dict[str, Any] = {
         name: None if array is None else array.copy()
         for name, array in (("bits", row.bits), ("tokens", row.tokens), ("bias", row.bias))
@@ -283,12 +283,12 @@ def _copy(row: Row) -> Row:
     return replace(row, **arrays)
 
 
-#: rounds that a request may take for each token that it may write
+#: the most rounds of a request, for each token of `max_tokens`
 _WORK_FACTOR = 10
 
 
 class Playground:
-    """Runs controllers in a real aicirt, with a pretended model (`Wish`). Use as a context manager.
+    """Runs controllers in a real aicirt, with a simulated model (`Wish`). Use as a context manager.
 
     ::
 
@@ -300,7 +300,7 @@ class Playground:
     def __init__(
         self, vocabulary: Vocabulary | None = None, *, limits: Mapping[str, int] | None = None
     ) -> None:
-        """`vocabulary`: default `small_vocabulary`. `limits`: as `Runtime` takes them."""
+        """`vocabulary`: default `small_vocabulary`. `limits`: as for `Runtime`."""
         self.vocabulary = vocabulary or small_vocabulary()
         tokenizer = self.vocabulary.tokenizer
         self.tokenize = load_tokenizer(tokenizer.kind, tokenizer.data, self.vocabulary.tokens)
@@ -321,12 +321,12 @@ class Playground:
         seed: int = 1,
         capabilities: Capabilities = ALL,
     ) -> Transcript:
-        """One request from its prompt to its end; the model wants to write `wish`.
+        """Plays one request from its prompt to its end; the model wants to write `wish`.
 
-        `controller`: a .wasm file, the name of a bundled controller, whose `arg` is a text or bytes, or a
-        script (.py, .js, .mjs), whose `arg` is any value of JSON. Forks are in `Transcript.forks`. An error
-        that ends a sequence is in its `Transcript.error`. Raises what `find_call`, `Runtime.upload` and
-        `Runtime.instantiate` raise: a module or an argument that is refused.
+        `controller`: a .wasm file or the name of a bundled controller, whose `arg` is text or bytes, or a
+        script (.py, .js, .mjs), whose `arg` is any JSON value. Forks are in `Transcript.forks`. An error that
+        ends a sequence is in its `Transcript.error`. Raises the errors of `find_call`, `Runtime.upload` and
+        `Runtime.instantiate` if a module or an argument is refused.
         """
         wasm, arg = find_call(controller, arg)
         module = self.runtime.upload(wasm).id
@@ -357,9 +357,9 @@ class Playground:
     def record(
         self, controller: str | Path, wish: str | bytes = "", *, max_tokens: int = 200, **options: Any
     ) -> Recording:
-        """As `play`, for a later `replay`: what the controller and the engine have said to each other.
+        """Plays as `play` does, and returns a recording of the exchange for a later `replay`.
 
-        What the controller ends with is in the recording, a refusal of its argument too.
+        The recording contains an error of the controller, even if it has refused its argument.
         """
         self.runtime.record(str(controller), max_tokens)
         with contextlib.suppress(ControllerError):
@@ -381,7 +381,7 @@ class Playground:
     # -- one step -------------------------------------------------------------------------------
 
     def _step(self, live: dict[int, Actor], everybody: list[Actor]) -> None:
-        """Brings every sequence of the request one step further."""
+        """Runs one step of every live sequence of the request."""
         step = self.runtime.begin_step([actor.take_report() for actor in live.values()])
         here = dict(live)
         self._before(step, live, here, everybody)
@@ -397,7 +397,7 @@ class Playground:
     def _before(
         self, step: Step, live: dict[int, Actor], here: dict[int, Actor], everybody: list[Actor]
     ) -> None:
-        """What post_process and pre_process said; `here` gets the children that a fork makes."""
+        """Carries out the results of post_process and pre_process; adds the children of forks to `here`."""
         for seq, verdict in step.wait_pre().items():
             actor = here[seq]
             if verdict.verb == Verb.FORK:
@@ -411,7 +411,7 @@ class Playground:
                 del live[seq]
 
     def _finish(self, actor: Actor, seq: int) -> None:
-        """A sequence that the engine ends is told of its last token; the others the runtime has ended."""
+        """Reports the last token of a sequence that the engine ends; the runtime has ended the others."""
         if actor.reason not in ("eos", "length"):
             return
         step = self.runtime.begin_step([actor.take_report()._replace(final=True)])

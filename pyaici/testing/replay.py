@@ -1,4 +1,4 @@
-"""Replays a recording: the real runtime, the tokens sampled then, and what the controller does now."""
+"""Replays a recording: runs a controller in the real runtime with the recorded tokens."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from pyaici.scripting.call import find_call, recorded_call
 from pyaici.testing.playground import Playground
 from pyaici.tokens import Vocabulary
 
-#: allowed tokens that are shown where the recorded one is not allowed
+#: number of allowed tokens that are shown if the recorded one is not allowed
 _SHOWN = 8
-#: rounds for each event of the recording, so that a controller that only waits comes to an end
+#: the most rounds for each event of the recording: ends a controller that only waits
 _ROUNDS = 20
 
 
 @dataclass(slots=True)
 class Replay:
-    """What became of a recording now."""
+    """The result of a replay."""
 
     recording: Recording
-    #: the same request as it went now
+    #: the recording of the replay itself
     now: Recording
     vocabulary: ReplayVocabulary
-    #: where the controller does not allow what was sampled, or wants more than was sampled
+    #: steps in which the controller does not allow the recorded token, or needs one more than was sampled
     problems: list[str] = field(default_factory=list)
-    #: what differs, with "-" for the recording and "+" for now
+    #: a diff, with "-" for the recording and "+" for now
     differences: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
-        """Whether all went as it did then."""
+        """Whether the replay equals the recording."""
         return not (self.problems or self.differences)
 
     def __str__(self) -> str:
@@ -60,15 +60,15 @@ def replay(
     recorded_only: bool = False,
     **arg: Any,
 ) -> Replay:
-    """Replays in a runtime of its own, without the model.
+    """Replays a recording in a runtime of its own, without the model.
 
     `controller`: a script, a Wasm file or the name of a bundled controller; by default as in the recording.
     It gets the recorded argument (a script: the recorded value) unless there is an `arg`. `model`: a folder
     with the tokenizer, see `replay_vocabulary`. `masks`: also compare which tokens were allowed, which needs
-    the model's vocabulary. `recorded_only`: use no vocabulary but the recorded tokens.
+    the model's vocabulary. `recorded_only`: use only the recorded tokens as vocabulary.
 
-    Raises VocabularyError, and what keeps the controller from being found: UnknownModuleError,
-    ScriptFileError. What the controller ends with is part of the result.
+    Raises VocabularyError, and UnknownModuleError or ScriptFileError if the controller is not found. An error
+    of the controller is part of the result.
     """
     chosen = replay_vocabulary(recording, model, recorded_only=recorded_only)
     name = recording.controller if controller is None else controller
@@ -87,7 +87,7 @@ def replay(
 
 
 def _comparable(before: Recording, now: Recording, cut: set[int]) -> tuple[Recording, Recording]:
-    """Without what follows from a sequence that was cut, so that the cause is seen."""
+    """Returns both recordings without the consequences of cut sequences, so that the cause is visible."""
     if not cut:
         return before, now
     sides = []
@@ -104,11 +104,11 @@ def _comparable(before: Recording, now: Recording, cut: set[int]) -> tuple[Recor
 
 
 class _Line:
-    """One sequence: what was recorded of it, and how far that has come."""
+    """A sequence of the replay: its recorded events, and the position among them."""
 
     def __init__(self, recorded: RecordedSequence, number: int, tokens: list[int], prompt_size: int) -> None:
         self.recorded = recorded
-        #: its place among the sequences of now
+        #: its place among the sequences of the replay
         self.number = number
         self.name = f"#{number}"
         self.tokens = tokens
@@ -118,7 +118,7 @@ class _Line:
         self.report: StepInput | None = None
 
     def take(self, kind: type[Event]) -> Event | None:
-        """The next recorded event, if it is of this kind; of samples, the next one in any case."""
+        """Returns the next recorded event if it is of this kind; skips other events to find a sample."""
         at = self.at
         events = self.recorded.events
         while at < len(events) and (
@@ -142,14 +142,14 @@ class _Player:
         self._vocabulary = playground.vocabulary
         self._recording = recording
         self.problems: list[str] = []
-        #: numbers of those that could not go on as it was recorded
+        #: numbers of sequences that could not go on as recorded
         self.cut: set[int] = set()
         self._lines: dict[int, _Line] = {}
         self._numbers = 0
         self.now = Recording()
 
     def run(self, wasm: str, arg: str | bytes) -> None:
-        """Plays it to its end; what happened is in `now`."""
+        """Plays the recording to its end; the result is in `now`."""
         recording = self._recording
         module = self._runtime.upload(wasm).id
         self._runtime.record(wasm, recording.max_tokens)
@@ -161,7 +161,7 @@ class _Player:
                 capabilities=Capabilities.from_wire(recording.capabilities),
                 seed=recording.seed,
             )
-        except ControllerError as error:  # the runtime has written it down
+        except ControllerError as error:  # the runtime has recorded it
             if recording.sequences[0].error is None:
                 self.problems.append(f"#0 does not even begin now: {error.code}: {error.message}")
                 self.cut.add(0)
@@ -216,7 +216,7 @@ class _Player:
                 line.report = self._sample(seq, line, answer)
             elif answer.verb == Verb.SPLICE:
                 line.report = self._splice(seq, line, answer)
-            if line.report is None:  # it has ended, or cannot go on
+            if line.report is None:  # the sequence has ended, or cannot go on
                 del self._lines[seq]
                 self._runtime.free([seq])
             elif self._ends(line, answer):
@@ -226,7 +226,7 @@ class _Player:
             self._runtime.begin_step(ending).wait()
 
     def _ends(self, line: _Line, answer: MidResult) -> bool:
-        """Whether the engine ends the sequence after what is reported: at an end token, or for its length."""
+        """Returns whether the engine ends the sequence after its report: at an end token or its length."""
         assert line.report is not None
         tokens = line.report.tokens
         if tokens and tokens[-1] in self._vocabulary.eos and not answer.hold_end:
@@ -273,7 +273,7 @@ class _Player:
 
 
 def _some(allowed: np.ndarray[Any, np.dtype[np.bool_]], vocabulary: Vocabulary) -> str:
-    """How many tokens, and some of them, those that are text first."""
+    """Describes a set of tokens: their number and some of them, printable text first."""
     tokens = np.flatnonzero(allowed)
     names: Mapping[int, str] = vocabulary.special_names
     texts = [vocabulary.token_bytes(int(token)).decode("utf-8", "replace") for token in tokens]

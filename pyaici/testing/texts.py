@@ -1,4 +1,4 @@
-"""Which texts a controller lets a model write, byte by byte, without a model."""
+"""Finds which texts a controller lets a model write, byte by byte, without a model."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from pyaici.client.step import MidResult, Row
 from pyaici.tokens import Vocabulary
 
 _END = 256
-#: tokens that are told in one step
+#: tokens that are reported in one step
 _AT_ONCE = 4096
 
 
 def byte_vocabulary() -> Vocabulary:
-    """One token for each byte, and one that ends the text."""
+    """Returns a vocabulary with a token for each byte, and one that ends the text."""
     tokens = [*(bytes([byte]) for byte in range(256)), b""]
     return Vocabulary(tokens, {_END: "</s>"}, eos=(_END,), name="bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """After a text: the bytes that may follow, and whether the text may end. After one that is over: none."""
+    """The state after a text: the bytes that may follow (none after its end), and whether it may end."""
 
     next: bytes
     may_end: bool
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """On one text. `good` bytes of it are the beginning of a text, and `place` is behind them."""
+    """The verdict on a text. Its first `good` bytes begin an accepted text; `place` is after them."""
 
     accepted: bool
     good: int
@@ -59,7 +59,8 @@ class Texts:
         with Texts("kbnf", "start ::= 'a'+ '.';") as texts:
             assert texts.judge(b"aa.").accepted
 
-    Raises, as every method does, what the controller ends with: ArgumentError if it refuses the argument.
+    The constructor and every method raise the error that the controller ends with, for example ArgumentError
+    if it refuses the argument.
     """
 
     def __init__(self, controller: str | Path, arg: str | bytes) -> None:
@@ -71,14 +72,14 @@ class Texts:
             self._module = self._runtime.upload(find_controller(controller)).id
             began = time.perf_counter()
             self._runtime.prepare(self._module, arg, capabilities=MASK_ONLY)
-            #: seconds that the controller needed for its argument, and for the first mask
+            #: seconds that the controller took to read its argument; `first`: for the first mask
             self.prepared = time.perf_counter() - began
             began = time.perf_counter()
             walk = Walk(self, 1)
             self.first = time.perf_counter() - began
-            #: what the controller printed when it read its argument
+            #: output of the controller while it read its argument
             self.log = walk.log
-            #: before the first byte
+            #: the place before the first byte
             self.start = walk.places[0]
             walk.close()
         except BaseException:
@@ -86,10 +87,10 @@ class Texts:
             raise
 
     def judge(self, text: bytes) -> Verdict:
-        """Is it a whole text?"""
+        """Returns whether the controller accepts the text as a whole, and how much of it."""
         if (place := self.after(text)) is not None:
             return Verdict(place.may_end, len(text), place)
-        good, bad = 0, len(text)  # the first `good` bytes are a beginning, the first `bad` are none
+        good, bad = 0, len(text)  # the first `good` bytes begin a text, the first `bad` bytes do not
         best = self.start
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -100,7 +101,7 @@ class Texts:
         return Verdict(False, good, best)
 
     def after(self, text: bytes) -> Place | None:
-        """None if no text begins so."""
+        """Returns the place after a text; None if no accepted text begins with it."""
         walk = Walk(self, 1)
         try:
             for at in range(0, len(text), _AT_ONCE):
@@ -116,7 +117,7 @@ class Texts:
             walk.close()
 
     def walk(self, count: int) -> Walk:
-        """So many texts that are written side by side."""
+        """Begins `count` texts that are written side by side."""
         return Walk(self, count)
 
     def close(self) -> None:
@@ -138,7 +139,7 @@ class Texts:
         ]
 
     def _step(self, inputs: Iterable[StepInput]) -> tuple[dict[int, MidResult], str]:
-        """Answers of all, and what was printed."""
+        """Runs steps until every sequence has answered; returns the answers and the output."""
         answers: dict[int, MidResult] = {}
         log = ""
         left = list(inputs)
@@ -157,12 +158,12 @@ class Walk:
     def __init__(self, texts: Texts, count: int) -> None:
         self._texts = texts
         self._seqs = texts._begin(count)
-        #: of each text
+        #: the place after each text
         self.places: list[Place] = [Place(b"", False)] * count
         self.log = self._tell([(i, b"") for i in range(count)])
 
     def write(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Appends to texts, which are named by number. Raises ControllerFailed if one may not go on so."""
+        """Appends bytes to texts, by their numbers. Raises ControllerFailed if they are not allowed there."""
         self._tell(pieces)
 
     def close(self) -> None:
@@ -194,21 +195,21 @@ def _allowed(row: Row) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     return np.flatnonzero(np.isfinite(logits))
 
 
-#: how often a text that is not empty ends where it may, before it is long enough
+#: the probability that a non-empty text ends where it may, before it is long enough
 _ENDING = 0.1
-#: when it is long enough, what closes brackets and quotes comes before other bytes: by rank
+#: bytes by rank: when a text is long enough, those that close brackets and quotes are preferred
 _CLOSING = [b"}])>", b"\"'", b";.\n", b"", b" \t,=:+-*/&|", b"([{<"]
-#: how often it goes on at random nevertheless, to get out where this order leads round in circles
+#: the probability of a random byte nevertheless, to escape from cycles
 _STRAYING = 0.2
-#: texts that are begun for one that comes to its end
+#: the most attempts to complete `count` texts
 _ATTEMPTS = 20
 
 
 def sample_texts(texts: Texts, count: int, *, length: int, seed: int) -> list[bytes]:
-    """So many texts, some of them equal; fewer, if few come to their end.
+    """Returns `count` random texts, some of them equal; fewer if too few come to an end.
 
-    A text goes on at random for `length` bytes, or less; then it is brought to its end, if that can be done
-    in five times as many.
+    A text goes on at random for up to `length` bytes. Then it is steered to its end, for up to five times as
+    many bytes; a text that has not ended by then is dropped.
     """
     rng, found = random.Random(seed), list[bytes]()
     for _ in range(_ATTEMPTS):
@@ -240,7 +241,7 @@ def _attempt(texts: Texts, count: int, length: int, rng: random.Random) -> list[
 
 
 def _next(place: Place, size: int, length: int, rng: random.Random) -> int | None:
-    """None if the text ends here."""
+    """Returns the next byte of a text, or None if the text ends here."""
     if not place.next or (place.may_end and (size >= length or (size and rng.random() < _ENDING))):
         return None
     if size < length or rng.random() < _STRAYING:
@@ -254,7 +255,7 @@ def _rank(byte: int) -> int:
 
 
 def _at_random(allowed: bytes, rng: random.Random) -> int:
-    """First a kind of byte, then one of it: there are many letters, and one quote."""
+    """Picks a kind of byte first, then a byte of it, since there are many letters but only one quote."""
     kinds = defaultdict[object, list[int]](list)
     for byte in allowed:
         kinds[_kind(byte)].append(byte)
