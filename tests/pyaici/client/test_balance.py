@@ -58,6 +58,9 @@ def test_requests_leave_a_worker_that_is_too_busy(runtime: Runtime, idle: bool) 
         time.sleep(0.005)
     result = runtime.begin_step([StepInput(seq) for seq in seqs]).wait()
     assert all(result.mid[seq].verb in (Verb.SAMPLE, Verb.LATE) for seq in seqs)
+    deadline = time.monotonic() + 60
+    while any("error" in worker for worker in runtime.health()["workers"]):
+        assert time.monotonic() < deadline, "a worker has had no core to answer"
     counters = [worker["counters"].get("moved", 0) for worker in runtime.health()["workers"]]
     assert counters[busy] >= 1 and counters[1 - busy] == 0
 
