@@ -1,4 +1,4 @@
-"""`python -m aicirt`: the daemon in the foreground."""
+"""`python -m aicirt`: runs the daemon in the foreground."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _GROUPS = {
 
 
 def default_socket() -> Path:
-    """$AICI_SOCKET, or aicirt.sock in a private folder of $XDG_RUNTIME_DIR or of /tmp."""
+    """Returns $AICI_SOCKET, or aicirt.sock in a private folder of $XDG_RUNTIME_DIR or of /tmp."""
     if path := os.environ.get("AICI_SOCKET"):
         return Path(path)
     if base := os.environ.get("XDG_RUNTIME_DIR"):
@@ -60,7 +60,7 @@ def default_socket() -> Path:
 def make_socket_folder(path: Path) -> None:
     """Makes the folder of the default socket.
 
-    Raises RuntimeFailure if nobody has chosen it and other users could put another socket into it.
+    Raises RuntimeFailure if AICI_SOCKET is not set and other users could put a socket into the folder.
     """
     if os.environ.get("AICI_SOCKET"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def make_socket_folder(path: Path) -> None:
 
 
 def limits_help() -> str:
-    """Every limit: its name, its default, what happens beyond it."""
+    """Returns the help text on limits: the name and default of each, and what happens beyond it."""
     groups = [
         "\n".join(
             [
@@ -97,7 +97,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 
 def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
-    """Parses the arguments and serves; returns the exit status. `prog` is how the user calls it."""
+    """Parses the arguments and serves; returns the exit status. `prog` is the command in messages."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Runs AICI controllers for inference engines on this machine.",
@@ -156,7 +156,7 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         "prompts, outputs, arguments, variables, or what controllers print (default: %(default)s)",
     )
     parser.add_argument("--ready-fd", type=int, default=None, help=argparse.SUPPRESS)
-    # of a daemon that belongs to one process: ends with it, and then removes this folder
+    # for a daemon that belongs to one process: the daemon ends with that process and removes this folder
     parser.add_argument("--owner-pid", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, default=None, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None, prog: str = "aicirt") -> int:
         )
         await supervisor.run(args.ready_fd, args.owner_pid)
         if args.folder is not None:
-            shutil.rmtree(args.folder, ignore_errors=True)  # after an error the owner wants the log
+            shutil.rmtree(args.folder, ignore_errors=True)  # not after an error: the owner reads the log
         return supervisor.ended_by
 
     def work() -> int:

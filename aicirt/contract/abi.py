@@ -1,6 +1,6 @@
 """The binary contract with guests, ABI version 1: the numbers, names and struct layouts of aici.h.
 
-Nothing else in Python spells them out; tests/aicirt/contract/test_abi.py compares this file with aici.h.
+No other Python file repeats them; tests/aicirt/contract/test_abi.py compares this file with aici.h.
 Verbs and row kinds exist as plain ints too: looking up a member of an Enum takes as long as calling a guest.
 """
 
@@ -20,7 +20,7 @@ IMPORT_MODULE = "aici"
 
 
 class Verb(IntEnum):
-    """Verbs of a controller's results. Guests return the first six; the runtime adds the others."""
+    """Verbs of a controller's results. Guests return the first six; the runtime adds the last two."""
 
     STOP = 0
     CONTINUE = 1
@@ -35,14 +35,14 @@ class Verb(IntEnum):
 
 
 class RowKind(IntEnum):
-    """How a row says which tokens may be sampled."""
+    """Encodings of a row, which describes the tokens that may be sampled."""
 
     ALL = 0
     BITMASK = 1
     TOKEN = 2
     SPARSE = 3
     DENSE = 4
-    #: the row of the sequence's previous SAMPLE; an engine never sees it: the client resolves it
+    #: the row of the sequence's previous SAMPLE; the client resolves it, so engines never see this kind
     SAME = 5
 
 
@@ -54,20 +54,20 @@ MID_HOLD_END, MID_SKIP_PRE, MID_SKIP_POST = 1, 2, 4
 MID_FLAGS = MID_HOLD_END | MID_SKIP_PRE | MID_SKIP_POST
 #: flags of aici_step_arg
 ARG_SAMPLED, ARG_HAS_LOGPROB = 1, 2
-#: the temperature of aici_mid_result that means greedy sampling; 0 means the request's own
+#: the temperature in aici_mid_result that means greedy sampling; 0 means the request's own temperature
 GREEDY = -1.0
 
 #: capabilities of the engine
 CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
 #: capabilities that the runtime adds
 CAP_TOKENIZER, CAP_MAX_FORKS = 8, 9
-#: another one of the engine
+#: another capability of the engine
 CAP_HOLD_END = 10
 
 #: sources of aici_read
 ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED = range(7)
 NUM_SOURCES = 7
-#: what aici_tokenize returns if the vocabulary cannot spell the bytes
+#: result of aici_tokenize if the vocabulary cannot spell the bytes
 NO_TOKENS = 0xFFFFFFFF
 #: operations of aici_var_write, and the version that matches any
 SET, APPEND = 0, 1
@@ -80,7 +80,7 @@ class CStruct:
     """A struct of aici.h: little-endian fields of 4 bytes, without padding."""
 
     def __init__(self, **fields: str) -> None:
-        """`fields`: each with its format as in `struct`, such as "I", "f" or "16I", in their order."""
+        """Maps each field, in order, to its format as in `struct`, such as "I", "f" or "16I"."""
         sizes = [struct.calcsize(f"<{form}") for form in fields.values()]
         self.fields = fields
         self.size = sum(sizes)
@@ -88,7 +88,7 @@ class CStruct:
         self.offsets = dict(zip(fields, accumulate([0, *sizes]), strict=False))
 
     def packer(self, first: str, last: str) -> struct.Struct:
-        """Reads and writes the fields from `first` to `last`."""
+        """Returns a `struct.Struct` that reads and writes the fields from `first` to `last`."""
         names = list(self.fields)
         some = names[names.index(first) : names.index(last) + 1]
         return struct.Struct("<" + "".join(self.fields[name] for name in some))
@@ -149,7 +149,7 @@ _COUNT = FuncType(("i32",), ("i32",))
 
 
 class Export(IntEnum):
-    """Functions that the host calls; an index into an instance's handles."""
+    """Functions that the host calls. The values index an instance's handles."""
 
     ARG = 0
     INIT = 1
@@ -175,7 +175,7 @@ EXPORTS: dict[Export, tuple[str, FuncType]] = {
     Export.INITIALIZE: ("_initialize", _NOTHING),
     Export.WARM: ("aici_warm", _RESULT),
 }
-#: a module without one of these is refused
+#: a module that lacks one of these is refused
 REQUIRED = (Export.ARG, Export.MID)
 
 
@@ -195,7 +195,7 @@ IMPORTS: dict[str, FuncType] = {
     "fail": _function(2, result=False),
 }
 
-#: the other module that a controller may import from: WASI preview 1
+#: the other module from which a controller may import: WASI preview 1
 WASI = "wasi_snapshot_preview1"
 #: parameters of every function: i = i32, I = i64; all return an i32 except proc_exit
 WASI_SIGNATURES = {

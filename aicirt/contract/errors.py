@@ -2,7 +2,7 @@
 
 Every error that a user can meet is a subclass of `AiciError`. On the wire an
 error is ``[code, message, detail]``; `AiciError.to_wire` and `error_from_wire`
-convert, so that the client raises the same type as the one met in a worker.
+convert, so that the client raises the same type as the worker did.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 
 class AiciError(Exception):
-    """Base of all errors; `code` names the type on the wire.
+    """Base class of all errors; `code` names the type on the wire.
 
-    `detail` holds machine-readable facts (limit names, positions, the log of a
-    failed sequence under ``"log"``); the message alone must be enough for a person.
+    `detail` holds machine-readable facts: limit names, positions, the log of a
+    failed sequence under ``"log"``. The message must be clear to a person without it.
     """
 
     code: ClassVar[str] = "error"
@@ -25,7 +25,7 @@ class AiciError(Exception):
         self.detail = detail
 
     def to_wire(self) -> list[Any]:
-        """``[code, message, detail]``, msgpack-able."""
+        """Returns ``[code, message, detail]``, which msgpack can encode."""
         return [self.code, self.message, self.detail]
 
 
@@ -33,7 +33,7 @@ class AiciError(Exception):
 
 
 class ModuleError(AiciError):
-    """The file is not a controller that this runtime takes; `detail["reasons"]` lists why."""
+    """The file is not a controller that this runtime accepts; `detail["reasons"]` lists the reasons."""
 
     code = "module"
 
@@ -45,7 +45,7 @@ class CompileLimitError(ModuleError):
 
 
 class NotOwnerError(ModuleError):
-    """The module or tag is another owner's: only they may change it."""
+    """The module or tag belongs to another owner: only that owner may change it."""
 
     code = "not_owner"
 
@@ -138,7 +138,7 @@ class LivelockError(ControllerError):
 
 
 class CapabilityError(ControllerError):
-    """The controller used a verb that this engine does not have."""
+    """The controller used a verb that this engine does not support."""
 
     code = "capability"
 
@@ -147,7 +147,7 @@ class CapabilityError(ControllerError):
 
 
 class RuntimeFailure(AiciError):
-    """The runtime could not do its part."""
+    """The runtime could not complete an operation."""
 
     code = "runtime"
 
@@ -177,25 +177,25 @@ class RuntimeTimeoutError(RuntimeFailure):
 
 
 class ProtocolError(RuntimeFailure):
-    """A message or shared-memory segment is not as the protocol says."""
+    """A message or shared-memory segment violates the protocol."""
 
     code = "protocol"
 
 
 class SpaceError(RuntimeFailure):
-    """There is not enough shared memory (/dev/shm), not enough mask rows, or no room for another sequence."""
+    """Shared memory (/dev/shm), mask rows, or room for another sequence ran out."""
 
     code = "space"
 
 
 class TemplateGoneError(RuntimeFailure):
-    """The worker has given the controller's snapshot up for others: the sequence must be placed again."""
+    """The worker has evicted the controller's snapshot: the sequence must be placed again."""
 
     code = "template_gone"
 
 
 class OwnerLimitError(RuntimeFailure):
-    """An owner has as much of something as one owner may have; others are not concerned."""
+    """An owner has reached a limit per owner; other owners are not affected."""
 
     code = "owner_limit"
 
@@ -220,7 +220,7 @@ def _all_codes(base: type[AiciError]) -> dict[str, type[AiciError]]:
 
 
 def error_from_wire(wire: list[Any]) -> AiciError:
-    """Rebuilds the error that `AiciError.to_wire` has described; an unknown code gives `AiciError`.
+    """Rebuilds an error from the result of `AiciError.to_wire`; an unknown code gives `AiciError`.
 
     Raises ProtocolError if `wire`, which another process has sent, does not describe an error.
     """

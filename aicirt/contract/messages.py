@@ -1,8 +1,8 @@
-"""Every message of the data plane and the control plane, in one place.
+"""All messages of the data plane and the control plane.
 
 Messages are msgpack arrays: a NamedTuple packs as its fields in order, with the
-operation's number first. Fields are only ever added at the end. docs/protocol.md tells
-the story; this file is what is sent.
+operation's number first. New fields are always added at the end. docs/protocol.md explains
+the protocol; this file defines the messages.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgpack
 
 from aicirt.contract.errors import ProtocolError
 
-#: raised when a message changes incompatibly; both sides compare it when they meet
+#: increased when a message changes incompatibly; both sides compare it when they connect
 PROTOCOL_VERSION = 1
-#: how many links of one client can be told apart by the numbers of the children that workers fork
+#: links of one client that sequence numbers can tell apart: the numbers of forks contain the link's number
 LINK_NUMBERS = 128
 
 # -- data plane: client -> worker ---------------------------------------------------------
@@ -37,32 +37,33 @@ class Start(NamedTuple):
     capabilities: list[list[int]]
     #: seeds random_get of the guest
     seed: int
-    #: answer after init_prompt; else at once, and the sequence is late until it is over
+    #: whether to answer after init_prompt; otherwise the answer comes at once, and the sequence is late until
+    #: init_prompt has ended
     wait: bool = True
 
 
 class StepInput(NamedTuple):
-    """Reports what happened to one sequence since its last step. Engines make it; it is sent as it is.
+    """Reports what happened to one sequence since its last step. Engines create it; it is sent unchanged.
 
-    After a sampled token: ``tokens=[t], sampled=True``. After a splice: what was
-    really removed and appended. Nothing happened (first step, suspended or late): defaults.
+    After a sampled token: ``tokens=[t], sampled=True``. After a splice: the tokens that were
+    actually removed and appended. If nothing happened (first step, suspended or late): the defaults.
     """
 
     seq: int
-    #: appended, after `backtrack` tokens were removed
+    #: tokens appended after `backtrack` tokens were removed
     tokens: Sequence[int] = ()
     backtrack: int = 0
-    #: ``tokens[0]`` was sampled under the sequence's row
+    #: whether ``tokens[0]`` was sampled under the sequence's row
     sampled: bool = False
     #: natural log of the probability of ``tokens[0]`` before masking, at the sampling
-    #: temperature (1 when greedy); nan = not known
+    #: temperature (1 if greedy); nan = unknown
     logprob: float = nan
-    #: probability of the allowed tokens together, in the same distribution; nan = not known
+    #: total probability of the allowed tokens in the same distribution; nan = unknown
     allowed_mass: float = nan
     #: (token, logprob) of the most likely tokens, if the last `Row.top_k` asked for them
     top: list[tuple[int, float]] | None = None
-    #: the engine has ended the sequence with these tokens: post_process sees them, or mid_process if
-    #: there is none; the answer does not count, and the sequence is freed
+    #: the engine has ended the sequence with these tokens. They are passed to post_process, or to mid_process
+    #: if the controller has no post_process; the answer is ignored, and the sequence is freed
     final: bool = False
 
 
@@ -71,9 +72,9 @@ class StepRequest(NamedTuple):
 
     op: int
     step: int
-    #: answer with Pre first: some controller of the step has pre_process or post_process
+    #: whether to send Pre first: a controller of the step has pre_process or post_process
     critical: bool
-    #: rows that the engine has done with: [row, generation, row, generation, ...]
+    #: rows that the engine no longer needs: [row, generation, row, generation, ...]
     released_rows: list[int]
     released_dense: list[int]
     inputs: Sequence[StepInput]
@@ -88,16 +89,16 @@ class Clone(NamedTuple):
 
 
 class Free(NamedTuple):
-    """The engine has ended these sequences."""
+    """Frees sequences that the engine has ended."""
 
     op: int
     seqs: list[int]
 
 
 class Due(NamedTuple):
-    """The engine has its logits and waits for the rows of this step; not sent if they are there already.
+    """Reports that the engine has its logits and waits for this step's rows. Not sent if all have arrived.
 
-    `ready`: somebody else could go on, without a controller or with results of other workers.
+    `ready`: other sequences could continue, without a controller or with results of other workers.
     """
 
     op: int
@@ -106,7 +107,7 @@ class Due(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """Keeps a sequence that is about to move to another worker, because the client needs it now."""
+    """Keeps a sequence that is about to move to another worker, because the client needs the sequence now."""
 
     op: int
     seq: int
@@ -118,7 +119,7 @@ STARTED, PRE, MID, CLONED, NOTICE, STAYED = 1, 2, 3, 4, 5, 6
 
 
 class Started(NamedTuple):
-    """Answer to Start, after init_prompt if that is waited for. `error`: `AiciError.to_wire` or None."""
+    """Answers Start, after init_prompt if `Start.wait` is set. `error`: `AiciError.to_wire` or None."""
 
     op: int
     seq: int
@@ -127,10 +128,10 @@ class Started(NamedTuple):
 
 
 class Pre(NamedTuple):
-    """The results of post_process and pre_process, except Continue.
+    """Holds the results of post_process and pre_process, except CONTINUE.
 
-    `verdicts`: [seq, verb, payload]; payload is the list of children of a fork, the
-    error of an error, else None.
+    `verdicts`: [seq, verb, payload]; payload is the list of children for FORK, the
+    error for ERROR, else None.
     """
 
     op: int
@@ -139,18 +140,18 @@ class Pre(NamedTuple):
 
 
 class Mid(NamedTuple):
-    """The results of mid_process. `results`: one list per sequence, as `Sample`, `Splice` or `Bare`."""
+    """Holds the results of mid_process: in `results` one `Sample`, `Splice` or `Bare` per sequence."""
 
     op: int
     step: int
     results: list[list[Any]]
     #: [[seq, text], ...]
     logs: list[list[Any]]
-    #: [[seq, [[name, version, value], ...]], ...] of the requests that took part and have variables that were
-    #: written since the client was told of them: the last value of each. `seq` is one of the request's
-    #: sequences that took part; names and values are bytes
+    #: [[seq, [[name, version, value], ...]], ...]: for each request that took part, the variables written
+    #: since the last report to the client, each with its last value. `seq` is one of the request's sequences
+    #: that took part; names and values are bytes
     variables: Sequence[list[Any]] = ()
-    #: [[seq, flags], ...] of `results` whose flags are not 0: AICI_MID_* of aici.h, of which HOLD_END only
+    #: [[seq, flags], ...] for results whose flags are not 0: AICI_MID_* of aici.h; HOLD_END only
     #: for engines that have its capability
     flags: Sequence[list[int]] = ()
 
@@ -158,9 +159,9 @@ class Mid(NamedTuple):
 class Sample(NamedTuple):
     """A result with a row.
 
-    kind ALL: nothing else counts; BITMASK: `row`, `generation`; TOKEN: `row` is the token;
-    SPARSE: `row` holds `entries` pairs (uint32 token, float32 bias); DENSE: `row` is a dense row;
-    SAME: as the sequence's last row.
+    `kind` is ALL: the other fields of the row are ignored; BITMASK: `row`, `generation`; TOKEN: `row` is the
+    token; SPARSE: `row` holds `entries` pairs (uint32 token, float32 bias); DENSE: `row` is a dense row;
+    SAME: like the sequence's last row.
     """
 
     seq: int
@@ -175,7 +176,7 @@ class Sample(NamedTuple):
 
 
 class Splice(NamedTuple):
-    """A result that takes back and appends tokens."""
+    """A result that removes and appends tokens."""
 
     seq: int
     verb: int
@@ -184,7 +185,7 @@ class Splice(NamedTuple):
 
 
 class Bare(NamedTuple):
-    """A result without a row: STOP, LATE, ERROR (`error` set)."""
+    """A result without a row: STOP, LATE, or ERROR, which has `error`."""
 
     seq: int
     verb: int
@@ -192,7 +193,7 @@ class Bare(NamedTuple):
 
 
 class Cloned(NamedTuple):
-    """Answer to Clone."""
+    """Answers Clone."""
 
     op: int
     child: int
@@ -200,7 +201,7 @@ class Cloned(NamedTuple):
 
 
 class Stayed(NamedTuple):
-    """Answer to Stay. `here` is false if it has moved: the other worker has it."""
+    """Answers Stay. `here` is false if the sequence has already moved to the other worker."""
 
     op: int
     seq: int
@@ -208,7 +209,7 @@ class Stayed(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """The worker has dropped the client: nothing will be answered any more."""
+    """Reports that the worker has dropped the client and answers nothing further."""
 
     op: int
     number: int
@@ -216,19 +217,19 @@ class Notice(NamedTuple):
 
 
 # -- positions of fields --------------------------------------------------------------------------
-# Both sides read messages in every step; making NamedTuples of them takes longer than all else there.
+# Both sides read messages in every step; turning them into NamedTuples would take most of the time.
 
-#: in every message: its kind, then the sequence, step or child that it is about
+#: in every message: its operation, then its sequence, step or child
 OPERATION: Final = 0
 SUBJECT: Final = 1
 STEP_INPUTS = StepRequest._fields.index("inputs")
 INPUT_SEQ: Final = 0
 INPUT_FINAL: Final = 7
 PRE_VERDICTS = Pre._fields.index("verdicts")
-#: in every verdict of `Pre`
+#: in each verdict of `Pre`
 VERDICT_SEQ, VERDICT_VERB = 0, 1
 MID_RESULTS, MID_VARIABLES = Mid._fields.index("results"), Mid._fields.index("variables")
-#: in every result of `Mid`, then in those of one kind
+#: in each result of `Mid`; SAMPLE_KIND only in `Sample`
 RESULT_SEQ, RESULT_VERB = 0, 1
 SAMPLE_KIND = Sample._fields.index("kind")
 NOTICE_ERROR = Notice._fields.index("error")
@@ -237,33 +238,33 @@ NOTICE_ERROR = Notice._fields.index("error")
 
 
 class Call(NamedTuple):
-    """A request on a control socket: answered by a `Reply` with the same number."""
+    """A request on a control socket, answered by a `Reply` with the same number."""
 
     number: int
     name: str
     args: dict[str, Any]
-    #: descriptors that ride along
+    #: number of file descriptors sent along
     fds: int = 0
 
 
 class Reply(NamedTuple):
-    """`error` is an `AiciError.to_wire`, or None and `value` counts."""
+    """Answers a `Call` with an error (`AiciError.to_wire`) or, if `error` is None, with a value."""
 
     number: int
     error: list[Any] | None
     value: Any
-    #: descriptors that ride along
+    #: number of file descriptors sent along
     fds: int = 0
 
 
 REPLY_NUMBER, REPLY_ERROR, REPLY_VALUE = range(3)
 
-#: the bytes of a message
+#: returns the bytes of a message
 encode: Callable[[NamedTuple], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 
 def decode(data: bytes) -> list[Any]:
-    """The fields of a message, the operation first. Raises ProtocolError if it is not one."""
+    """Returns the fields of a message, the operation first. Raises ProtocolError if `data` is no message."""
     try:
         fields = msgpack.unpackb(data, raw=False, strict_map_key=False)
     except (ValueError, TypeError, msgpack.exceptions.ExtraData, msgpack.exceptions.UnpackException) as error:

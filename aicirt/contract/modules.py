@@ -1,4 +1,4 @@
-"""Descriptions of stored modules and scripts, and the names by which users find them."""
+"""Descriptions of stored modules and scripts, and the lookup of their names."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from typing import Any
 from aicirt.contract.abi import EXPORTS
 from aicirt.contract.errors import ArgumentError, ModuleError, ProtocolError, UnknownModuleError
 
-#: bytes of a text: far beyond what people write, and with the quotes of JSON within what a server takes
+#: maximum bytes of a script: far more than people write, and still within a server's limit as quoted JSON
 MAX_SOURCE = 1 << 20
-#: characters of a name, which stands in every line of a traceback
+#: maximum characters of a name, which appears in every line of a traceback
 MAX_NAME = 256
-#: names stand in messages of several lines, which they may not break
+#: no control characters: names appear in messages of several lines, whose layout they must not break
 NAME_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 
-#: what an id looks like
+#: pattern of an id
 MODULE_ID = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredScript:
-    """Sequences that start from it start from its interpreter, whose argument has the text."""
+    """A stored script. Its sequences run the interpreter, whose argument contains the script's text."""
 
-    #: id of the module that runs it
+    #: id of the module that runs the script
     interpreter: str
-    #: as people call it, e.g. "python"
+    #: the language's common name, e.g. "python"
     language: str
-    #: the name that messages about it say
+    #: the script's name in messages
     name: str
     source: str
 
     def check(self) -> None:
-        """Raises ModuleError for what cannot be kept."""
+        """Raises ModuleError if the script is invalid."""
         if not all(isinstance(value, str) for value in (self.interpreter, self.language, self.source)):
             raise ModuleError("a script has texts: interpreter, language, name, source")
         if not MODULE_ID.fullmatch(self.interpreter):
@@ -58,16 +58,16 @@ class StoredScript:
 
     @property
     def id(self) -> str:
-        """The id of the script: the SHA-256 of its file, as for modules."""
+        """The id of the script: the SHA-256 of its file, like the id of a module."""
         return hashlib.sha256(self.pack()).hexdigest()
 
     def pack(self) -> bytes:
-        """Returns the file of the script: the same bytes for the same script."""
+        """Returns the content of the script's file: equal bytes for equal scripts."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def unpack(cls, data: bytes) -> StoredScript:
-        """Reads the file of a script. Raises ModuleError if it is invalid."""
+        """Reads the content of a script's file. Raises ModuleError if it is invalid."""
         try:
             found = json.loads(data)
             script = cls(**{one.name: found[one.name] for one in fields(cls)})
@@ -77,7 +77,10 @@ class StoredScript:
         return script
 
     def argument(self, arg: bytes) -> bytes:
-        """Returns the argument for the interpreter that passes `arg` to the script. Raises ArgumentError."""
+        """Returns the argument for the interpreter that passes `arg` to the script.
+
+        Raises ArgumentError if `arg` is not UTF-8 or is nested too deeply.
+        """
         try:
             value = script_value(arg.decode() if arg else None)
             return interpreter_argument(self.source, self.name, value).encode()
@@ -88,7 +91,7 @@ class StoredScript:
 
 
 def check_name(name: Any) -> None:
-    """Raises ModuleError for what messages cannot call a script."""
+    """Raises ModuleError if messages cannot use `name` as the name of a script."""
     try:
         fits = len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name) and name.encode()
     except (TypeError, UnicodeEncodeError):
@@ -100,7 +103,7 @@ def check_name(name: Any) -> None:
 
 
 def interpreter_argument(source: str, name: str, value: Any) -> str:
-    """Returns the argument of the controller that runs this script with this JSON value.
+    """Returns the argument for an interpreter that runs this script with this JSON value.
 
     Raises ValueError or TypeError if `value` is not a JSON value.
     """
@@ -108,11 +111,11 @@ def interpreter_argument(source: str, name: str, value: Any) -> str:
 
 
 def script_value(text: str | None) -> Any:
-    """Returns the value that a script receives for a text argument: its JSON value if it is JSON, else the
-    text itself, and None without an argument.
+    """Returns the value that a script receives for a text argument.
 
-    Python's reader takes NaN, Infinity and 1e999 for numbers, which they are not in JSON, or not here: they
-    are texts.
+    JSON is parsed, any other text is passed as it is, and a missing argument gives None. Python's parser
+    accepts NaN, Infinity and 1e999 as numbers; here they are texts, since JSON does not define the first two
+    and a float cannot hold the third.
     """
     if text is None:
         return None
@@ -133,20 +136,20 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no value of JSON")
 
 
-#: digits of the shortest beginning of an id that is taken for one, where a user sees the list of ids
+#: minimum digits of an abbreviated id where the user can see the list of ids
 SHORTEST_ID = 8
-#: the same where the list is not shown: 48 bits, so that nobody finds the ids of others by trying
+#: the same where the list is not shown: 48 bits, so that clients cannot guess the ids of other owners
 SHORTEST_UNSEEN_ID = 12
 _BEGINNING = re.compile(f"[0-9a-f]{{{SHORTEST_ID},63}}")
 
 
 def is_module_id(text: str) -> bool:
-    """Returns whether this is a whole id."""
+    """Returns whether this is a complete id."""
     return bool(MODULE_ID.fullmatch(text))
 
 
 def looks_like_id(text: str) -> bool:
-    """Returns whether this is an id or could be the beginning of one. No tag may look like that."""
+    """Returns whether this is an id or could abbreviate one. Tags must not look like this."""
     return is_module_id(text) or bool(_BEGINNING.fullmatch(text))
 
 
@@ -156,9 +159,9 @@ def resolve_name(
     tags: Callable[[], Mapping[str, str]],
     shortest: int = SHORTEST_UNSEEN_ID,
 ) -> str:
-    """Returns the module id that `name` means: itself, the one id that begins so, or the id of a tag.
+    """Returns the module id for `name`, which is an id, the beginning of exactly one id, or a tag.
 
-    `ids` lists the stored modules, `tags` maps each tag to its module; each is called only where it is
+    `ids` lists the stored modules, `tags` maps each tag to its module; each is called only if it is
     needed. Raises UnknownModuleError if nothing has this name, or if several ids begin with it.
     """
     if is_module_id(name):
@@ -176,12 +179,12 @@ def resolve_name(
     return module
 
 
-#: what a step could do beside answering, or is told otherwise in a copy
+#: imports with an effect besides the result, or with a different result in a copy
 _TRACES = {"aici.var_write", "wasi_snapshot_preview1.random_get"}
-#: names that the runtime looks for: they are described whatever else a module has
+#: names that the runtime looks for: a description lists them before all others
 _INTERFACE = {"memory", *(name for name, _ in EXPORTS.values()), *_TRACES}
 
-#: what a compiler tells of a module, with its type
+#: facts that a compiler reports about a module, each with its type
 _FROM_COMPILER = {
     **dict.fromkeys(("compiled_size", "abi_version", "initial_memory", "more_exports"), int),
     **dict.fromkeys(("has_init", "has_init_prompt", "has_pre", "has_post"), bool),
@@ -190,18 +193,18 @@ _FROM_COMPILER = {
 }
 
 
-#: names of imports and of exports that the description of a module lists, and characters of each. A
-#: controller has about ten, and every list has the descriptions of many
+#: maximum number of imports, and of exports, in a module's description, and characters of each name. A
+#: controller has about ten names, and a list contains the descriptions of many modules
 DESCRIBED_NAMES, DESCRIBED_CHARACTERS = 64, 128
 
 
 @dataclass(slots=True)
 class ModuleInfo:
-    """Describes one accepted module or script. All fields are plain data, for msgpack or JSON."""
+    """The description of one accepted module or script. All fields are plain data, for msgpack or JSON."""
 
     #: SHA-256 of the file, 64 hexadecimal digits
     id: str
-    #: bytes of the .wasm file or of the script's text, and of the compiled artifact
+    #: bytes of the .wasm file or of the script's text; below, of the compiled artifact
     size: int
     compiled_size: int = 0
     #: SHA-256 of the compiled artifact
@@ -213,34 +216,34 @@ class ModuleInfo:
     has_post: bool = False
     #: bytes of linear memory at the start
     initial_memory: int = 0
-    #: the first of them, those of the controller interface before others; long names are shortened
+    #: the first `DESCRIBED_NAMES`, those of the controller interface before others; long names are shortened
     exports: list[str] = field(default_factory=list)
     #: ``module.name``, each once
     imports: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
-    #: who has uploaded it, as far as that is known
+    #: the owners who are known to have uploaded it
     owners: list[str] = field(default_factory=list)
     #: Unix seconds of the first upload; 0.0 = unknown
     created: float = 0.0
-    #: of a script: its language, its name in messages, and the id of the module that runs it; else empty
+    #: for a script: its language, its name in messages, and the id of its interpreter; otherwise empty
     language: str = ""
     script: str = ""
     interpreter: str = ""
-    #: how many exports there are besides
+    #: number of exports that are not listed
     more_exports: int = 0
 
     @property
     def repeatable(self) -> bool:
-        """Whether steps of a copy have no effects besides results and output, so that they can be discarded.
+        """Whether the steps of a copy can be discarded: they have no effects besides results and output.
 
-        Such a controller has no part in forks and log-probabilities, writes no variables, and draws no random
+        Such a controller has no pre_process and no post_process, writes no variables, and draws no random
         numbers, which would differ in a copy.
         """
         return not (self.has_pre or self.has_post or _TRACES & set(self.imports))
 
     @property
     def nbytes(self) -> int:
-        """About as many as it takes on the wire."""
+        """Approximate size on the wire."""
         names = (self.exports, self.imports, self.tags, self.owners)
         return 1024 + sum(len(name.encode()) + 3 for some in names for name in some)
 
@@ -249,7 +252,7 @@ class ModuleInfo:
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> ModuleInfo:
-        """Raises `ProtocolError` if a field is missing that has no default; ignores unknown ones."""
+        """Reads the result of `to_wire`, ignoring unknown fields. Raises `ProtocolError` if it is invalid."""
         known = {f.name for f in fields(cls)}
         try:
             return cls(**{k: v for k, v in wire.items() if k in known})
@@ -258,9 +261,9 @@ class ModuleInfo:
 
     @classmethod
     def from_compiler(cls, wire: object, module_id: str, size: int) -> ModuleInfo:
-        """Builds the description from what a compiler has answered, which may have been broken out of.
+        """Builds the description from the answer of a compiler, which hostile code may control.
 
-        Takes nothing from it but what only the compiler knows. Raises `ProtocolError`.
+        Uses only those facts of the answer that the caller cannot know. Raises `ProtocolError`.
         """
         if not isinstance(wire, dict):
             raise ProtocolError("not a description of a module")
@@ -276,7 +279,10 @@ class ModuleInfo:
 
 
 def described_names(names: list[str]) -> list[str]:
-    """So many of the names as a description may have, each once, in their order."""
+    """Returns the names that a description lists: each once, at most `DESCRIBED_NAMES`.
+
+    Keeps their order, but of more names puts those of the controller interface first.
+    """
     found = list(dict.fromkeys(names))
     if len(found) > DESCRIBED_NAMES:
         found.sort(key=lambda name: name not in _INTERFACE)

@@ -1,5 +1,5 @@
-"""Everything that crosses a process boundary: messages, shared memory, doorbells, sockets.
+"""Transport between processes: shared memory, rings, doorbells, sockets.
 
-Nothing here runs Wasm or knows an engine. `messages` is the one place that says
-what is sent; docs/protocol.md explains it.
+Nothing here runs Wasm or depends on an engine. `aicirt.contract.messages` defines the messages;
+docs/protocol.md explains them.
 """

@@ -1,4 +1,4 @@
-"""Places threads on processors, and lets a thread wait awake: waking up across cores takes 30 to 60 us."""
+"""Places threads on processors, and spins before sleeping: a wake-up across cores takes 30-60 us."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from collections.abc import Iterable
 from aicirt.ipc.ring import Ring
 
 current_cpu = ctypes.PyDLL(None).sched_getcpu
-#: Niceness of workers: where there are fewer processors than work, the engine's step comes before guests that
-#: compute for long. Nothing waits where it counts, for the engine sleeps while it waits for a worker.
+#: Niceness of workers. If processors are scarce, the engine's step has priority over guests that compute for
+#: long. This does not delay a step, since the engine sleeps while it waits for a worker.
 WORKER_NICE = 5
-#: Niceness of the builder and of compilers, which do what somebody waits for once.
+#: Niceness of the builder and of compilers: a client waits only once for their results.
 BACKGROUND_NICE = 10
-#: number of the system call sched_setattr, which the C library has only of late
+#: number of the system call sched_setattr, for which older C libraries have no function
 _SCHED_SETATTR = {"x86_64": 314, "AMD64": 314, "aarch64": 274, "arm64": 274}
 
 
 class Placement:
-    """Chooses the processor on which this thread sleeps, so that it wakes up beside its waker, not behind it.
+    """Restricts the processors on which this thread sleeps, so that it does not wake up on its waker's.
 
-    The scheduler often wakes a thread on the processor of its waker, in a virtual machine above all, where it
-    takes idle processors for busy ones. There it waits until the waker sleeps, or for the milliseconds after
-    which the scheduler separates the two.
+    The scheduler often wakes a thread on the processor of its waker, mostly in virtual machines, where it
+    mistakes idle processors for busy ones. The thread then waits until the waker sleeps, or until the
+    scheduler separates the two after some milliseconds.
     """
 
     def __init__(self) -> None:
-        #: what was allowed before, and what is allowed now; None = nothing was changed
+        #: the processors allowed before, and those allowed now; None = unchanged
         self._narrowed: tuple[set[int], set[int]] | None = None
 
     def leave(self, cpus: Iterable[int]) -> None:
-        """Until `restore`, not on one of these processors, if any other is allowed."""
+        """Excludes these processors until `restore`, if any other is allowed."""
         self.restore()
         allowed = os.sched_getaffinity(0)
         others = allowed.difference(cpus)
@@ -65,10 +65,10 @@ class _Attributes(ctypes.Structure):
 
 
 def take_short_turns(seconds: float) -> bool:
-    """This thread, and those that it makes from now on, ask for short turns, which come sooner.
+    """Requests short time slices, which start sooner, for this thread and those that it starts from now on.
 
-    From Linux 6.12 on somebody who was woken and wants a short turn need not wait for the end of a longer
-    one (a few milliseconds). False where the kernel has no such thing; older ones accept it and do nothing.
+    From Linux 6.12 on, a woken thread with a short slice need not wait for the end of a longer slice (a few
+    milliseconds). Older kernels accept the request and ignore it. Returns False if the request failed.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None:
@@ -86,20 +86,23 @@ def give_way(nice: int) -> None:
     os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), nice))
 
 
-#: how long a client looks for the answer to a message that a worker handles at once: about what sleeping
-#: and waking would cost twice
+#: how long a client spins for the answer to a message that a worker handles at once: about the time of
+#: sleeping and waking twice
 ANSWER_SECONDS = 200e-6
-#: the same for post_process and pre_process of a step. A thread that sleeps while its processor does is often
-#: woken on the processor of the worker, and then waits until that has done with mid_process
+#: the same for post_process and pre_process of a step. A thread that sleeps on an idle processor is often
+#: woken on the worker's processor, and then waits until the worker has finished mid_process
 CRITICAL_SECONDS = 2e-3
-#: how long a worker looks for the next step after its client has heard the results of this one: sampling
-#: takes about this long, and it is a small part of a step's 5 to 50 ms
+#: how long a worker spins for the next step after its client has received the results of this one: sampling
+#: takes about this long, and a step takes 5 to 50 ms
 SAMPLING_SECONDS = 1e-3
 
 
 def _may_spin() -> bool:
-    """With one core the peer cannot write meanwhile. Without the doorbell between write and read,
-    only processors that keep the order of stores show a message no sooner than it is complete."""
+    """Returns whether `spin` is useful and safe here.
+
+    With one core the peer cannot write while this thread spins. Without the doorbell between write and read,
+    only processors that keep the order of stores guarantee that a visible message is complete.
+    """
     return len(os.sched_getaffinity(0)) > 1 and platform.machine() in ("x86_64", "AMD64")
 
 
@@ -107,7 +110,10 @@ _MAY_SPIN = _may_spin()
 
 
 def spin(rings: Iterable[Ring], seconds: float) -> bool:
-    """Looks until one of these rings has something to read, True, or for some time."""
+    """Spins until one of these rings has something to read, which returns True, or for `seconds`.
+
+    Returns False at once where spinning is not possible.
+    """
     if not _MAY_SPIN:
         return False
     rings = tuple(rings)

@@ -1,4 +1,4 @@
-"""Named semaphores that wake a process which has work waiting."""
+"""Doorbells: named semaphores that wake a process when work is waiting for it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,19 @@ if _clockwait is not None:
 
 
 class Semaphore(posix_ipc.Semaphore):  # type: ignore[misc]  # it has no types
-    """`posix_ipc.Semaphore.acquire` waits until a time of day: where somebody sets the clock back by an hour
-    it waits an hour longer. This one waits by the clock that nobody sets, where the C library can."""
+    """A `posix_ipc.Semaphore` whose timeouts use the monotonic clock, where the C library supports that.
+
+    `posix_ipc.Semaphore.acquire` waits until a time of day: if the clock is set back by an hour, it waits
+    an hour longer.
+    """
 
     def __init__(self, name: str, flags: int = 0, **how: int) -> None:
-        """Opens it as posix_ipc.Semaphore does.
+        """Opens the semaphore as posix_ipc.Semaphore does.
 
-        Raises posix_ipc.ExistentialError also if the name is removed meanwhile."""
+        Raises posix_ipc.ExistentialError also if the name is removed meanwhile.
+        """
         super().__init__(name, flags, **how)
-        # the same semaphore: a process has each of them but once
+        # the same semaphore: a process maps each semaphore only once
         self._address: int | None = _libc.sem_open(name.encode(), 0)
         if self._address is None:
             problem = os.strerror(ctypes.get_errno())
@@ -46,7 +50,7 @@ class Semaphore(posix_ipc.Semaphore):  # type: ignore[misc]  # it has no types
             raise posix_ipc.ExistentialError(f"semaphore {name}: {problem}")
 
     def acquire(self, timeout: float) -> None:
-        """Raises posix_ipc.BusyError after `timeout` seconds, or at once if a signal came."""
+        """Decrements the semaphore. Raises posix_ipc.BusyError after `timeout` seconds, or on a signal."""
         if timeout <= 0 or _clockwait is None:
             super().acquire(timeout)
             return
@@ -55,19 +59,19 @@ class Semaphore(posix_ipc.Semaphore):  # type: ignore[misc]  # it has no types
             raise posix_ipc.BusyError("not rung")
 
     def close(self) -> None:
-        """Closes it."""
+        """Closes the semaphore in this process."""
         super().close()
         if self._address is not None:
             _libc.sem_close(self._address)
             self._address = None
 
 
-#: that are forgotten at a time: more would only wake the waiter once more
+#: rings that one `wait` consumes at most: more would only wake the waiter once more
 _MOST_RINGS = 1 << 16
 
 
 class Doorbell:
-    """A named POSIX semaphore that wakes the process which waits for it."""
+    """A named POSIX semaphore that wakes the process that waits for it."""
 
     __slots__ = ("_owner", "_semaphore", "name")
 
@@ -78,7 +82,7 @@ class Doorbell:
 
     @classmethod
     def create(cls) -> Doorbell:
-        """A new one with a fresh name, accessible to this user only. Raises SpaceError."""
+        """Creates a doorbell with a fresh name, accessible to this user only. Raises SpaceError."""
         name = names.fresh_name()
         try:
             semaphore = Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
@@ -90,21 +94,21 @@ class Doorbell:
 
     @classmethod
     def open(cls, name: str) -> Doorbell:
-        """An existing one. Raises posix_ipc.ExistentialError if the name is gone."""
+        """Opens an existing doorbell. Raises posix_ipc.ExistentialError if the name is gone."""
         return cls(Semaphore(name), name, owner=False)
 
     def ring(self) -> None:
         """Wakes the waiter."""
-        with contextlib.suppress(OSError, ValueError, posix_ipc.Error):  # it has been rung 2^31 times
+        with contextlib.suppress(OSError, ValueError, posix_ipc.Error):  # full after 2^31 rings
             self._semaphore.release()
 
     @property
     def rung(self) -> bool:
-        """Somebody has rung and nobody has waited since."""
+        """Whether the bell was rung since the last wait."""
         return bool(self._semaphore.value)
 
     def wait(self, timeout: float) -> bool:
-        """Waits up to `timeout` seconds (0 = do not wait); True if it was rung, however often.
+        """Waits up to `timeout` seconds (0 = do not wait); returns True if the bell was rung, however often.
 
         A bell has one waiter.
         """
@@ -113,18 +117,18 @@ class Doorbell:
             semaphore.acquire(timeout)
         except (posix_ipc.BusyError, posix_ipc.SignalError):
             return False
-        for _ in range(_MOST_RINGS):  # bounded: a process may ring without end
-            if not semaphore.value:  # costs nothing; an attempt in vain would raise
+        for _ in range(_MOST_RINGS):  # bounded: a process may ring endlessly
+            if not semaphore.value:  # costs nothing, whereas a failed attempt would raise
                 break
             semaphore.acquire(0)
         return True
 
     def unlink(self) -> None:
-        """Removes the name; processes that have it open are not affected."""
+        """Removes the name; processes that have the semaphore open are not affected."""
         names.unlink_semaphore(self.name)
 
     def close(self) -> None:
-        """Closes it, and removes the name if this process made it."""
+        """Closes the doorbell, and removes the name if this process created it."""
         self._semaphore.close()
         if self._owner:
             self.unlink()

@@ -1,6 +1,6 @@
-"""Messages on a Unix stream socket, with file descriptors, and the process at the other end.
+"""Messages and file descriptors over a Unix stream socket, and its peer process.
 
-A message is a 4-byte length, then msgpack.
+A frame is a 4-byte little-endian length followed by a msgpack message.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 def peer_credentials(sock: socket.socket) -> tuple[int, int]:
-    """(process id, user id) of the other end of a connected Unix socket; the id is 0 where we cannot see it.
+    """Returns (process id, user id) of the peer of a connected Unix socket; an invisible process has id 0.
 
-    Of a listening process they are those from when it began to listen.
+    For a peer that listens, the ids date from the time when it began to listen.
     """
     data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(data)
@@ -32,19 +32,19 @@ def peer_credentials(sock: socket.socket) -> tuple[int, int]:
 
 
 class Peer:
-    """A process watched through a pidfd."""
+    """A process that is watched through a pidfd."""
 
     __slots__ = ("_fd", "_poll", "pid")
 
     def __init__(self, pid: int) -> None:
-        """Raises ProcessLookupError if there is no such process."""
+        """Starts watching. Raises ProcessLookupError if there is no such process."""
         self.pid = pid
         self._fd = os.pidfd_open(pid)
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
 
     def alive(self) -> bool:
-        """False once the process has ended (also as a zombie)."""
+        """Returns False once the process has ended, even if it is still a zombie, or after `close`."""
         return self._fd >= 0 and not self._poll.poll(0)
 
     def close(self) -> None:
@@ -57,15 +57,15 @@ class Peer:
 _LENGTH = struct.Struct("<I")
 #: room for 16 descriptors
 _ANCILLARY = socket.CMSG_SPACE(16 * 4)
-#: an upload is one frame; the largest module that is taken is well below
+#: maximum bytes of a frame. An upload is one frame; the largest accepted module is well below this
 MAX_FRAME = 256 << 20
 
 
 def frame(message: NamedTuple) -> bytes:
-    """The bytes to send for a message.
+    """Returns the bytes to send for a message.
 
-    Raises ProtocolError if it cannot be sent. In the place of a reply that cannot be, an error is sent: who
-    has asked is told, and the connection serves others as before.
+    Raises ProtocolError if the message cannot be sent. A reply that cannot be sent is replaced by an error
+    reply: the caller receives the error, and the connection continues to serve other calls.
     """
     try:
         payload = _payload(message)
@@ -88,7 +88,7 @@ def _payload(message: NamedTuple) -> bytes:
 
 
 async def read_message(reader: asyncio.StreamReader) -> list[Any] | None:
-    """The next message, or None at the end of the stream."""
+    """Returns the next message, or None at the end of the stream. Raises ProtocolError."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(4))
         if length > MAX_FRAME:
@@ -105,34 +105,34 @@ def _poll(sock: socket.socket) -> select.poll:
 
 
 class FrameSocket:
-    """Blocking or polling use of a socket, with descriptors."""
+    """A socket for blocking or polling use, which also passes file descriptors."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._buffer = bytearray()
-        #: bytes of the stream before the buffer
+        #: number of stream bytes before the buffer
         self._position = 0
-        #: (a byte of their message in the stream, descriptors) of messages that have not been taken
+        #: (stream position of a byte of the message, its descriptors), for messages that have not been taken
         self._arrived: deque[tuple[int, list[int]]] = deque()
         self._fds: list[int] = []
         self._ready: select.poll | None = None
         self.closed = False
 
     def send(self, message: NamedTuple, fds: list[int] | None = None) -> None:
-        """Sends whole. Raises OSError when the peer is gone."""
+        """Sends the whole message. Raises OSError if the peer is gone, and ProtocolError."""
         data = memoryview(frame(message))
         sent = socket.send_fds(self.socket, [data], fds) if fds else 0
         if sent < len(data):
             self.socket.sendall(data[sent:])
 
     def receive(self, deadline: float | None = None) -> list[Any] | None:
-        """Waits for the next message; None at the end of the stream.
+        """Waits for the next message; returns None at the end of the stream.
 
         Raises TimeoutError at the deadline (`time.monotonic`), or after the socket's timeout.
         """
         while (message := self._take()) is None:
             if deadline is not None:
-                # asking without waiting is no way: Python would wait first, if the socket has a timeout
+                # a non-blocking recv would not do: on a socket with a timeout, Python waits before it
                 self._ready = self._ready or _poll(self.socket)
                 if not self._ready.poll(max(0.0, 1000 * (deadline - time.monotonic()))):
                     raise TimeoutError("no message came in time")
@@ -141,7 +141,7 @@ class FrameSocket:
         return message
 
     def poll(self) -> list[Any] | None:
-        """The next message if one is there; None else (`closed` tells the end of the stream)."""
+        """Returns the next message, or None if none has arrived; `closed` is set at the end of the stream."""
         message = self._take()
         while message is None and not self.closed:
             try:
@@ -153,15 +153,15 @@ class FrameSocket:
         return message
 
     def take_fds(self) -> list[int]:
-        """The descriptors that came with the last message; the caller closes them.
+        """Returns the descriptors that came with the last message; the caller must close them.
 
-        Fewer than were sent if this process may open no more files.
+        There are fewer than were sent if this process may open no more files.
         """
         fds, self._fds = self._fds, []
         return fds
 
     def close(self) -> None:
-        """Closes the socket, and descriptors that nobody has taken."""
+        """Closes the socket and all descriptors that have not been taken."""
         self.closed = True
         self.socket.close()
         self._drop(self.take_fds())
@@ -174,7 +174,7 @@ class FrameSocket:
             os.close(fd)
 
     def _fill(self, flags: int) -> bool:
-        # socket.recv_fds ignores its flags (Python 3.11): it would block
+        # not socket.recv_fds: it ignores its flags (Python 3.11) and would block
         ancillary: list[tuple[int, int, bytes]] = []
         try:
             data, ancillary, _, _ = self.socket.recvmsg(1 << 16, _ANCILLARY, flags | socket.MSG_CMSG_CLOEXEC)
@@ -182,7 +182,7 @@ class FrameSocket:
             data = b""
         for level, kind, payload in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                # the kernel may put what was sent before in front, but nothing that was sent after
+                # the kernel may put data sent earlier in front of this message, but none that was sent later
                 last_byte = self._position + len(self._buffer) + len(data) - 1
                 self._arrived.append((last_byte, list(array("i", payload[: len(payload) // 4 * 4]))))
         self._buffer += data

@@ -1,8 +1,8 @@
-"""Names of shared-memory objects and semaphores, and the sweep of orphaned ones.
+"""Names of shared-memory objects and semaphores, and the removal of orphaned ones.
 
-A name tells who made it: ``/aici-<uid>-<pid>-<start time>-<random>``. The start time
-(clock ticks since boot) makes it safe to say later whether that very process
-still lives, so names that a killed process left behind can be removed.
+A name identifies its creator: ``/aici-<uid>-<pid>-<start time>-<random>``. The start time
+(clock ticks since boot) shows whether that same process is still alive, so names that a killed
+process has left behind can be removed.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P
 
 
 def process_start_time(pid: int) -> int | None:
-    """Start time of a process in clock ticks since boot; None if there is none, or it has ended."""
+    """Returns a process's start time in clock ticks since boot; None if it does not exist or has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # the command name may contain spaces and parentheses: fields follow the last ')'
+    # the command name may contain spaces and parentheses: the fields follow the last ')'
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 
 
 def fresh_name() -> str:
-    """A name nobody has used, owned by this process (for posix_ipc, with the leading slash)."""
+    """Returns an unused name that identifies this process, with the leading slash that posix_ipc needs."""
     pid = os.getpid()
     return f"/aici-{os.getuid()}-{pid}-{process_start_time(pid)}-{secrets.token_hex(6)}"
 
 
 def unlink_shared_memory(name: str) -> None:
-    """Removes the name; fine if it is gone already."""
+    """Removes the name, if it still exists."""
     try:
         posix_ipc.unlink_shared_memory(name)
     except posix_ipc.ExistentialError:
@@ -48,7 +48,7 @@ def unlink_shared_memory(name: str) -> None:
 
 
 def unlink_semaphore(name: str) -> None:
-    """Removes the name; fine if it is gone already."""
+    """Removes the name, if it still exists."""
     try:
         posix_ipc.unlink_semaphore(name)
     except posix_ipc.ExistentialError:
@@ -56,12 +56,12 @@ def unlink_semaphore(name: str) -> None:
 
 
 def open_shared_memory(name: str) -> int:
-    """A descriptor of shared memory with a name of ours, to pass on. Raises ProtocolError."""
+    """Opens shared memory that has a name of this module; returns its descriptor. Raises ProtocolError."""
     return _open(name, "")
 
 
 def share_semaphore(name: str, gid: int) -> None:
-    """Lets processes of a group open a semaphore with a name of ours, too. Raises ProtocolError, OSError."""
+    """Lets a group open a semaphore that has a name of this module. Raises ProtocolError, OSError."""
     fd = _open(name, "sem.")
     try:
         os.fchown(fd, -1, gid)
@@ -71,7 +71,7 @@ def share_semaphore(name: str, gid: int) -> None:
 
 
 def _open(name: str, prefix: str) -> int:
-    """No other file, whatever a client says."""
+    """Opens only files of this user with a name of this module, whatever name a client sends."""
     if not isinstance(name, str) or _NAME.fullmatch(entry := prefix + name.removeprefix("/")) is None:
         raise ProtocolError(f"{name!r} is no name that aicirt or its clients make")
     try:
@@ -87,14 +87,14 @@ def _open(name: str, prefix: str) -> int:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Returns whether this is a regular file of this user: other users may put anything into the folder."""
+    """Returns whether this is a regular file of this user; other users may put anything into the folder."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def sweep_orphans() -> list[str]:
-    """Removes this user's names whose process is gone; returns what was removed.
+    """Removes this user's names whose process is gone; returns the removed names.
 
-    Skips what other users have put there under such a name, and what cannot be removed.
+    Skips files that other users have created under such a name, and files that cannot be removed.
     """
     removed = []
     for entry in _SHM_DIR.iterdir() if _SHM_DIR.is_dir() else ():

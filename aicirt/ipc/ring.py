@@ -1,39 +1,39 @@
 """A byte ring in shared memory for one writer and one reader.
 
-A frame is a word (length, and the top bit if the message goes on in the next frame)
-and the bytes, padded to 4. Positions are 64-bit counters that only grow, each written
-by one side alone. The doorbell that follows every write orders the memory accesses.
-What the peer wrote is copied out before it is looked at.
+A frame is a word (the length, with the top bit set if the message continues in the next frame)
+followed by the bytes, padded to a multiple of 4. Positions are 64-bit counters that only grow, each
+written by one side alone. The doorbell that follows every write orders the memory accesses.
+The reader copies data out before it interprets them.
 """
 
 from __future__ import annotations
 
 from aicirt.contract.errors import ProtocolError
 
-#: bytes in front of the data, a cache line each: the writer's position and processor; the reader's position
+#: bytes before the data, two cache lines: the writer's position and processor; the reader's position
 HEADER_BYTES = 128
 _MORE = 0x80000000
 _LAST = (1 << 64) - 1
-#: bytes of one message in many frames: the longest prompt has 16 MiB
+#: maximum bytes of a message in several frames: the longest prompt has 16 MiB
 MAX_MESSAGE = 64 << 20
 
 
 class Ring:
-    """View of a ring; make one `Ring` per side over the same memory."""
+    """A view of a ring: each side creates its own `Ring` over the same memory."""
 
     __slots__ = ("_capacity", "_data", "_parts", "_positions", "max_frame")
 
     def __init__(self, memory: memoryview) -> None:
-        """`memory`: writable bytes, HEADER_BYTES + a capacity that is a multiple of 8."""
+        """Takes writable `memory` of HEADER_BYTES plus a capacity that is a multiple of 8."""
         self._positions = memory[:HEADER_BYTES].cast("Q")
         self._data = memory[HEADER_BYTES:]
         self._capacity = len(self._data)
-        #: the longest run of bytes put into one frame; longer messages are split
+        #: maximum bytes in one frame; longer messages are split
         self.max_frame = self._capacity // 2 - 4
         self._parts: list[bytes] = []
 
     def try_write(self, payload: bytes, more: bool = False) -> bool:
-        """Writes one frame of at most `max_frame` bytes; False if there is no room now."""
+        """Writes one frame of at most `max_frame` bytes; returns False if there is no room now."""
         positions, capacity = self._positions, self._capacity
         position = positions[0]
         used = position - positions[8]
@@ -43,7 +43,7 @@ class Ring:
         padded = 4 + (length + 3 & ~3)
         if padded > capacity - used:
             return False
-        if position > _LAST - padded:  # the peer, who may write here too, has changed it
+        if position > _LAST - padded:  # the peer, which can write here too, has changed it
             raise ProtocolError("ring positions are beyond what they can be")
         frame = (length | _MORE if more else length).to_bytes(4, "little") + payload
         at = position % capacity
@@ -57,26 +57,26 @@ class Ring:
         return True
 
     def tell_cpu(self, cpu: int) -> None:
-        """The writer says on which processor it runs."""
+        """Publishes the processor on which the writer runs."""
         self._positions[1] = cpu + 1
 
     @property
     def writer_cpu(self) -> int:
-        """The processor on which the writer has said that it runs; -1 if unknown."""
+        """The processor on which the writer runs, as it has published; -1 if unknown."""
         return self._positions[1] - 1
 
     @property
     def waiting(self) -> bool:
-        """The writer has written something that has not been read; costs less than `read`."""
+        """Whether there is unread data; costs less than `read`."""
         return self._positions[0] != self._positions[8]
 
     @property
     def in_pieces(self) -> bool:
-        """Part of a message has been read, whose rest may be waiting for room."""
+        """Whether only part of a message has been read; the rest may be waiting for room."""
         return bool(self._parts)
 
     def read(self) -> bytes | None:
-        """The next whole message, or None. Raises ProtocolError on nonsense."""
+        """Returns the next complete message, or None. Raises ProtocolError for invalid data."""
         positions, capacity = self._positions, self._capacity
         while True:
             start = positions[8]
@@ -85,7 +85,7 @@ class Ring:
                 return None
             if not 4 <= available <= capacity:
                 raise ProtocolError(f"ring positions are inconsistent ({available} bytes available)")
-            # a frame begins at a multiple of 4, so this word lies in one piece
+            # a frame begins at a multiple of 4, so this word is contiguous
             at = start % capacity
             word = int.from_bytes(self._data[at : at + 4], "little")
             length = word & ~_MORE
@@ -114,7 +114,7 @@ class Ring:
         return [(message[i : i + limit], i + limit < len(message)) for i in cuts]
 
     def release(self) -> None:
-        """Lets go of the memory so that its map can be closed."""
+        """Releases the memory so that its mapping can be closed."""
         self._positions.release()
         self._data.release()
 

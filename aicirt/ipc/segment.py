@@ -1,4 +1,4 @@
-"""The shared-memory segment of one (client, worker) pair: its layout, and the mask rows in it."""
+"""The shared-memory segment of one (client, worker) pair: its layout and its mask rows."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def _aligned(n: int, to: int = _LINE) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Sizes of a segment. All derived offsets are bytes from its start."""
+    """Sizes of a segment. Raises ProtocolError for invalid ones. Derived offsets are bytes from the start."""
 
-    #: number of token ids a mask has a bit for
+    #: number of token ids, each of which has a bit in a mask
     vocab_size: int
-    #: mask rows: one per live sequence, and one more each while the next is being computed
+    #: mask rows: one per live sequence, and another one per sequence while its next row is computed
     num_rows: int = 256
-    #: rows of one float32 per token
+    #: dense rows: one float32 per token
     num_dense: int = 4
-    #: bytes of each of the two rings; a message may be longer, it is split
+    #: bytes of each of the two rings; longer messages are split
     ring_bytes: int = 1 << 19
 
     def __post_init__(self) -> None:
@@ -47,63 +47,63 @@ class Layout:
 
     @property
     def mask_words(self) -> int:
-        """32-bit words of a bitmask."""
+        """Number of 32-bit words in a bitmask."""
         return (self.vocab_size + 31) // 32
 
     @property
     def row_bytes(self) -> int:
-        """Distance of two rows."""
+        """Bytes from one row to the next."""
         return _aligned(self.mask_words * 4)
 
     @property
     def dense_bytes(self) -> int:
-        """Distance of two dense rows."""
+        """Bytes from one dense row to the next."""
         return _aligned(self.vocab_size * 4)
 
     @property
     def to_worker(self) -> int:
-        """Ring from the client to the worker."""
+        """Offset of the ring from the client to the worker."""
         return 0
 
     @property
     def to_client(self) -> int:
-        """Ring from the worker to the client."""
+        """Offset of the ring from the worker to the client."""
         return HEADER_BYTES + self.ring_bytes
 
     @property
     def generations(self) -> int:
-        """uint32 per row, dense rows after the others; odd while the row is given out."""
+        """Offset of the generations: a uint32 per row, dense rows last; odd while the row is in use."""
         return 2 * (HEADER_BYTES + self.ring_bytes)
 
     @property
     def rows(self) -> int:
-        """num_rows x row_bytes."""
+        """Offset of the mask rows: num_rows x row_bytes."""
         return _aligned(self.generations + 4 * (self.num_rows + self.num_dense), 4096)
 
     @property
     def dense(self) -> int:
-        """num_dense x dense_bytes."""
+        """Offset of the dense rows: num_dense x dense_bytes."""
         return self.rows + self.num_rows * self.row_bytes
 
     @property
     def total(self) -> int:
-        """Bytes of the segment."""
+        """Size of the segment in bytes."""
         return _aligned(self.dense + self.num_dense * self.dense_bytes, 4096)
 
     def to_wire(self) -> list[int]:
-        """The four numbers, msgpack-able."""
+        """Returns the four numbers, for msgpack."""
         return [self.vocab_size, self.num_rows, self.num_dense, self.ring_bytes]
 
     @classmethod
     def from_wire(cls, wire: list[int]) -> Layout:
-        """Raises ProtocolError if a number is out of range."""
+        """Reads the result of `to_wire`. Raises ProtocolError if it is invalid."""
         if not isinstance(wire, list) or len(wire) != 4 or not all(isinstance(n, int) for n in wire):
             raise ProtocolError(f"not a segment layout: {wire!r}")
         return cls(*wire)
 
 
 class Segment:
-    """The mapped segment with its two rings; rows are read and written by their offsets."""
+    """The mapped segment with its two rings; rows are accessed by their offsets."""
 
     __slots__ = ("_map", "_owner", "layout", "memory", "name", "to_client", "to_worker")
 
@@ -119,10 +119,10 @@ class Segment:
 
     @classmethod
     def create(cls, layout: Layout) -> Segment:
-        """A new zeroed segment, its memory reserved, accessible to this user only.
+        """Creates a zeroed segment with reserved memory, accessible to this user only.
 
-        Raises SpaceError if /dev/shm has too little room: without the reservation a
-        write to a page that cannot be had would kill the engine with SIGBUS.
+        Raises SpaceError if /dev/shm has too little room. Without the reservation, a
+        write to a page that cannot be allocated would kill the engine with SIGBUS.
         """
         name = names.fresh_name()
         try:
@@ -151,24 +151,24 @@ class Segment:
 
     @classmethod
     def of_file(cls, fd: int, layout: Layout) -> Segment:
-        """An existing one that is open. Raises ProtocolError if it is of another size."""
+        """Maps an existing segment from its open file. Raises ProtocolError if the size differs."""
         size = os.fstat(fd).st_size
         if size != layout.total:
             raise ProtocolError(f"a segment of {size} bytes, {layout.total} expected")
         return cls(mmap.mmap(fd, layout.total), "", layout, owner=False)
 
     def unlink(self) -> None:
-        """Removes the name; both sides keep their map."""
+        """Removes the name; both sides keep their mappings."""
         names.unlink_shared_memory(self.name)
 
     def close(self) -> None:
-        """Unmaps; removes the name if this process made it.
+        """Unmaps the segment; removes the name if this process created it.
 
-        Arrays that still look into the segment keep the map alive until they are gone.
+        Arrays that still refer to the segment keep the mapping alive until they are gone.
         """
         self.to_worker.release()
         self.to_client.release()
-        with contextlib.suppress(BufferError):  # a view is still held by the engine: unmapped when it goes
+        with contextlib.suppress(BufferError):  # the engine still holds a view: unmapped when it is freed
             self.memory.release()
             self._map.close()
         if self._owner:
@@ -176,7 +176,7 @@ class Segment:
 
 
 class RowPool:
-    """The worker's side of one kind of row."""
+    """The worker's allocator for one kind of row."""
 
     __slots__ = ("_address", "_free", "_kind", "_private", "_published", "_stride")
 
@@ -185,7 +185,7 @@ class RowPool:
         first = layout.num_rows if dense else 0
         start = layout.generations + 4 * first
         self._published = memory[start : start + 4 * count].cast("I")
-        self._private = [0] * count  # what is published is for the client to check, never read back
+        self._private = [0] * count  # the published copy is for the client's checks and is never read back
         base = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if count else 0
         self._address = base + (layout.dense if dense else layout.rows)
         self._stride = layout.dense_bytes if dense else layout.row_bytes
@@ -193,7 +193,10 @@ class RowPool:
         self._kind = "dense" if dense else "mask"
 
     def take(self) -> tuple[int, int, int]:
-        """A free row: (number, generation, address to write to). Raises SpaceError if none is left."""
+        """Takes a free row; returns (number, generation, address to write to).
+
+        Raises SpaceError if none is left.
+        """
         if not self._free:
             raise SpaceError(
                 f"all {len(self._private)} {self._kind} rows of this client are in use; release rows "
@@ -204,7 +207,7 @@ class RowPool:
         return row, generation, self._address + row * self._stride
 
     def give_back(self, row: int, generation: int) -> None:
-        """Raises ProtocolError if that row is not out under that generation."""
+        """Frees a row. Raises ProtocolError if the row is not in use under that generation."""
         if not 0 <= row < len(self._private):
             raise ProtocolError(f"there is no {self._kind} row {row}")
         if self._private[row] != generation or not generation & 1:
@@ -214,11 +217,11 @@ class RowPool:
 
     @property
     def free(self) -> int:
-        """Rows that can be taken."""
+        """Number of rows that can be taken."""
         return len(self._free)
 
     def release(self) -> None:
-        """Lets go of the memory so that its map can be closed."""
+        """Releases the memory so that its mapping can be closed."""
         self._published.release()
 
     def _advance(self, row: int) -> int:

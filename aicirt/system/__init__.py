@@ -1,1 +1,1 @@
-"""Everything about the operating system: files, processes, users, resources, logs, terminals."""
+"""Interfaces to the operating system: files, processes, users, resources, logs, terminals."""

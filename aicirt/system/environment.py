@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-#: variables that a child gets if they are set: what Python and the C library read, and where our files are.
-#: Others may hold secrets of the engine, such as tokens, which code that breaks out of a child must not find
+#: variables passed to a child if they are set: those that Python and the C library read, and the locations of
+#: our files. Others may hold the engine's secrets, such as tokens, which hostile code in a child must not
+#: find
 _PASSED = frozenset(
     {
         *("PATH", "HOME", "TMPDIR", "TZ", "TZDIR", "LANG", "LANGUAGE", "VIRTUAL_ENV"),
@@ -19,10 +20,10 @@ _PASSED_PREFIXES = ("LC_", "PYTHON")
 
 
 def child_environment() -> dict[str, str]:
-    """Returns the environment of a child process, without secrets that the engine may have in its own.
+    """Returns the environment for a child process, without secrets from the engine's environment.
 
-    The child finds this very package, also where it is not installed, and its libraries do not start
-    threads or reserve memory for them.
+    The child imports this same package, even if it is not installed, and its libraries start no threads and
+    reserve no memory for threads.
     """
     passed = {
         name: value

@@ -1,4 +1,4 @@
-"""File descriptors with an owner, sealed memory files, and files that no other user can have written."""
+"""File descriptors with an owner, sealed memory files, and files that no other user can write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aicirt.contract.errors import RuntimeFailure
 
 
 class Descriptor:
-    """Closes itself when nobody refers to it any more."""
+    """A file descriptor that is closed when the object is garbage-collected."""
 
     __slots__ = ("fd",)
 
@@ -26,7 +26,7 @@ class Descriptor:
         os.close(self.fd)
 
 
-#: a later write would show through mappings of the file, a truncation would be a SIGBUS
+#: mappings of the file would show later writes, and a truncation would cause SIGBUS
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,9 +35,10 @@ _libc.pwrite.restype = ctypes.c_ssize_t
 
 
 def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
-    """A sealed memfd of `nbytes` zeros, except for `ranges` of (address here, offset, bytes).
+    """Creates a sealed memfd of `nbytes` and returns its descriptor, which the caller owns.
 
-    The caller owns the descriptor. Raises `RuntimeFailure` if there is no memory or descriptor left.
+    Copies each of `ranges`, (address in this process, offset, bytes), into the file; the rest is zero.
+    Raises `RuntimeFailure` if no memory or descriptor is left.
     """
     try:
         return _fill(os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), nbytes, ranges)
@@ -46,7 +47,7 @@ def sealed(name: str, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> in
 
 
 def sealed_bytes(name: str, data: bytes) -> int:
-    """The same with these bytes."""
+    """Creates a sealed memfd with this content, like `sealed`."""
     buffer = ctypes.create_string_buffer(data, max(1, len(data)))
     return sealed(name, len(data), [(ctypes.addressof(buffer), 0, len(data))])
 
@@ -69,7 +70,7 @@ def _fill(fd: int, nbytes: int, ranges: Iterable[tuple[int, int, int]]) -> int:
 
 
 def check_sealed(fd: int, nbytes: int) -> None:
-    """Raises `RuntimeFailure` unless `fd` holds at least `nbytes` that can never change."""
+    """Raises `RuntimeFailure` unless `fd` is a sealed memory file of at least `nbytes`."""
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError as error:
@@ -81,15 +82,15 @@ def check_sealed(fd: int, nbytes: int) -> None:
         raise RuntimeFailure(f"memory file {fd} has {size} bytes, {nbytes} were announced")
 
 
-#: a group may be let through to files that it is allowed to read, and whose names it knows
+#: a group may have the right to traverse the directory (x), to reach readable files whose names it knows
 _OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IRWXO
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def private_directory(path: Path) -> Path:
-    """Make `path` (mode 0700) if it is missing; its absolute name.
+    """Creates the directory `path` (mode 0700) if it is missing; returns its absolute path.
 
-    Raises `RuntimeFailure` if others could put something there: it belongs to another user, is
+    Raises `RuntimeFailure` if other users could put files there: the directory belongs to another user, is
     open to others, is a link, or lies in a directory where others may rename it.
     """
     path = path.absolute()
@@ -112,7 +113,7 @@ def private_directory(path: Path) -> Path:
 
 
 def let_read(path: Path, gid: int) -> None:
-    """Lets a group read a file of ours, or go through a directory; nothing more. Raises OSError."""
+    """Lets a group read one of our files, or traverse a directory, and nothing else. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
@@ -138,10 +139,10 @@ def _is_ours(found: os.stat_result) -> bool:
 
 
 def read_regular(path: Path, most: int, *, ours: bool = False) -> bytes | None:
-    """The first `most` bytes of a regular file in a folder that others may write; None if there is none.
+    """Returns the first `most` bytes of a regular file in a folder that others may write; None if missing.
 
-    A FIFO, socket, device, directory or link counts as nothing, and nothing blocks. With `ours` only a file
-    counts that belongs to this user and that nobody else can write. Raises OSError if it cannot be read.
+    Treats a FIFO, socket, device, directory or link as missing, and never blocks. With `ours`, also treats a
+    file as missing if it belongs to another user or others can write it. Raises OSError if reading fails.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -168,7 +169,7 @@ def is_regular(path: Path) -> bool:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Write a file that appears complete or not at all, also after a crash of the machine."""
+    """Writes a file atomically: it appears complete or not at all, even after a crash of the machine."""
     fd, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     try:
         with os.fdopen(fd, "wb") as file:
@@ -183,7 +184,7 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def move_whole(temporary: Path, path: Path) -> None:
-    """Give a complete, synced file its name, for good."""
+    """Renames a complete, synced file, and syncs its directory."""
     os.replace(temporary, path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

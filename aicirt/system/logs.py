@@ -1,4 +1,4 @@
-"""The daemon's log: one line per event, for people or programs, without anything users say."""
+"""The daemon's log: one line per event, as text or JSON, without any user content."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _OURS = "aicirt"
 
 
 def fields(**known: Any) -> dict[str, Any]:
-    """For `extra` of a log call: what it is about, for programs: worker, client, owner, module, code."""
+    """Returns the `extra` of a log call: machine-readable fields (worker, client, owner, module, code)."""
     return {"fields": known}
 
 
 def configure(form: str, level: int | str) -> None:
-    """From now on this process writes its log to its standard error; what ends it goes there, too."""
+    """Sends this process's log, including exceptions that end the process or a thread, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else Lines())
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -42,32 +42,32 @@ def configure(form: str, level: int | str) -> None:
 
 
 class Lines(logging.Formatter):
-    """For people."""
+    """Formats events as text for people."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(event)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """A line, and more where there was an exception."""
+        """Returns one line, followed by more lines if there was an exception."""
         record.event = _event(record)
-        # a formatter keeps here what another one may have made of an exception
+        # another formatter may have cached its text of the exception here
         record.exc_text = None
         return super().format(record)
 
     def usesTime(self) -> bool:  # logging's own name
-        """Returns True: every line has its time."""
+        """Returns True, since every line has its time."""
         return True
 
     def formatException(self, ei: Any) -> str:
-        """Returns the places in the code and the type of an exception, without its message."""
+        """Returns the type of an exception and its places in the code, without its message."""
         return "\n".join(_where(ei[1]))
 
 
 class JsonLines(logging.Formatter):
-    """For programs: an object a line, with time (UTC), level, logger, event, and the event's fields."""
+    """Formats each event as a line of JSON: time (UTC), level, logger, event, and the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Returns the line."""
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
             "time": when.replace("+00:00", "Z"),
@@ -82,13 +82,16 @@ class JsonLines(logging.Formatter):
 
 
 def _event(record: logging.LogRecord) -> str:
-    """Others' messages, asyncio's for instance, go on with what they know of an exception."""
+    """Returns the message, but only its first line if it comes from another library.
+
+    Further lines, of asyncio's messages for instance, describe an exception.
+    """
     message = record.getMessage()
     return message if record.name.partition(".")[0] == _OURS else message.partition("\n")[0]
 
 
 def _where(error: BaseException | None) -> list[str]:
-    """The type of an exception and those that it came from, with the lines of code, the last one first."""
+    """Returns the types of an exception and its causes, each with its lines of code, innermost first."""
     found: list[str] = []
     while error is not None:
         found.append(type(error).__qualname__)

@@ -1,4 +1,4 @@
-"""Processors and memory that this process may use: affinity, control groups, free memory."""
+"""Processors and memory available to this process: affinity, control groups, free memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-#: reads a number from the folder of a group of one version; OSError or ValueError: it has none
+#: reads a number from the folder of a control group of one version; raises OSError or ValueError if there is
+#: none
 Reader = Callable[[Path], float]
 
 
 def readings(controller: str, version_1: Reader, version_2: Reader, root: Path = Path("/")) -> list[float]:
-    """Returns what the process's own group and each group above it allow. `root` has proc and sys.
+    """Returns the numbers that the process's control group and each group above it have.
 
-    In a container, groups above its own are invisible: /sys/fs/cgroup shows its own group then.
+    `root` contains proc and sys. In a container, groups above the container's own are invisible:
+    /sys/fs/cgroup is then that group.
     """
     found = []
     for reader, folder in _groups(controller, version_1, version_2, root):
@@ -46,12 +48,15 @@ def _groups(
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
-    """Processors' worth of time: 1.5 under a quota of 150 ms in each 100 ms. `root` has proc and sys."""
+    """Returns the usable number of processors: 1.5 for a quota of 150 ms in each 100 ms.
+
+    `root` contains proc and sys.
+    """
     return min(float(len(os.sched_getaffinity(0))), cgroup_quota(root))
 
 
 def cgroup_quota(root: Path = Path("/")) -> float:
-    """The least quota of this process's control group and all above it; infinite if there is none."""
+    """Returns the smallest quota of this process's control group and all above it; infinite without one."""
     return min(readings("cpu", _cpus_version_1, _cpus_version_2, root), default=float("inf"))
 
 
@@ -67,14 +72,14 @@ def _cpus_version_1(folder: Path) -> float:
 
 
 def default_worker_count() -> int:
-    """Returns the number of processors less one for the engine, from 1 to 8."""
+    """Returns the number of processors minus one for the engine, limited to 1 to 8."""
     return max(1, min(8, int(usable_cpus()) - 1))
 
 
 def free_bytes(root: Path = Path("/")) -> int:
-    """Free memory of the machine, or of the fullest control group of this process if that is less.
+    """Returns the bytes free on the machine, or in this process's fullest control group if that is less.
 
-    `root` has proc and sys. File contents that the kernel keeps for speed count as free.
+    `root` contains proc and sys. Counts the kernel's file cache as free.
     """
     found: list[float] = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     with contextlib.suppress(OSError, ValueError, StopIteration):
@@ -85,7 +90,7 @@ def free_bytes(root: Path = Path("/")) -> int:
 
 
 def _memory_version_2(folder: Path) -> int:
-    limit = int((folder / "memory.max").read_text())  # without a limit it is "max", which is no number
+    limit = int((folder / "memory.max").read_text())  # "max" if there is no limit: raises ValueError
     return limit - int((folder / "memory.current").read_text()) + _kept_files(folder, "inactive_file")
 
 

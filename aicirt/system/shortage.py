@@ -1,4 +1,4 @@
-"""Explains operating system errors: what the machine has run out of, and how to get more of it."""
+"""Explains operating system errors: which resource is exhausted, and how to get more of it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _CURES = {
 
 
 def is_shortage(error: OSError) -> bool:
-    """Returns whether the machine is the cause: a resource is exhausted, or a place cannot be written."""
+    """Returns whether the machine is the cause: a resource is exhausted, or a file system is read-only."""
     return error.errno in _CURES
 
 
 def describe(error: BaseException) -> str:
-    """The error, and what can be done about it."""
+    """Returns the error's message, with a remedy if one is known."""
     cure = _CURES.get(error.errno or 0) if isinstance(error, OSError) else None
     return f"{error}: {cure}" if cure else str(error)

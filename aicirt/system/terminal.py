@@ -14,30 +14,30 @@ from typing import NoReturn, TextIO
 
 from aicirt.contract.errors import AiciError
 
-#: C0 and C1 controls, and DEL, without newline and tab: with them a text moves the cursor, hides what is
-#: there, changes the title, or has the terminal type
+#: C0 and C1 controls, and DEL, without newline and tab. They could move the cursor, hide text, change the
+#: title, or make the terminal send input
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """Returns the text with escapes such as `\\x1b` in place of control characters."""
+    """Replaces control characters by escapes such as `\\x1b`."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def show(value: object = "", *, file: TextIO | None = None, flush: bool = False) -> None:
-    """Prints a line, control characters as escapes: for every line that has words of others."""
+    """Prints a line with control characters escaped. Use this for every line that contains foreign text."""
     print(printable(str(value)), file=file, flush=flush)
 
 
-#: after Ctrl-C or SIGTERM a command has so long to end in order. An interrupt may get lost: one that
-#: comes while a library calls Python from C ends only that call
+#: time that a command has for an orderly exit after Ctrl-C or SIGTERM. An interrupt may get lost: if it
+#: arrives while a library calls Python from C, it ends only that call
 GRACE_SECONDS = 1.0
 #: lines of a controller's output that are shown with an error
 _LOG_LINES = 20
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM. What cleans up after Ctrl-C does so after this."""
+    """Raised on SIGTERM. Code that cleans up after Ctrl-C handles this exception too."""
 
 
 def run_command(
@@ -45,8 +45,8 @@ def run_command(
 ) -> int:
     """Runs `work`; returns its exit status, 1 after one of `errors`, 130 after Ctrl-C, 143 after SIGTERM.
 
-    `name` is how the user calls the command. If `work` does not end within `GRACE_SECONDS` of the
-    signal, the process ends where it is.
+    `name` is the command in messages. If `work` does not end within `GRACE_SECONDS` of the
+    signal, the process exits without further cleanup.
     """
     try:
         with _signals_raise(name):
@@ -59,14 +59,14 @@ def run_command(
 
 
 def ended_by(name: str, number: signal.Signals) -> int:
-    """Says that a signal has ended the command; returns the exit status for that."""
+    """Prints that a signal has ended the command; returns the exit status for that signal."""
     why = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
     print(f"{name}: {why}", file=sys.stderr, flush=True)
     return 128 + number
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process. After a signal at once: taking an interpreter with torch apart takes a second."""
+    """Ends the process; after a signal at once, since finalizing an interpreter with torch takes a second."""
     if status <= 128:
         sys.exit(status)
     with contextlib.suppress(OSError, ValueError):
@@ -76,7 +76,7 @@ def leave(status: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _signals_raise(name: str) -> Iterator[None]:
-    """SIGINT and SIGTERM raise KeyboardInterrupt, and begin the time of grace."""
+    """Makes SIGINT and SIGTERM raise KeyboardInterrupt and start the grace period."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -84,18 +84,18 @@ def _signals_raise(name: str) -> Iterator[None]:
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-        if signal.SIGALRM not in found:  # the first signal; others end what tidies up after it
+        if signal.SIGALRM not in found:  # the first signal; a later one interrupts the cleanup
             found[signal.SIGALRM] = signal.signal(signal.SIGALRM, lambda *_: give_up(number))
             signal.setitimer(signal.ITIMER_REAL, GRACE_SECONDS)
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def give_up(number: int) -> NoReturn:
         if sys.stdout.isatty():
-            os.write(1, b"\x1b[?25h")  # the cursor, which a live display hides
+            os.write(1, b"\x1b[?25h")  # shows the cursor, which a live display hides
         os._exit(ended_by(name, signal.Signals(number)))
 
     for number, handler in list(found.items()):
-        if handler is not signal.SIG_IGN:  # as for jobs in the background of a shell
+        if handler is not signal.SIG_IGN:  # ignored for a shell's background jobs
             signal.signal(number, interrupt)
     try:
         yield
@@ -103,12 +103,12 @@ def _signals_raise(name: str) -> Iterator[None]:
         if signal.SIGALRM in found:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in list(found.items()):
-            if handler is not None:  # one that Python did not set
+            if handler is not None:  # None: the handler was not set by Python
                 signal.signal(number, handler)
 
 
 def _show(name: str, error: Exception) -> None:
-    """The error, after what the controller had printed before it."""
+    """Prints the error, after the last lines of the controller's output."""
     log = str(error.detail.get("log", "")) if isinstance(error, AiciError) else ""
     for line in log.splitlines()[-_LOG_LINES:]:
         show(f"  | {line}", file=sys.stderr)
@@ -116,8 +116,9 @@ def _show(name: str, error: Exception) -> None:
 
 
 def describe_error(error: Exception | str, before: str = "") -> str:
-    """An error for people: one line, or below "error:" the lines that a controller has written, such as the
-    traceback of a script. Control characters are shown as escapes.
+    """Returns an error as text for people, with control characters escaped.
+
+    The text is one line, or "error:" followed by the lines of a controller, such as a script's traceback.
     """
     text = printable(str(error))
     if "\n" not in text or not isinstance(error, (AiciError, str)):

@@ -1,4 +1,4 @@
-"""Another user of the system, as whom strangers' code runs."""
+"""Another user of the system, as which untrusted code runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from aicirt.system.environment import child_environment
 from aicirt.system.shortage import describe
 
 _SECONDS = 60
-#: how a process may start others that become another user
+#: advice on how to allow a process to start others that become another user
 CURE = "start aicirt as root, or with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL"
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Name and numbers of a user, and of the group that comes first."""
+    """The name and id of a user, and the id of the user's primary group."""
 
     name: str
     uid: int
@@ -29,7 +29,7 @@ class User:
 
     @classmethod
     def find(cls, name: str) -> User:
-        """Raises RuntimeFailure if there is none, or it would not be another one."""
+        """Looks up a user. Raises RuntimeFailure for an unknown user, for root, and for the current user."""
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
@@ -52,7 +52,7 @@ class User:
             )
 
     def problem(self) -> str:
-        """Why this process may not start others that become this user; empty if it may."""
+        """Returns why this process may not start others that become this user; empty if it may."""
         command = [sys.executable, "-P", "-m", "aicirt.system.user", str(self.uid), str(self.gid)]
         try:
             tried = subprocess.run(
@@ -71,18 +71,19 @@ class User:
 
 
 def become(uid: int, gid: int) -> None:
-    """This process, while it has one thread, gives up its user, groups and capabilities for ever.
+    """Gives up this process's user, groups and capabilities for ever, while the process has one thread.
 
-    What it needs of the old user's files it has open or has imported. Raises PermissionError. Before
-    `sandbox.die_with`: with the user a process loses the signal that tells it of its parent's death.
+    Call this after the process has opened or imported what it needs from the old user's files, and before
+    `sandbox.die_with`: a change of user clears the signal for the parent's death. Raises PermissionError.
     """
-    for encoding in ("ascii", "latin-1", "utf-8"):  # each is a module that is imported when it is first used
+    for encoding in ("ascii", "latin-1", "utf-8"):  # each is a module that is imported on first use
         codecs.lookup(encoding)
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
     kernel.drop_capabilities()  # a process that was not root keeps its capabilities
-    # else its own files in /proc, of which the engine needs one, would be root's; `sandbox.enter` follows
+    # otherwise root would own the process's files in /proc, and the Wasm engine needs one of them;
+    # `sandbox.enter` undoes this later
     kernel.set_dumpable(True)
 
 
