@@ -158,8 +158,7 @@ class WorkerSettings:
     owner_variable_bytes: int = limit(128 << 20, "bytes", "owner_limit, for who writes")
     owner_log_bytes: int = limit(32 << 20, "bytes", "the rest is dropped, and the log says so")
     #: memory of all guests in one worker: the pages that guests have changed, the prompts, and each snapshot
-    #: counted once even if several guests share it. `share_memory` computes the default when the daemon
-    #: starts
+    #: counted once even if several guests share it. `share_memory` computes the default at the daemon's start
     worker_memory_bytes: int = limit(
         0, "bytes, 0: by the free memory", "the largest sequence of who has most ends: space"
     )
@@ -183,8 +182,7 @@ class WorkerSettings:
 class DaemonSettings:
     """Limits of the daemon, for all clients and for each owner."""
 
-    #: with --isolate-owners: how long an owner's worker is kept without sequences. Starting one takes a
-    #: second
+    #: with --isolate-owners: how long an owner's worker without sequences is kept. Starting one takes 1 s
     worker_idle_s: float = limit(300.0, "s", "with --isolate-owners, an idle worker is ended")
     #: bytes of stored modules and scripts charged to one owner, also after a restart: those that the
     #: owner was the first to upload and has not removed. Each is charged at least `LEAST_UPLOAD`
@@ -206,8 +204,7 @@ class DaemonSettings:
     owner_build_queue: int = limit(64, "new arguments", "further ones are refused: owner_limit")
     #: bytes of modules and of new arguments that wait in memory: 16 of the largest modules
     owner_queue_bytes: int = limit(256 << 20, "bytes", "further ones are refused: owner_limit")
-    #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens take 10 MB plus a
-    #: tokenizer
+    #: registered vocabularies, and bytes of their images and tokenizers. 262 k tokens: 10 MB and a tokenizer
     max_vocabularies: int = limit(64, "vocabularies", "one that no client uses goes, or else space")
     vocabulary_bytes: int = limit(1 << 30, "bytes", "one that no client uses goes, or else space")
     owner_vocabularies: int = limit(16, "vocabularies", "the same among the owner's, or else owner_limit")
@@ -244,8 +241,7 @@ MOST_DESCRIPTION = 1 << 18
 #: descriptions in one page of a list, and bytes after which the page ends: a few milliseconds of the
 #: supervisor, which does nothing else meanwhile
 LIST_PAGE, LIST_PAGE_BYTES = 256, 1 << 20
-#: fractions of `warm_budget_ms` after which a new snapshot is taken: the first soon, the last with full
-#: tables
+#: fractions of `warm_budget_ms` after which a snapshot is taken again: early, and with most tables filled
 WARM_STAGES = (1 / 30, 1 / 5, 1.0)
 #: maximum bytes of a request that moves to another worker: the pages that its guests have changed, and its
 #: other state. Copying takes a few milliseconds, during which neither worker does anything else

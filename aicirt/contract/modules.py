@@ -204,7 +204,7 @@ class ModuleInfo:
 
     #: SHA-256 of the file, 64 hexadecimal digits
     id: str
-    #: bytes of the .wasm file or of the script's text; below, of the compiled artifact
+    #: bytes of the .wasm file or of the script's text, and of the compiled artifact
     size: int
     compiled_size: int = 0
     #: SHA-256 of the compiled artifact

@@ -1,4 +1,4 @@
-"""Checks of this machine: what the runtime can use, what is missing, the cost of that, and the cure."""
+"""Checks of this machine: which features are missing, what that costs, and how to get them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """How much it matters."""
+    """Severity of a finding."""
 
     OK = "ok"
     #: works, but less well or less safely
@@ -18,7 +18,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`cost` and `cure` are empty where there is nothing to say."""
+    """The outcome of one check. `cost` and `cure` are empty if they do not apply."""
 
     name: str
     state: State

@@ -1,4 +1,4 @@
-"""Checks that need a guest, in a process of its own: what asks should not have wasmtime's signal handlers."""
+"""Checks that need a guest, in a child process to keep wasmtime's signal handlers out of the caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMAND = [sys.executable, "-P", "-m", "aicirt.wasm.selfcheck"]
 
 @lru_cache(1)
 def _ask() -> tuple[dict[str, str], str]:
-    """Runs the child; returns its answers and the end of its errors."""
+    """Runs the child process; returns its answers and its last line of errors."""
     child = subprocess.run(
         _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=False
     )
@@ -25,7 +25,7 @@ def _ask() -> tuple[dict[str, str], str]:
 
 
 def run_guests() -> Finding:
-    """Compiling, running, trapping, and the clock of time limits."""
+    """Checks that guests can be compiled, run, trap, and are interrupted by time limits."""
     said, words = _ask()
     if "guests" not in said or "changes" not in said:
         cure = "reinstall wasmtime; ulimit -u if no thread can be made"
@@ -34,7 +34,7 @@ def run_guests() -> Finding:
 
 
 def changed_pages() -> Finding:
-    """PAGEMAP_SCAN, with which forks find what to copy."""
+    """Checks for PAGEMAP_SCAN, with which forks find the pages to copy."""
     said, words = _ask()
     if said.get("changes") == "PageScanner":
         return Finding("PAGEMAP_SCAN", State.OK, "there")

@@ -1,4 +1,4 @@
-"""All checks of the runtime's needs, each of which can be asked alone."""
+"""All checks of the runtime's requirements; each can also run alone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from aicirt.system.files import private_directory
 from aicirt.system.resources import cgroup_quota, default_worker_count, free_bytes, usable_cpus
 from aicirt.system.user import CURE, User
 
-#: vocabulary and rows of a usual engine, for which shared memory must do
+#: vocabulary and rows of a typical engine, for which shared memory must suffice
 _SEGMENT = Layout(131_072, num_rows=256, num_dense=4)
 _MEMORY_FILES = 1024
 _MAPPINGS = 65_530
 
 
 def examine() -> list[Finding]:
-    """Every check, in the order of importance. None raises."""
+    """Runs all checks, in order of importance. Never raises: a check that fails gives a NOTE."""
     checks: tuple[Callable[[], Finding], ...] = (
         system,
         python,
@@ -55,14 +55,14 @@ def examine() -> list[Finding]:
     for check in checks:
         try:
             found.append(check())
-        except Exception as error:  # a check that fails says that something is amiss, not what
+        except Exception as error:  # shows that something is wrong, but not what
             name = check.__name__.replace("_", " ")
             found.append(Finding(name, State.NOTE, f"could not be looked at: {error!r}"))
     return found
 
 
 def system() -> Finding:
-    """Linux with pidfds, on a processor that wasmtime compiles for."""
+    """Checks for Linux with pidfds, on a processor that keeps the order of stores."""
     name = f"{platform.system()} {platform.release()} on {platform.machine()}"
     if platform.system() != "Linux":
         return Finding("system", State.MISSING, name, "nothing works", "use Linux, or a VM with it")
@@ -82,12 +82,12 @@ def system() -> Finding:
 
 
 def python() -> Finding:
-    """Reports the version of Python; older ones than 3.11 cannot install this package."""
+    """Reports the version of Python; versions before 3.11 cannot install this package."""
     return Finding("Python", State.OK, f"{platform.python_version()} ({sys.executable})")
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
-    """Room for the segment of one engine with one worker, twice."""
+    """Checks for room for the segments of one engine with one worker, and of two engines with all workers."""
     name, need = "shared memory", _SEGMENT.total
     cure = "mount a tmpfs there; a container: --shm-size=1g"
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -103,7 +103,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
 
 
 def semaphores() -> Finding:
-    """Named semaphores, with which processes wake each other."""
+    """Checks named semaphores, with which processes wake each other."""
     try:
         bell = Doorbell.create()
         bell.ring()
@@ -117,7 +117,7 @@ def semaphores() -> Finding:
 
 
 def memory_files() -> Finding:
-    """Sealed memory files: snapshots and vocabularies."""
+    """Checks sealed memory files, which hold snapshots and vocabularies."""
     from aicirt.system.files import check_sealed, sealed
 
     try:
@@ -144,7 +144,7 @@ def processors() -> Finding:
 
 
 def stack(soft: int | None = None) -> Finding:
-    """For guests and what they call."""
+    """Checks the stack size, for guests and the host functions that they call."""
     from aicirt.settings import STACK_MARGIN, WASM_STACK
 
     soft = resource.getrlimit(resource.RLIMIT_STACK)[0] if soft is None else soft
@@ -155,7 +155,7 @@ def stack(soft: int | None = None) -> Finding:
 
 
 def open_files(soft: int | None = None) -> Finding:
-    """Each memoised controller is an open file."""
+    """Checks the limit on open files: each memoised controller is an open file."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if soft is None else soft
     if soft < _MEMORY_FILES:
         cost = "fewer controllers can be memoised (256 by default), and fewer clients served"
@@ -164,7 +164,7 @@ def open_files(soft: int | None = None) -> Finding:
 
 
 def mappings(root: Path = Path("/")) -> Finding:
-    """Each sequence has about ten."""
+    """Checks the limit on memory mappings: each sequence has about ten."""
     most = int((root / "proc/sys/vm/max_map_count").read_text())
     if most < _MAPPINGS:
         cost = f"room for about {most // 10} sequences in a worker"
@@ -173,7 +173,7 @@ def mappings(root: Path = Path("/")) -> Finding:
 
 
 def overcommit(root: Path = Path("/")) -> Finding:
-    """Each sequence reserves 4 GiB of addresses and uses some 100 KiB."""
+    """Checks the address space: each sequence reserves 4 GiB of addresses and uses about 100 KiB."""
     mode = int((root / "proc/sys/vm/overcommit_memory").read_text())
     hard = resource.getrlimit(resource.RLIMIT_AS)[0]
     if hard != resource.RLIM_INFINITY:
@@ -183,7 +183,7 @@ def overcommit(root: Path = Path("/")) -> Finding:
 
 
 def memory(free: int | None = None) -> Finding:
-    """For the guests of all workers and of the builder."""
+    """Checks the free memory, for the guests of all workers and of the builder."""
     free = free_bytes() if free is None else free
     processes = default_worker_count() + 1
     share = share_memory(WorkerSettings(), processes, free).worker_memory_bytes
@@ -208,7 +208,7 @@ def worker_user(name: str = "nobody") -> Finding:
 
 
 def store(folder: Path | None = None) -> Finding:
-    """Checks the folder for compiled modules."""
+    """Checks the folder of the module store."""
     folder = folder or default_directory()
     try:
         private_directory(folder / "compiled")

@@ -1,4 +1,4 @@
-"""The walls around strangers' code that this machine allows, tried in a process of its own."""
+"""Checks of the walls around untrusted code that this machine allows, tried in a child process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHO = "a guest that breaks out of WebAssembly"
 
 @lru_cache(1)
 def _walls() -> dict[str, Any]:
-    """Returns what `python -m aicirt.sandbox` prints: the walls of a worker."""
+    """Returns the walls of a worker, which `python -m aicirt.sandbox` prints."""
     child = subprocess.run(
         _COMMAND, capture_output=True, text=True, timeout=_SECONDS, env=child_environment(), check=True
     )
@@ -27,7 +27,7 @@ def _walls() -> dict[str, Any]:
 
 
 def landlock() -> Finding:
-    """Landlock, under which workers can open none of the user's files."""
+    """Checks Landlock, under which workers cannot open the user's files."""
     version = _walls()["landlock"]
     if version == 0:
         cure = "a kernel with Landlock (5.13), booted with lsm=landlock,..."
@@ -40,7 +40,7 @@ def landlock() -> Finding:
 
 
 def seccomp() -> Finding:
-    """A filter of system calls, which leaves those that workers need."""
+    """Checks the filter that allows only the system calls that workers need."""
     if not _walls()["seccomp"]:
         cost = f"{_WHO} can make every system call, for instance those with a defect in the kernel"
         cure = "a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit ARM"
@@ -49,7 +49,7 @@ def seccomp() -> Finding:
 
 
 def namespaces() -> Finding:
-    """Namespaces, in which there is no network."""
+    """Checks namespaces, in which there is no network."""
     found = _walls()["namespaces"]
     if "network" not in found:
         cost = f"one wall less around {_WHO}"

@@ -1,6 +1,6 @@
-"""Controllers on disk: a content-addressed store, limited compilation, tags.
+"""Controllers on disk: a content-addressed store, compilation with limits, tags.
 
-Unlike `aicirt.wasm` this never runs a guest; compiling happens in a child process.
+Unlike `aicirt.wasm`, this package never runs a guest; compilation happens in a child process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compile a module in a child process, so that a bad one costs a bounded amount of time and memory."""
+"""Compiles modules in a child process with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from aicirt.system.user import User
 class CompileLimits:
     """Limits on compiling one module."""
 
-    #: an honest module of `Limits.module_bytes` (16 MiB) needs about 21 s on one fast core
+    #: an ordinary module of `Limits.module_bytes` (16 MiB) needs about 21 s on one fast core
     cpu_s: int = 60
-    #: beside what Python and the compiler take before they begin; 1 MB of Wasm needs about 0.2 GB
+    #: in addition to the memory of Python and the compiler at the start; 1 MB of Wasm needs about 0.2 GB
     memory_bytes: int = 2 << 30
     #: a loaded machine may need several times the CPU time
     wall_s: float = 180.0
-    #: machine code is 3 to 5 times as large as its module, of `Limits.module_bytes` (16 MiB) at most
+    #: machine code is 3 to 5 times as large as its module, which has at most `Limits.module_bytes` (16 MiB)
     artifact_bytes: int = 256 << 20
 
 
-#: bytes of the child's answer, and of its last words, that are read: it may have been broken out of
+#: bytes read of the child's answer and of its last error output, which hostile code may control
 _MOST_ANSWER, _MOST_WORDS = 4 << 20, 500
 
 
 def compile_in_child(
     wasm: Path, artifact: Path, limits: Limits | None = None, cost: CompileLimits | None = None
 ) -> ModuleInfo:
-    """Compile the file `wasm` to the new file `artifact`.
+    """Compiles the file `wasm` to the new file `artifact`.
 
-    Raises `ModuleError` with ``detail["reasons"]`` if the module is refused, `CompileLimitError`
-    if it costs too much; then there is no artifact.
+    Raises `ModuleError` with ``detail["reasons"]`` if the module is refused, and `CompileLimitError`
+    if it costs too much; no artifact remains then.
     """
     with _Child(wasm, artifact, limits or Limits(), cost or CompileLimits()) as child:
         poll = select.poll()
@@ -65,9 +65,9 @@ async def compile_in_child_async(
     spent: Callable[[float], None] | None = None,
     user: User | None = None,
 ) -> ModuleInfo:
-    """`compile_in_child` for asyncio; cancelling it kills the child.
+    """Does the same as `compile_in_child`, for asyncio. Cancellation kills the child.
 
-    `spent` is told the seconds of CPU time that the child has used, however it ended; it runs as `user`.
+    The child runs as `user`. Calls `spent` with the child's seconds of CPU time, however the child ended.
     """
     with _Child(wasm, artifact, limits or Limits(), cost or CompileLimits(), spent, user) as child:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
@@ -82,7 +82,7 @@ async def compile_in_child_async(
 
 
 class _Child:
-    """`aicirt.modules.compiler` at work; it is ended, and its CPU time told, when the block is left."""
+    """A running `aicirt.modules.compiler`. Leaving the block ends it and reports its CPU time."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class _Child:
         spent: Callable[[float], None] | None = None,
         user: User | None = None,
     ) -> None:
-        """Raises RuntimeFailure if there is no such module, OSError if something is short."""
+        """Starts the compiler. Raises RuntimeFailure if `wasm` is missing, OSError on a lack of resources."""
         self.cost = cost
         self._wasm, self._artifact = wasm, artifact
         self._spent = spent
         self._done = False
-        #: memory files: what is said needs nobody who reads it meanwhile
+        #: memory files: unlike a pipe, they need no reader while the child runs
         self._out, self._err = (Descriptor(os.memfd_create("aici-compiler")) for _ in range(2))
         try:
             source = Descriptor(os.open(wasm, os.O_RDONLY | os.O_CLOEXEC))
@@ -139,11 +139,11 @@ class _Child:
             self._artifact.unlink(missing_ok=True)
 
     def too_slow(self) -> CompileLimitError:
-        """Returns the error for a compiler that has used its wall-clock time."""
+        """Returns the error for a compiler that has exceeded its wall-clock time."""
         return CompileLimitError(f"compiling took more than {self.cost.wall_s:g} s", limit="wall_s")
 
     def outcome(self) -> ModuleInfo:
-        """Returns the result of a child that has ended. Raises its error, or one that tells how it ended."""
+        """Returns the result of a child that has ended. Raises the child's error, or one for how it ended."""
         status, cost = self._reap(), self.cost
         said = _last_words(self._err)
         if status == -signal.SIGXCPU:
@@ -151,7 +151,7 @@ class _Child:
         if status == -signal.SIGSYS:
             raise RuntimeFailure("the compiler was ended for a system call that its sandbox forbids")
         if status in (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGKILL):
-            # the compiler aborts, crashes or is killed when there is no memory left
+            # the compiler aborts, crashes or is killed if no memory is left
             raise CompileLimitError(
                 f"compiling ended by signal {-status}, probably out of the {cost.memory_bytes} bytes it may "
                 "use",
@@ -172,12 +172,12 @@ class _Child:
         return info
 
     def _source_id(self) -> tuple[str, int]:
-        """Returns the id and the bytes of the module, which the compiler must not choose."""
+        """Returns the id and the size of the module, which must not come from the compiler."""
         with open(self._wasm, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size
 
     def _reap(self) -> int:
-        """Waits for its end; the status, as subprocess tells it."""
+        """Waits for the child's end; returns its status in subprocess's encoding."""
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         if self._spent is not None:

@@ -1,9 +1,10 @@
-"""The process that compiles one module: checks, rewrites and compiles its input, in a sandbox.
+"""The compiler process: checks, rewrites and compiles one module in a sandbox.
 
-``python -m aicirt.modules.compiler ARTIFACT LIMITS PARENT [UID GID]`` reads the module from its input and
-writes the artifact to the open file with the number ARTIFACT; it can open none itself. It prints a line of
-JSON, ``{"info": ...}`` or ``{"error": [code, message, detail]}``. LIMITS is JSON of `Limits` and
-`CompileLimits`, PARENT the process id of the caller, with which it ends, UID and GID the user it becomes.
+``python -m aicirt.modules.compiler ARTIFACT LIMITS PARENT [UID GID]`` reads the module from its standard
+input and writes the artifact to the open file descriptor ARTIFACT; it can open no file itself. It prints a
+line of JSON, ``{"info": ...}`` or ``{"error": [code, message, detail]}``. LIMITS is JSON of `Limits` and
+`CompileLimits`. PARENT is the process id of the caller: the process ends when the caller ends. UID and GID
+are the user that the process becomes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from aicirt.wasm.program import compile_module, serialize
 
 
 def main(artifact: str, both: str, parent: str, *user: str) -> dict[str, Any]:
-    """Compiles the module; returns what is printed."""
+    """Compiles the module; returns the answer to print."""
     if user:
         become(*map(int, user))
     sandbox.die_with(int(parent))
@@ -74,7 +75,7 @@ def _compile(artifact: int, engine: Engine) -> ModuleInfo:
 def _limit(cost: CompileLimits) -> None:
     used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + cost.memory_bytes, used + cost.memory_bytes))
-    # the soft limit sends SIGXCPU, which says why; a second later comes SIGKILL
+    # the soft limit sends SIGXCPU, which identifies the cause; SIGKILL follows a second later
     resource.setrlimit(resource.RLIMIT_CPU, (cost.cpu_s, cost.cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (cost.artifact_bytes, cost.artifact_bytes))
 

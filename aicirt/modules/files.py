@@ -1,4 +1,4 @@
-"""Files of uploaded modules and scripts, by the SHA-256 of their content."""
+"""Files of uploaded modules and scripts, named by the SHA-256 of their content."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aicirt.system.files import is_regular, read_regular, write_whole
 from aicirt.system.shortage import describe, is_shortage
 
 _MODULE, _SCRIPT = ".wasm", ".script"
-#: bytes of a script's file: JSON may take six for a character of one, and the name is short
+#: maximum bytes of a script's file: JSON may need six bytes for a one-byte character, and the name is short
 _MOST_SCRIPT = 8 * MAX_SOURCE
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptNote:
-    """Facts about a script, without its text."""
+    """The facts about a script, without its text."""
 
     interpreter: str
     language: str
@@ -28,37 +28,39 @@ class ScriptNote:
 
 
 class ModuleFiles:
-    """``<id>.wasm`` and ``<id>.script`` in one folder, which may be shared: nothing in it is trusted."""
+    """The files ``<id>.wasm`` and ``<id>.script`` in one folder, which may be shared and is untrusted."""
 
     def __init__(self, folder: Path, most: int) -> None:
-        """`most`: bytes of the largest module; of a larger file no more are read."""
+        """Uses `folder`. `most` is the size of the largest module: larger files are not read to the end."""
         self._folder = folder
         self._most = most
-        #: of scripts that have been read: what an id stands for never changes
+        #: notes on scripts that have been read: the content behind an id never changes
         self._notes: dict[str, ScriptNote] = {}
 
     def has(self, module_id: str) -> bool:
-        """Returns whether there is such a module or script."""
+        """Returns whether a module or script with this id is stored."""
         return any(is_regular(self._path(module_id, kind)) for kind in (_MODULE, _SCRIPT))
 
     def is_script(self, module_id: str) -> bool:
-        """Returns whether it is a script, without reading it."""
+        """Returns whether the id is a stored script, without reading it."""
         return is_regular(self._path(module_id, _SCRIPT))
 
     def size(self, module_id: str) -> int:
-        """Bytes of its file; 0 if there is none."""
+        """Returns the size of the file in bytes; 0 if there is none."""
         for kind in (_MODULE, _SCRIPT):
             if is_regular(path := self._path(module_id, kind)):
                 return path.stat().st_size
         return 0
 
     def ids(self) -> list[str]:
-        """All of them, in order."""
+        """Returns the ids of all modules and scripts, sorted."""
         return self._ids(_MODULE, _SCRIPT)
 
     def wasm(self, module_id: str) -> bytes:
-        """The module itself, checked against its id. Raises UnknownModuleError, or RuntimeFailure if it
-        cannot be read now."""
+        """Returns the module itself, checked against its id.
+
+        Raises UnknownModuleError if it is missing or damaged, RuntimeFailure if it cannot be read now.
+        """
         data = self._read(module_id, _MODULE, self._most + 1)
         if data is None:
             raise UnknownModuleError(f"no module {module_id}")
@@ -67,11 +69,11 @@ class ModuleFiles:
         return data
 
     def script(self, module_id: str) -> StoredScript | None:
-        """The script, or None: it is a module, if it is there at all.
+        """Returns the script, or None if no script has this id.
 
         Raises ModuleError if it is damaged, RuntimeFailure if it cannot be read now.
         """
-        if not self.is_script(module_id):  # nothing is opened, which would need a free descriptor
+        if not self.is_script(module_id):  # without opening a file, which needs a free descriptor
             return None
         data = self._read(module_id, _SCRIPT, _MOST_SCRIPT + 1)
         if data is None:
@@ -90,7 +92,7 @@ class ModuleFiles:
         return script
 
     def note(self, module_id: str) -> ScriptNote | None:
-        """Returns the facts about a script. Returns None and raises as `script` does."""
+        """Returns the facts about a script, or None; raises the errors of `script`."""
         if not self.is_script(module_id):
             self._notes.pop(module_id, None)
         elif module_id not in self._notes:
@@ -100,7 +102,8 @@ class ModuleFiles:
     def notes(self) -> dict[str, ScriptNote]:
         """Returns the facts about all undamaged scripts, by id.
 
-        Raises RuntimeFailure if one cannot be read now."""
+        Raises RuntimeFailure if one cannot be read now.
+        """
         found: dict[str, ScriptNote] = {}
         for module_id in self._ids(_SCRIPT):
             try:
@@ -113,11 +116,11 @@ class ModuleFiles:
         return found
 
     def keep_wasm(self, module_id: str, data: bytes) -> None:
-        """Raises OSError."""
+        """Stores a module. Raises OSError."""
         write_whole(self._path(module_id, _MODULE), data, 0o644)
 
     def keep_script(self, script: StoredScript) -> None:
-        """Raises OSError."""
+        """Stores a script. Raises OSError."""
         module_id = script.id
         write_whole(self._path(module_id, _SCRIPT), script.pack(), 0o644)
         self._note(module_id, script)
@@ -141,7 +144,10 @@ class ModuleFiles:
         return self._folder / f"{module_id}{kind}"
 
     def _read(self, module_id: str, kind: str, most: int) -> bytes | None:
-        """So many bytes at most; None if it is not there, is no regular file, or may not be read."""
+        """Reads at most `most` bytes; returns None if the file is missing, not regular, or not readable.
+
+        Raises RuntimeFailure if a resource for reading is exhausted.
+        """
         try:
             return read_regular(self._path(module_id, kind), most)
         except OSError as error:

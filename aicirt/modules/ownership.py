@@ -1,4 +1,4 @@
-"""Tags, claims and holdings: who has named and uploaded what, kept in tables beside the modules."""
+"""Tags, claims and ownership: which owner has named or uploaded each module, in tables on disk."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from aicirt.modules.files import ModuleFiles
 
 
-#: bytes of a table: millions of rows
+#: maximum bytes of a table: millions of rows
 _MOST = 1 << 30
 
 
 class Table:
-    """Plain data by name, in one JSON file: read without a lock, since it is always written as a whole.
+    """Rows of plain data by name in one JSON file, which is written atomically and thus read without a lock.
 
     Raises RuntimeFailure for a file that another user has put there.
     """
@@ -52,7 +52,7 @@ class Table:
 
     @contextmanager
     def changing(self) -> Iterator[dict[str, Any]]:
-        """Locks the table and yields its rows, which are written at the end if they have been changed."""
+        """Locks the table and yields its rows; writes them at the end if they have changed."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             fd = os.open(self._lock, flags, 0o600)
@@ -61,7 +61,7 @@ class Table:
                 raise
             raise self._foreign(self._lock) from None
         try:
-            if not is_private_file(self._lock):  # its owner could hold it for ever
+            if not is_private_file(self._lock):  # another user could hold the lock for ever
                 raise self._foreign(self._lock)
             fcntl.flock(fd, fcntl.LOCK_EX)
             before, rows = self.read(), self.read()
@@ -80,7 +80,7 @@ class Table:
 
 @dataclass(slots=True)
 class Claim:
-    """The claims to one module. A module from before claims existed has none."""
+    """The claims to one module. Modules uploaded before claims existed have none."""
 
     #: Unix seconds of the first upload; 0 = unknown
     created: float = 0.0
@@ -89,24 +89,24 @@ class Claim:
 
 
 class Claims:
-    """Claims to the modules of one store, by module id, in one file, which several processes may change."""
+    """The claims to the modules of one store, by module id, in one file that several processes may change."""
 
     def __init__(self, directory: Path) -> None:
         self._table = Table(directory, "claims")
 
     def read(self) -> dict[str, Claim]:
-        """All of them."""
+        """Returns the claims by module id."""
         return {module: Claim(**row) for module, row in self._table.read().items()}
 
     @contextmanager
     def changing(self) -> Iterator[ClaimsChange]:
-        """Around a change, and whatever must not happen at the same time as another one."""
+        """Locks the claims for a change, and for other work that must not run during another change."""
         with self._table.changing() as rows:
             yield ClaimsChange(rows)
 
 
 class ClaimsChange:
-    """The claims, while nobody else can change them."""
+    """The claims while they are locked."""
 
     def __init__(self, rows: dict[str, Any]) -> None:
         self._rows = rows
@@ -116,13 +116,13 @@ class ClaimsChange:
         return set(self._rows.get(module, {}).get("owners", ()))
 
     def add(self, module: str, owner: str) -> None:
-        """`owner` has uploaded it; who has before keeps the time of that."""
+        """Adds a claim for an owner who has uploaded the module. An existing claim keeps its time."""
         now = time.time()
         row = self._rows.setdefault(module, {"created": now, "owners": {}})
         row["owners"].setdefault(owner, now)
 
     def require(self, module: str, owner: str) -> None:
-        """Raises NotOwnerError if `owner` has no claim to it."""
+        """Raises NotOwnerError if `owner` has no claim to the module."""
         owners = self.owners(module)
         if owner not in owners:
             who = f"{len(owners)} others have" if owners else "nobody is known to have"
@@ -132,11 +132,11 @@ class ClaimsChange:
             )
 
     def drop(self, module: str, owner: str) -> None:
-        """`owner` wants it no more."""
+        """Removes an owner's claim to a module, if there is one."""
         self._rows.get(module, {}).get("owners", {}).pop(owner, None)
 
     def abandoned(self, module: str) -> bool:
-        """Returns whether all owners with a claim have dropped it; false if there never was one."""
+        """Returns whether all owners have dropped their claims; False if there has never been a claim."""
         row = self._rows.get(module)
         return row is not None and not row["owners"]
 
@@ -145,7 +145,7 @@ class ClaimsChange:
         self._rows.pop(module, None)
 
 
-#: what a tag looks like; no path, nothing that could be an id
+#: pattern of a tag, which excludes paths; `looks_like_id` excludes ids
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -153,20 +153,20 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 class Tag:
     name: str
     module: str
-    #: who may move it; empty = anybody
+    #: the owner who may move it; empty = any owner
     owner: str = ""
 
 
 class Tags:
-    """Tags of one store, in one file, which several processes may change."""
+    """The tags of one store, in one file that several processes may change."""
 
     def __init__(self, directory: Path) -> None:
         self._table = Table(directory, "tags")
 
     def set(self, name: str, module: str, owner: str = "") -> Tag:
-        """Name `module` `name`, or move the tag there.
+        """Tags `module` with `name`, or moves the existing tag there.
 
-        Raises `ModuleError` for a bad name, `NotOwnerError` if the tag belongs to another owner.
+        Raises `ModuleError` for an invalid name, `NotOwnerError` if the tag belongs to another owner.
         """
         if not _NAME.fullmatch(name):
             raise ModuleError(
@@ -185,8 +185,10 @@ class Tags:
         return tag
 
     def remove(self, name: str, owner: str = "", *, force: bool = False) -> None:
-        """`force`: whosever it is. Raises `UnknownModuleError` for an unknown tag, `NotOwnerError` for
-        another owner's."""
+        """Removes a tag; with `force`, of any owner.
+
+        Raises `UnknownModuleError` for an unknown tag, `NotOwnerError` if the tag belongs to another owner.
+        """
         with self._table.changing() as tags:
             if name not in tags:
                 raise UnknownModuleError(f"no tag {name!r}")
@@ -195,11 +197,11 @@ class Tags:
             del tags[name]
 
     def modules(self) -> dict[str, str]:
-        """Module id by tag."""
+        """Returns the module id of each tag."""
         return {name: row["module"] for name, row in self._table.read().items()}
 
     def list(self) -> list[Tag]:
-        """All tags, by name."""
+        """Returns all tags, sorted by name."""
         return sorted((Tag(**tag) for tag in self._table.read().values()), key=lambda tag: tag.name)
 
 
@@ -209,12 +211,13 @@ def _require_owner(tag: dict[str, Any] | None, owner: str) -> None:
 
 
 class Ownership:
-    """Ownership of the modules in one store.
+    """The ownership of the modules in one store.
 
-    Changes hold the lock of its claims, so that nothing is added and removed at once."""
+    Changes hold the lock of the claims, so that a module is not added and removed at the same time.
+    """
 
     def __init__(self, files: ModuleFiles, tags: Tags, claims: Claims, gone: Callable[[str], None]) -> None:
-        """`gone`: told which module is stored no more."""
+        """Calls `gone` with the id of each module that is no longer stored."""
         self._files = files
         self._tags = tags
         self._claims = claims
@@ -222,7 +225,10 @@ class Ownership:
 
     @contextmanager
     def claiming(self, module_id: str, claimant: str) -> Iterator[None]:
-        """Around making sure that a module is there: nobody removes it before the claim is written."""
+        """Locks the claims while a module is stored, so that it is not removed before its claim is written.
+
+        Without a claimant, neither locks nor adds a claim.
+        """
         if not claimant:
             yield
             return
@@ -231,12 +237,12 @@ class Ownership:
             claims.add(module_id, claimant)
 
     def remove(self, module_id: str, owner: str = "", *, force: bool = False) -> bool:
-        """Drop an owner's claim to a module, whose tags of it must be removed before.
+        """Drops an owner's claim to a module; the owner's tags on it must be removed before.
 
-        Where nobody else has a claim, no tag of anybody else names it, and it interprets no script, the
-        module goes, with its compiled code, and the answer is true. `force`: it goes even if others have
-        claims to it, and its tags too. Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim
-        to it, `ModuleError` if the owner has tags on it.
+        If no claim and no tag is left, and no stored script needs the module, removes the module with its
+        compiled code and returns True. With `force`, removes it and its tags even if others have claims to
+        it. Raises `UnknownModuleError`, `NotOwnerError` if the owner has no claim to the module,
+        `ModuleError` if the owner has tags on it.
         """
         with self._claims.changing() as claims:
             if not self._files.has(module_id):
@@ -258,10 +264,10 @@ class Ownership:
         return True
 
     def tag(self, name: str, module_id: str, owner: str = "") -> str | None:
-        """Name a module, or move the tag there.
+        """Tags a module, or moves the existing tag there.
 
-        Returns which module has gone with that, if any: see `untag`. Raises `UnknownModuleError`, and as
-        `Tags.set`.
+        Returns the id of a module that is removed as a result, if any: see `untag`. Raises
+        `UnknownModuleError`, and the errors of `Tags.set`.
         """
         with self._claims.changing() as claims:
             if not self._files.has(module_id):
@@ -271,10 +277,10 @@ class Ownership:
             return self._drop_unwanted(before, claims)
 
     def untag(self, name: str, owner: str = "", *, force: bool = False) -> str | None:
-        """Take a tag away; raises as `Tags.remove`.
+        """Removes a tag. Raises the errors of `Tags.remove`.
 
-        The last tag of a module that all its owners have removed has kept it, and takes it along: else it
-        would stay for ever, and nobody could remove it. Returns the id of such a module.
+        A module that all its owners have removed is kept by its tags. Removing the last of them removes the
+        module too, since no owner could remove it later. Returns the id of such a module.
         """
         with self._claims.changing() as claims:
             before = [tag.module for tag in self._tags.list() if tag.name == name]
@@ -282,10 +288,11 @@ class Ownership:
             return self._drop_unwanted(before, claims)
 
     def bytes_of(self, owner: str) -> int:
-        """Bytes of all files that are stored on an owner's account; small ones count `LEAST_UPLOAD`.
+        """Returns the bytes of all files charged to an owner; small files are charged `LEAST_UPLOAD`.
 
-        What several have uploaded counts for the first of them. What nobody claims any more counts for who
-        keeps it by a tag, or by a script that needs it. Raises RuntimeFailure if a script cannot be read now.
+        A module that several owners have uploaded is charged to the first of them. A module without claims is
+        charged to the owner of a tag on it, or of a script that needs it. Raises RuntimeFailure if a script
+        cannot be read now.
         """
         keepers: dict[str, str] = {}
         for module_id, claim in self._claims.read().items():
@@ -301,7 +308,10 @@ class Ownership:
         return sum(max(LEAST_UPLOAD, size) for size in sizes if size)
 
     def _drop_unwanted(self, modules: Sequence[str], claims: ClaimsChange) -> str | None:
-        """`modules`: what a tag or a script needed that needs it no more; none or one."""
+        """Removes a module that nothing needs any longer; returns its id.
+
+        `modules` has at most one module, which a tag or a script has needed until now.
+        """
         tagged = {tag.module for tag in self._tags.list()}
         for module_id in modules:
             if claims.abandoned(module_id) and module_id not in tagged and not self._interprets(module_id):
@@ -326,5 +336,5 @@ class Ownership:
         return None if note is None else note.interpreter
 
     def _interprets(self, module_id: str) -> bool:
-        """Returns whether a stored script needs a module. Raises RuntimeFailure if that is unknown now."""
+        """Returns whether a stored script needs a module. Raises RuntimeFailure if one cannot be read."""
         return any(note.interpreter == module_id for note in self._files.notes().values())

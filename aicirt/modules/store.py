@@ -1,4 +1,4 @@
-"""Modules and scripts by the SHA-256 of their content, and the compiled code of modules."""
+"""The store of modules and scripts by SHA-256, and of the compiled code of modules."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ from aicirt.wasm.module.rewrite import REWRITER_VERSION
 
 
 def default_directory() -> Path:
-    """``$AICI_STORE``, or ``$XDG_CACHE_HOME/aici/store``, or in ``~/.cache``: a folder of its
-    own, which must be private, as what lies beside it need not be.
+    """Returns ``$AICI_STORE``, or ``$XDG_CACHE_HOME/aici/store``, or ``~/.cache/aici/store``.
+
+    The store has a folder of its own because the folder must be private, unlike other cached files.
     """
     if folder := os.environ.get("AICI_STORE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"
 
 
-#: around work for an owner, which holds so many bytes until its turn comes: waits for the turn, and is told
-#: the seconds of CPU time that the work took
+#: called with an owner and the bytes held while waiting; returns a context manager that waits for the owner's
+#: turn and yields a function to report the seconds of CPU time that the work took
 FairTurns = Callable[[str, int], AbstractAsyncContextManager[Callable[[float], None]]]
 
 
@@ -58,11 +59,11 @@ def _nobody_told(_module: str) -> None:
 
 
 class ModuleStore:
-    """``modules/``, what was uploaded, which may be shared, and ``compiled/``, which must be private.
+    """Uploaded modules, in ``modules/``, which may be shared, and code, in ``compiled/``, which is private.
 
-    A compiled artifact belongs to one wasmtime version, configuration, rewriter and CPU, and to the
-    limits that its module was checked against; its name says which, and a description beside it has
-    its SHA-256. Whatever does not fit is checked and compiled anew.
+    A compiled artifact is specific to one wasmtime version, configuration, rewriter and CPU, and to the
+    limits that its module was checked against. Its name identifies them, and a description next to it has
+    its SHA-256. A module without a matching artifact is checked and compiled again.
     """
 
     def __init__(
@@ -74,18 +75,19 @@ class ModuleStore:
         cost: CompileLimits | None = None,
         user: User | None = None,
     ) -> None:
-        """`modules`: where the .wasm files are, if they are shared with other machines or users. `user`: who
-        compiles, with `add_async` and `get_async`, and runs what was compiled, if not the caller.
+        """Opens the store, and creates its directories.
 
-        Raises `RuntimeFailure` if the directory is not private, or cannot be made.
+        `modules` is the folder of uploads if they are shared with other machines or users. `user` is the user
+        that `add_async` and `get_async` compile as, and that runs the compiled code, if not the current user.
+        Raises `RuntimeFailure` if the directory is not private or cannot be created.
         """
         root = directory or default_directory()
         folder = modules or root / "modules"
         self._limits = limits or Limits()
-        #: what was uploaded
+        #: the uploaded modules and scripts
         self.files = ModuleFiles(folder, self._limits.module_bytes)
         try:
-            # also looks at the directories above: nobody else may put another in their place
+            # also checks the directories above, which no other user may replace
             #: the folder of compiled modules
             self.code = private_directory(root / "compiled")
             folder.mkdir(parents=True, exist_ok=True)
@@ -99,19 +101,18 @@ class ModuleStore:
         self.tags = Tags(root)
         self.claims = Claims(root)
         self.ownership = Ownership(self.files, self.tags, self.claims, self._gone)
-        #: who may compile when, with `add_async` and `get_async`
+        #: schedules the compilations of `add_async` and `get_async`
         self.turns: FairTurns = _at_once
-        #: called with the id of what is stored no more
+        #: called with the id of a module or script that is no longer stored
         self.on_gone: Callable[[str], None] = _nobody_told
 
     # -- adding ------------------------------------------------------------------------------
 
     def add(self, wasm: bytes, owner: str = "") -> ModuleInfo:
-        """Store and compile a module for `owner`, who has a claim to it from now on; quick if it is known.
+        """Stores and compiles a module, and adds a claim for `owner`, if any. Fast if the module is known.
 
-        Without an owner nobody has one. Raises `ModuleError` or `CompileLimitError`; a refused module is not
-        stored. Raises `RuntimeFailure` if there is no room, no process to compile it, or the folder may not
-        be written.
+        Raises `ModuleError` or `CompileLimitError`; a refused module is not stored. Raises `RuntimeFailure`
+        if there is no room, if no compiler process can start, or if the folder is not writable.
         """
         module_id = self._check_size(wasm)
         known = self._known(module_id, owner)
@@ -123,20 +124,20 @@ class ModuleStore:
             return self._finish(info, pending, artifact, owner)
 
     async def add_async(self, wasm: bytes, owner: str = "") -> ModuleInfo:
-        """`add` for asyncio; cancelling it ends the compilation, which waits for the owner's turn.
+        """Does the same as `add`, for asyncio, after waiting for the owner's turn. Cancellation ends it.
 
-        Raises also what `turns` raises.
+        Raises also the errors of `turns`.
         """
         return await self._add_async(wasm, owner, owner)
 
     async def _add_async(self, wasm: bytes, owner: str, claimant: str) -> ModuleInfo:
-        """`owner` is who waits for a turn, `claimant` who has a claim afterwards, if anybody."""
+        """Waits for a turn of `owner`, compiles the module, and adds a claim for `claimant`, if any."""
         module_id = self._check_size(wasm)
         known = self._known(module_id, claimant)
         if known:
             return known
         async with self.turns(owner, len(wasm)) as spent:
-            if known := self._known(module_id, claimant):  # somebody else has added it meanwhile
+            if known := self._known(module_id, claimant):  # another caller has added it meanwhile
                 return known
             with self._keeping() as (pending, artifact):
                 pending.write_bytes(wasm)
@@ -146,10 +147,10 @@ class ModuleStore:
                 return self._finish(info, pending, artifact, claimant)
 
     def add_script(self, script: StoredScript, owner: str = "") -> ModuleInfo:
-        """Store a script for `owner`, as `add` does with a module; its interpreter must be stored already.
+        """Stores a script for `owner`, as `add` stores a module; its interpreter must be stored already.
 
-        Raises `ModuleError` for what is no script, or without its interpreter, and `RuntimeFailure` if there
-        is no room.
+        Raises `ModuleError` if the script is invalid or its interpreter is not stored, and `RuntimeFailure`
+        if there is no room.
         """
         script.check()
         with self._writing("kept"), self.claims.changing() as claims:
@@ -173,7 +174,7 @@ class ModuleStore:
 
     @contextmanager
     def _keeping(self) -> Iterator[tuple[Path, Path]]:
-        """Names for a private copy of a module and for its artifact, both gone afterwards."""
+        """Yields paths for a private copy of a module and for its artifact; removes both files afterwards."""
         pending = None
         try:
             with self._writing("compiled and kept"):
@@ -187,7 +188,7 @@ class ModuleStore:
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
-        """Around writing files. Raises RuntimeFailure where there is no room."""
+        """Converts errors of writing files: raises RuntimeFailure if there is no room."""
         try:
             yield
         except OSError as error:
@@ -203,7 +204,7 @@ class ModuleStore:
                 self.files.keep_wasm(info.id, pending.read_bytes())
                 move_whole(artifact, self.artifact_path(info.id))
                 write_whole(self._info_path(info.id), json.dumps(info.to_wire()).encode())
-            except OSError:  # without the last file nobody finds the others, which would stay for ever
+            except OSError:  # without the last file the others would never be found nor removed
                 if new:
                     self.files.discard(info.id)
                     self._discard(self.artifact_path(info.id))
@@ -222,22 +223,23 @@ class ModuleStore:
     # -- finding -----------------------------------------------------------------------------
 
     def get(self, name: str) -> ModuleInfo:
-        """A module by id or tag, with an artifact ready in `artifact_path`; compiled if it must be.
+        """Returns a module by id or tag, after compiling it if `artifact_path` has no valid artifact.
 
-        Raises `UnknownModuleError`, or as `add`.
+        Raises `UnknownModuleError`, and the errors of `add`.
         """
         module_id = self.resolve(name)
         return self._known(module_id) or self.add(self.files.wasm(module_id))
 
     async def get_async(self, name: str, owner: str = "") -> ModuleInfo:
-        """`get` for asyncio, compiled for `owner` if it must be."""
+        """Does the same as `get`, for asyncio; a compilation takes a turn of `owner`."""
         module_id = self.resolve(name)
         return self._known(module_id) or await self._add_async(self.files.wasm(module_id), owner, "")
 
     async def describe_async(self, name: str, owner: str = "") -> ModuleInfo:
-        """A module by id or tag, whose artifact is not looked at; compiled for `owner` if it has none here.
+        """Returns a module or script by id or tag, without checking its artifact.
 
-        Raises as `get_async`.
+        Compiles the module in a turn of `owner` if it has no description here. Raises the errors of
+        `get_async`.
         """
         module_id = self.resolve(name)
         if (note := self.files.note(module_id)) is not None:
@@ -248,15 +250,15 @@ class ModuleStore:
         return self._named(info)
 
     def resolve(self, name: str) -> str:
-        """Module id of an id, of the beginning of one, or of a tag. Raises `UnknownModuleError`."""
+        """Returns the module id for an id, the beginning of an id, or a tag. Raises `UnknownModuleError`."""
         return resolve_name(name, self.files.ids, self.tags.modules)
 
     def find_call(self, name: str, arg: bytes) -> tuple[str, bytes]:
         """Returns the module that runs for a name with an argument, and the argument that it receives.
 
         For a script these are the interpreter, and the script with the argument. Raises `UnknownModuleError`,
-        `ModuleError` for a script whose interpreter has gone, and `ArgumentError` for an argument that no
-        script can get.
+        `ModuleError` for a script whose interpreter has been removed, and `ArgumentError` for an argument
+        that scripts cannot receive.
         """
         module_id = self.resolve(name)
         script = self.files.script(module_id)
@@ -266,7 +268,7 @@ class ModuleStore:
         return script.interpreter, script.argument(arg)
 
     def wasm(self, name: str) -> bytes:
-        """A module itself; raises as `ModuleFiles.wasm`."""
+        """Returns a module's file, by id or tag; raises the errors of `resolve` and `ModuleFiles.wasm`."""
         return self.files.wasm(self.resolve(name))
 
     def has(self, module_id: str) -> bool:
@@ -274,16 +276,16 @@ class ModuleStore:
         return self.files.has(module_id)
 
     def list(self) -> list[ModuleInfo]:
-        """All stored modules that are compiled for this runtime, and all scripts, by id."""
+        """Returns all stored modules that are compiled for this runtime, and all scripts, sorted by id."""
         return list(self._listed("", None))
 
     def page(
         self, after: str = "", limit: int = LIST_PAGE, found_by: str | None = None
     ) -> builtins.list[ModuleInfo]:
-        """The next ones of `list`, by id, from behind the id `after`; none at its end.
+        """Returns the next entries of `list`, those after the id `after`; an empty list at the end.
 
-        At most `limit`, and not many more than `LIST_PAGE_BYTES`. `found_by`: only those that this owner has
-        uploaded, or that have a tag.
+        Returns at most `limit` entries, and stops when they take `LIST_PAGE_BYTES`. With `found_by`, returns
+        only those that this owner has uploaded or that have a tag.
         """
         found: builtins.list[ModuleInfo] = []
         nbytes = 0
@@ -295,7 +297,7 @@ class ModuleStore:
         return found
 
     def count(self) -> int:
-        """How many modules and scripts are stored, whatever they were compiled for."""
+        """Returns the number of stored modules and scripts, including those not compiled for this runtime."""
         return len(self.files.ids())
 
     def _listed(self, after: str, found_by: str | None) -> Iterator[ModuleInfo]:
@@ -309,7 +311,7 @@ class ModuleStore:
                 continue
             try:
                 note = self.files.note(module_id)
-            except (ModuleError, RuntimeFailure):  # it is damaged, or cannot be read now
+            except (ModuleError, RuntimeFailure):  # damaged, or not readable now
                 continue
             info = self._described(module_id) if note is None else self._of_script(module_id, note)
             if info is not None:
@@ -331,14 +333,14 @@ class ModuleStore:
 
     def _require_interpreter(self, script: StoredScript) -> None:
         if not self.has(script.interpreter) or self.files.is_script(script.interpreter):
-            # no UnknownModuleError: the name is known, and stands for no bundled controller either
+            # not UnknownModuleError: the name is known, and is not that of a bundled controller
             raise ModuleError(
                 f"the script {script.name!r} needs its interpreter, module {script.interpreter}, which is "
                 "not stored here (any more): upload the script again"
             )
 
     def _of_script(self, module_id: str, note: ScriptNote) -> ModuleInfo:
-        """Describes a script as its interpreter, as far as that is known here."""
+        """Describes a script by its interpreter's description, if that is known here."""
         interpreter = self._described(note.interpreter) or ModuleInfo(module_id, 0)
         return replace(
             interpreter,
@@ -351,7 +353,7 @@ class ModuleStore:
             interpreter=note.interpreter,
         )
 
-    # -- files of what was compiled -------------------------------------------------------------
+    # -- files of compiled modules --------------------------------------------------------------
 
     def artifact_path(self, module_id: str) -> Path:
         """Returns the file with the compiled code of a module that `add` or `get` returned."""
@@ -371,25 +373,28 @@ class ModuleStore:
         return info if info.id == module_id else None
 
     def _known(self, module_id: str, claimant: str = "") -> ModuleInfo | None:
-        """Description of a module whose artifact is there, ours and whole; the claimant has a claim then."""
+        """Returns the description of a module whose artifact exists, is ours and is intact, else None.
+
+        Adds a claim for `claimant`, if any.
+        """
         info, artifact = self._described(module_id), self.artifact_path(module_id)
         if info is None or not is_private_file(artifact) or not self.has(module_id):
             return None
         try:
             code = artifact.read_bytes()
-        except FileNotFoundError:  # it has been removed since
+        except FileNotFoundError:  # removed meanwhile
             return None
         if hashlib.sha256(code).hexdigest() != info.compiled_sha256:
             return None
         if claimant:
             with self.claims.changing() as claims:
-                if not self.has(module_id):  # it has been removed meanwhile
+                if not self.has(module_id):  # removed meanwhile
                     return None
                 claims.add(module_id, claimant)
         return self._ready(info)
 
     def _ready(self, info: ModuleInfo) -> ModuleInfo:
-        """Lets the workers' user read a module's code; returns the module's description with its names."""
+        """Lets the workers' user read a module's code; returns the description with tags and owners."""
         if self._user is not None:
             let_read(self.artifact_path(info.id), self._user.gid)
         return self._named(info)
@@ -400,13 +405,13 @@ class ModuleStore:
 
 
 def _with_names(info: ModuleInfo, tags: list[str], claim: Claim) -> ModuleInfo:
-    """The description, with what is kept apart from it."""
+    """Adds tags and claims, which are stored separately, to a description."""
     info.tags = tags
     info.owners, info.created = sorted(claim.owners), claim.created
     return info
 
 
 def _key(limits: Limits) -> str:
-    """Modules checked against other limits than the usual ones have artifacts of their own."""
+    """Returns a suffix for artifacts of modules that were checked against non-default limits, else ""."""
     checked, usual = ([getattr(some, name) for name in CHECKED] for some in (limits, Limits()))
     return "" if checked == usual else "-" + hashlib.sha256(repr(checked).encode()).hexdigest()[:8]

@@ -1,6 +1,7 @@
-"""The walls around processes that handle hostile bytes: Landlock, seccomp, namespaces, limits.
+"""Isolation of processes that handle hostile bytes: Landlock, seccomp, namespaces, limits.
 
-Each wall is optional: a container or an older kernel may forbid it. `enter` tells which ones stand.
+Each wall is optional, since a container or an older kernel may not allow it. `enter` returns the active
+walls.
 """
 
 from __future__ import annotations

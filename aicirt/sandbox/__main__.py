@@ -1,4 +1,4 @@
-"""`python -m aicirt.sandbox`: prints as JSON which walls of a worker this machine allows."""
+"""`python -m aicirt.sandbox`: prints as JSON the walls of a worker that this machine allows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""System calls that processes in a sandbox make, and what is done about the others.
+"""System calls that sandboxed processes may make, and the treatment of all others.
 
-The lists have what workers, the builder and compilers were seen to call (`strace -ff` of the runtime's
-tests), and what Python, the C library and wasmtime may call in rarer moments. A call that is in no list fails
-with EPERM, as libraries expect of a sandbox. A call that nobody makes by accident ends the process, so that
+The lists contain the calls observed in workers, the builder and compilers (`strace -ff` of the runtime's
+tests), and rarer calls that Python, the C library and wasmtime may make. A call on no list fails
+with EPERM, as libraries expect in a sandbox. A call that no code makes by accident kills the process, so that
 it is noticed.
 """
 
@@ -26,15 +26,16 @@ _STREAMS = (
 )
 _TIMERS = "timer_create timer_settime timer_gettime timer_getoverrun timer_delete"
 _WAITING = "poll ppoll select pselect6"
-#: on sockets and memory files that are there; a socket cannot be made
+#: for existing sockets; new ones cannot be created
 _SOCKETS = "sendmsg recvmsg sendto recvfrom shutdown getsockopt setsockopt getsockname getpeername"
 _FILES = "dup memfd_create ftruncate fallocate fadvise64"
-#: looking at files as far as Landlock lets; imports of Python need them
+#: inspecting files, as far as Landlock allows; Python's imports need these
 _LOOKING = "stat lstat access faccessat faccessat2 readlink readlinkat getdents64 getcwd fstatfs statfs"
 
-#: the C library goes on with an older call (`clone`, `openat`), whose arguments a filter can see
+#: answered as unknown: the C library then uses an older call (`clone`, `openat`), whose arguments a filter
+#: can check
 _NEWER = "clone3 openat2"
-#: nothing in a sandbox calls these by accident
+#: calls that no code in a sandbox makes by accident
 _HOSTILE = (
     "execve execveat ptrace process_vm_readv process_vm_writev process_madvise pidfd_getfd kcmp bpf "
     "perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register mount umount2 pivot_root "
@@ -47,10 +48,10 @@ _CLONE_THREAD = 0x0001_0000
 _O_TMPFILE = 0o20000000
 _TCGETS, _TIOCGWINSZ, _FIONREAD, _FIONBIO = 0x5401, 0x5413, 0x541B, 0x5421
 _FIONCLEX, _FIOCLEX, _PAGEMAP_SCAN = 0x5450, 0x5451, 0xC060_6610
-#: what Python asks of files, and `aicirt.wasm.pages`; no TIOCSTI, which types into a terminal
+#: requests that Python and `aicirt.wasm.memory` make; not TIOCSTI, which types into a terminal
 _IOCTL = (_TCGETS, _TIOCGWINSZ, _FIONREAD, _FIONBIO, _FIONCLEX, _FIOCLEX, _PAGEMAP_SCAN)
-#: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS; no F_SETOWN, which
-#: has the kernel send signals
+#: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_ADD_SEALS, F_GET_SEALS; not F_SETOWN, which
+#: makes the kernel send signals
 _FCNTL = (0, 1, 2, 3, 4, 1030, 1033, 1034)
 #: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 _PRCTL = (15, 16, 0x5356_4D41)
@@ -59,13 +60,13 @@ _SELF = Argument(0, (0,))
 
 
 def compiler() -> Filter:
-    """Returns the filter of a compiler: it computes, and uses what is open."""
+    """Returns the filter of a compiler, which computes and uses only files that are already open."""
     allowed = (_MEMORY, _PROCESS, _SIGNALS, _CLOCKS, _STREAMS)
     return _filter(allowed, _tested())
 
 
 def worker() -> Filter:
-    """Returns the filter of a worker or builder: it also makes threads and memory files, and opens files."""
+    """Returns the filter of a worker or builder, which also starts threads, opens files and makes memfds."""
     allowed = (_MEMORY, _PROCESS, _SIGNALS, _CLOCKS, _STREAMS, _TIMERS, _WAITING, _SOCKETS, _FILES, _LOOKING)
     making = os.O_CREAT | os.O_TRUNC | _O_TMPFILE
     tested = {

@@ -1,4 +1,4 @@
-"""Closes a process in: puts up all walls of its profile that the machine allows."""
+"""Confines a process: applies all walls of its profile that the machine allows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NAMES = {_USER: "user", _NET: "network", _IPC: "ipc"}
 def enter_namespaces() -> tuple[str, ...]:
     """Moves this process, while it has one thread, into new namespaces; returns their names, if any.
 
-    Writes no map of user ids: the process needs no name for its user, and has no other.
+    Writes no map of user ids, since the process does not need its user's name and uses no other user.
     """
-    # root in a container may have no user namespaces, but the right to make the others
+    # root in a container may lack user namespaces but have the right to create the others
     for flags in (_USER | _NET | _IPC, _NET | _IPC):
         try:
             kernel.unshare(flags)
@@ -36,29 +36,29 @@ def enter_namespaces() -> tuple[str, ...]:
 
 
 _READ = Access.READ_FILE | Access.READ_DIR
-#: where a Python package that is imported later finds system libraries
+#: system libraries for Python packages that are imported later
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Rights of one kind of process."""
+    """The rights of one kind of process."""
 
     name: str
-    #: makes the filter of its system calls, in which its process id occurs
+    #: creates the filter of its system calls, which contains the process id
     calls: Callable[[], Filter]
-    #: paths that it may open, and how
+    #: paths that it may open, each with its access rights
     opens: tuple[tuple[str, Access], ...] = ()
-    #: whether it may read Python's own files and system libraries: it imports modules when it needs them
+    #: whether it may read Python's own files and system libraries, to import modules on demand
     imports: bool = False
     #: resource limits, by RLIMIT_*
     limits: Mapping[int, int] = field(default_factory=dict)
-    #: how willingly the kernel ends this process when memory runs out, before the engine and the daemon
-    #: (which have 0, as inherited): https://docs.kernel.org/filesystems/proc.html, up to 1000
+    #: preference (up to 1000) for killing this process when memory runs out, before the engine and the
+    #: daemon, which have the inherited 0: https://docs.kernel.org/filesystems/proc.html
     oom_score_adj: int = 0
 
     def readable(self) -> list[tuple[Path, Access]]:
-        """Returns the rules for Landlock."""
+        """Returns (path, access) for each rule for Landlock."""
         libraries = {sys.prefix, sys.base_prefix, *sys.path, *_LIBRARIES} if self.imports else set()
         rules = [*self.opens, *((path, _READ) for path in sorted(libraries) if path)]
         return [(Path(path), access) for path, access in rules]
@@ -73,9 +73,9 @@ WORKER = Profile(
     limits={resource.RLIMIT_CORE: 0},
     oom_score_adj=900,
 )
-#: runs `aici_init`: if it ends, requests wait, and none of them fails
+#: runs `aici_init`: if the builder is killed, requests wait but do not fail
 BUILDER = replace(WORKER, name="builder", oom_score_adj=950)
-#: compiles one module: its input and output are open before, and it needs nothing else
+#: compiles one module: its input and output are already open, and it needs nothing else
 COMPILER = Profile(
     "compiler",
     calls.compiler,
@@ -94,13 +94,13 @@ _OOM = Path("/proc/self/oom_score_adj")
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """The walls that stand around a process; `aici doctor` and `health` show them."""
+    """The active walls around a process; `aici doctor` and `health` report them."""
 
     #: version of the kernel's Landlock interface; 0 if there is none
     landlock: int
     #: whether system calls are filtered
     seccomp: bool
-    #: names of the namespaces that the process has to itself
+    #: names of the namespaces that belong to the process alone
     namespaces: tuple[str, ...]
     oom_score_adj: int
 
@@ -110,7 +110,7 @@ class Walls:
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel end this process when its parent ends. Exits if `parent` has ended already.
+    """Makes the kernel kill this process when its parent ends. Exits if `parent` has already ended.
 
     Call this after a change of user, which would clear the signal.
     """
@@ -120,13 +120,13 @@ def die_with(parent: int) -> None:
 
 
 def enter(profile: Profile) -> Walls:
-    """Confines this process for ever, so that code which breaks out of WebAssembly finds little.
+    """Confines this process for ever, so that code which breaks out of WebAssembly can do little.
 
-    Call this before the process makes threads or reads anything hostile, and after it has opened what it
-    needs of /proc/self, which then belongs to root. Leaves out what the kernel or a container forbids. Raises
-    OSError if the kernel refuses something that it has.
+    Call this before the process starts threads or reads hostile input, and after it has opened the files that
+    it needs in /proc/self, which then belongs to root. Skips walls that the kernel or a container does not
+    allow. Raises OSError if the kernel refuses a wall that it supports.
     """
-    time.tzset()  # reads a file the first time that something is logged
+    time.tzset()  # reads a file, which logging would otherwise read later
     oom_score_adj = _prefer_to_end(profile.oom_score_adj)
     namespaces = enter_namespaces()
     kernel.drop_capabilities()
@@ -140,7 +140,7 @@ def enter(profile: Profile) -> Walls:
 
 
 def _prefer_to_end(score: int) -> int:
-    """Returns the score that holds: it can be raised only, and not everywhere."""
+    """Raises oom_score_adj to `score`, where that is possible; returns the resulting value."""
     try:
         before = int(_OOM.read_text(encoding="ascii"))
         if before >= score:

@@ -1,4 +1,4 @@
-"""System calls that Python does not have, with their errors."""
+"""Wrappers for system calls that Python lacks, which raise their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def call(number: int, *args: object) -> int:
 
 
 def prctl(option: int, *args: int) -> int:
-    """Raises OSError."""
+    """Calls prctl with up to four arguments; returns its result. Raises OSError."""
     words = [ctypes.c_ulong(word) for word in (*args, 0, 0, 0, 0)[:4]]
     return _checked(int(_libc.prctl(option, *words)), f"prctl {option}")
 
@@ -27,14 +27,14 @@ def unshare(flags: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Gives up all capabilities of this thread, for ever if it also has no_new_privs. Raises OSError."""
+    """Drops all capabilities of this thread, for ever if it also has no_new_privs. Raises OSError."""
     version_3 = 0x20080522
     header = (ctypes.c_uint32 * 2)(version_3, 0)
     _checked(int(_libc.capset(header, (ctypes.c_uint32 * 6)())), "capset")
 
 
 def set_dumpable(dumpable: bool) -> None:
-    """Sets whether other processes of this user may look into this one, and whose its files in /proc are."""
+    """Sets whether this user's other processes may inspect this one; if not, root owns its files in /proc."""
     prctl(_PR_SET_DUMPABLE, int(dumpable))
 
 

@@ -1,7 +1,7 @@
-"""Landlock: takes away the rights to open files, to reach the network and to signal other processes.
+"""Landlock: removes the rights to open files, to use the network and to signal other processes.
 
-Uses raw system calls because the C library has no functions for them. Open files stay open. Threads that
-exist already keep their rights, so restrict the process before it makes any.
+Uses raw system calls because the C library has no functions for them. Open files stay open. Existing threads
+keep their rights, so restrict the process before it starts any.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Access(IntFlag):
     WRITE_FILE = 2
     READ_FILE = 4
     READ_DIR = 8
-    #: every right of version 1, including making and removing files of every kind
+    #: all rights of version 1, including creating and removing files of every kind
     VERSION_1 = (1 << 13) - 1
     REFER = 1 << 13
     TRUNCATE = 1 << 14
@@ -34,7 +34,7 @@ class Access(IntFlag):
 
 #: version of the kernel's interface -> rights that it adds
 _SINCE = {1: Access.VERSION_1, 2: Access.REFER, 3: Access.TRUNCATE, 5: Access.IOCTL_DEV}
-#: bind and connect by TCP, since version 4; abstract Unix sockets and signals of others, since version 6
+#: since version 4: TCP bind and connect; since version 6: abstract Unix sockets, signals to other processes
 _NET, _SCOPES = 3, 3
 #: rights that a rule for a single file may have
 _OF_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
@@ -50,7 +50,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Returns the version of the kernel's interface; 0 if it has none, or if Landlock is turned off."""
+    """Returns the version of the kernel's interface; 0 if Landlock is missing or disabled."""
     try:
         return kernel.call(_CREATE, None, 0, _VERSION)
     except OSError:
@@ -58,11 +58,11 @@ def version() -> int:
 
 
 def restrict(allowed: Iterable[tuple[Path, Access]]) -> int:
-    """Restricts this thread, and all that it starts, to the `allowed` paths and everything below them.
+    """Restricts this thread, and all threads it starts, to the `allowed` paths and everything below them.
 
     Also refuses TCP, abstract Unix sockets and signals to processes outside, where the kernel can. The
-    process must have no_new_privs. Ignores paths that do not exist. Returns the `version`; 0 if nothing
-    was done. Raises OSError if the kernel refuses.
+    process must have no_new_privs. Ignores paths that do not exist. Returns the `version`; 0 if Landlock is
+    missing and nothing was restricted. Raises OSError if the kernel refuses.
     """
     known = version()
     if known == 0:

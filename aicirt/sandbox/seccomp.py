@@ -1,4 +1,4 @@
-"""seccomp: a filter of system calls, as a program for the kernel's classic BPF machine."""
+"""seccomp: a filter for system calls, compiled to a classic BPF program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 from aicirt.sandbox import kernel
 
-#: the largest number of the table's kernel (6.18): what is beyond is not known here
+#: the largest number in the kernel of this table (6.18): larger numbers are unknown here
 LAST = 471
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "access": (21, None),
@@ -179,31 +179,31 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 }
 
 
-#: SECCOMP_SET_MODE_FILTER, and SECCOMP_FILTER_FLAG_SPEC_ALLOW: kernels before 5.16 turn features of the
-#: processor off for a process with a filter, which slows guests down; wasmtime has mitigations of its own
+#: SECCOMP_SET_MODE_FILTER, and SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it, kernels before 5.16 disable
+#: processor features for a process with a filter, which slows guests; wasmtime has its own mitigations
 _SET_FILTER, _SPEC_ALLOW = 1, 4
 #: machine -> AUDIT_ARCH_*, column of NUMBERS
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-#: classic BPF: load a word, jump if equal, jump if greater, and with a constant, return
+#: classic BPF: load a word, jump if equal, jump if greater, AND with a constant, return
 _LOAD, _EQUAL, _GREATER, _AND, _RETURN = 0x20, 0x15, 0x25, 0x54, 0x06
-#: offsets in struct seccomp_data; of an argument its low half, which has all that is looked at here
+#: offsets in struct seccomp_data; of an argument, only the low half is tested
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _EPERM, _ENOSYS = 1, 38
 
 
 class Answer(IntEnum):
-    """Answers of the kernel to a call: SECCOMP_RET_*."""
+    """The kernel's answers to a call: SECCOMP_RET_*."""
 
     KILL = 0x8000_0000
     REFUSE = 0x0005_0000 | _EPERM
-    #: as an older kernel does, so that the C library takes another call
+    #: fails like on an older kernel, so that the C library uses another call
     UNKNOWN = 0x0005_0000 | _ENOSYS
     ALLOW = 0x7FFF_0000
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A test that holds if the bits `mask` of the argument `index` are one of `values`."""
+    """A test that passes if the bits `mask` of the argument `index` equal one of `values`."""
 
     index: int
     values: tuple[int, ...]
@@ -212,15 +212,15 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Answers of a process's system calls; those that are nowhere get `other`."""
+    """The answers to a process's system calls; calls that are not listed get `other`."""
 
     calls: Mapping[str, Answer]
-    #: calls that are allowed if all of their tests hold, and refused otherwise
+    #: calls that are allowed if all of their tests pass, and refused otherwise
     tested: Mapping[str, tuple[Argument, ...]]
     other: Answer = Answer.REFUSE
 
     def program(self, machine: str) -> bytes | None:
-        """Returns the filter as struct sock_filter[]; None for a machine whose numbers are not known."""
+        """Returns the filter as struct sock_filter[]; None for a machine whose call numbers are unknown."""
         if machine not in _MACHINES:
             return None
         arch, column = _MACHINES[machine]
@@ -229,7 +229,7 @@ class Filter:
             (_EQUAL, 1, 0, arch),
             (_RETURN, 0, 0, Answer.KILL),  # 32-bit calls have other numbers
             (_LOAD, 0, 0, _NUMBER),
-            (_GREATER, 0, 1, LAST),  # newer than our table, or of the x32 interface
+            (_GREATER, 0, 1, LAST),  # newer than this table, or of the x32 ABI
             (_RETURN, 0, 0, Answer.UNKNOWN),
         ]
         for name, tests in self.tested.items():
@@ -244,7 +244,7 @@ class Filter:
 
 
 def _check(test: Argument) -> list[tuple[int, int, int, int]]:
-    """Refuses the call if the test does not hold; else goes on behind."""
+    """Returns code that refuses the call if the test fails, and otherwise continues after itself."""
     values = [
         (_EQUAL, len(test.values) - number, 0, value & test.mask) for number, value in enumerate(test.values)
     ]
@@ -257,9 +257,9 @@ def _check(test: Argument) -> list[tuple[int, int, int, int]]:
 
 
 def install(rules: Filter) -> bool:
-    """Filters the calls of this thread and all that it makes, for ever; needs no_new_privs.
+    """Filters the calls of this thread and all threads it starts, for ever; needs no_new_privs.
 
-    Returns False where the kernel has no filters, or the numbers of the machine's calls are not known.
+    Returns False if the kernel does not accept the filter, or if the machine's call numbers are unknown.
     """
     program = rules.program(platform.machine())
     if program is None:
@@ -272,7 +272,7 @@ def install(rules: Filter) -> bool:
 
 
 def load(program: bytes) -> None:
-    """Has the kernel run struct sock_filter[] for each call. Raises OSError; KeyError on other machines."""
+    """Installs struct sock_filter[] as a filter. Raises OSError; KeyError on an unknown machine."""
     code = ctypes.create_string_buffer(program)
     header = ctypes.create_string_buffer(struct.pack("@HxxxxxxQ", len(program) // 8, ctypes.addressof(code)))
     number = NUMBERS["seccomp"][_MACHINES[platform.machine()][1]]
@@ -280,5 +280,5 @@ def load(program: bytes) -> None:
 
 
 def answers(names: Iterable[str], answer: Answer) -> dict[str, Answer]:
-    """Returns the same answer for all of these calls."""
+    """Maps each of these calls to the same answer."""
     return dict.fromkeys(names, answer)

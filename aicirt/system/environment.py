@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-#: variables passed to a child if they are set: those that Python and the C library read, and the locations of
-#: our files. Others may hold the engine's secrets, such as tokens, which hostile code in a child must not
-#: find
+#: variables passed to a child if they are set: those that Python and the C library read, and locations of our
+#: files. Others may hold the engine's secrets, such as tokens, which hostile code in a child must not find
 _PASSED = frozenset(
     {
         *("PATH", "HOME", "TMPDIR", "TZ", "TZDIR", "LANG", "LANGUAGE", "VIRTUAL_ENV"),

@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-#: reads a number from the folder of a control group of one version; raises OSError or ValueError if there is
+#: reads a number from a control group's folder, for one version; raises OSError or ValueError if there is
 #: none
 Reader = Callable[[Path], float]
 
 
 def readings(controller: str, version_1: Reader, version_2: Reader, root: Path = Path("/")) -> list[float]:
-    """Returns the numbers that the process's control group and each group above it have.
+    """Returns the readings of the process's control group and of each group above it.
 
     `root` contains proc and sys. In a container, groups above the container's own are invisible:
     /sys/fs/cgroup is then that group.

@@ -1,4 +1,4 @@
-"""Vocabularies: their images (docs/vocabulary.md), and the tokenizer that controllers ask."""
+"""Vocabularies: their images (docs/vocabulary.md), and the tokenizer for controllers."""
 
 from __future__ import annotations
 

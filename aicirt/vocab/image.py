@@ -16,10 +16,10 @@ from aicirt.vocab.trie import NUM_CLASSES, SLICES, build_trie, byte_classes, edg
 
 
 def fingerprint_of(spec: dict[str, Any]) -> str:
-    """SHA-256 (hex) of all that a client registers: equal for equal vocabularies on any machine.
+    """Returns the SHA-256 (hex) of a registered vocabulary: equal for equal vocabularies on any machine.
 
-    `spec` is what the call `vocabulary` registers. Raises KeyError, TypeError, ValueError, AttributeError or
-    struct.error if it is invalid.
+    `spec` has the arguments of the call `vocabulary`. Raises KeyError, TypeError, ValueError, AttributeError
+    or struct.error if it is invalid.
     """
     digest = hashlib.sha256(b"aici vocabulary 1\0")
 
@@ -48,10 +48,10 @@ def build_image(
     unk: int | None = None,
     vocab_size: int | None = None,
 ) -> bytes:
-    """Makes the image of a vocabulary.
+    """Builds the image of a vocabulary.
 
-    ``tokens[i]`` is what token i decodes to; for a special token (never text) it is the name that is
-    shown. ``eos`` are the end-of-sequence tokens, ``special`` holds the ids of all special
+    ``tokens[i]`` holds the decoded bytes of token i; for a special token (never text) it is the display
+    name. ``eos`` lists the end-of-sequence tokens, ``special`` the ids of all special
     tokens; those in ``eos`` need not be repeated there. ``vocab_size`` is the number of bits in a
     mask, if the model has more logits than the tokenizer has tokens. Raises VocabularyError.
     """
@@ -119,7 +119,7 @@ def _check(
     eos: Sequence[int],
     named: dict[str, int | None],
 ) -> frozenset[int]:
-    """Refuses what makes no vocabulary; returns the ids of all special tokens."""
+    """Returns the ids of all special tokens. Raises VocabularyError if the vocabulary is invalid."""
     if size < len(tokens):
         raise VocabularyError(f"vocab_size is {size}, but the tokenizer has {len(tokens)} tokens")
     if size >= layout.NO_TOKEN:
@@ -145,10 +145,13 @@ def _masks(
     text: NDArray[np.int64],
     stride: int,
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Masks of all text tokens, uint32 [stride]; of those with each signature bit, uint32 [32, stride]; and
-    of those within each slice, uint32 [slices, stride]."""
+    """Returns masks of text tokens.
+
+    These are the mask of all text tokens, uint32 [stride]; one mask per signature bit, uint32 [32, stride];
+    and one mask per slice, uint32 [slices, stride].
+    """
     starts = offsets[text].astype(np.int64)
-    # Special tokens lie between the text: only the ranges of text tokens get bits.
+    # Special tokens lie between text tokens: only the ranges of text tokens get bits.
     bits, _ = edge_bits(np.frombuffer(data, np.uint8), starts, lengths[text])
     ranges = np.stack([starts, starts + lengths[text]], axis=1).reshape(-1)
     signatures = np.bitwise_or.reduceat(np.append(bits, np.uint32(0)), ranges)[::2]
@@ -165,7 +168,7 @@ def _mask_of(ids: NDArray[np.int64], stride: int) -> NDArray[np.uint32]:
 
 
 def _assemble(header: dict[str, int], sections: dict[str, NDArray[np.generic] | bytes]) -> bytes:
-    """Lays the sections out one after another and writes their offsets into the header."""
+    """Returns the image: the header with the offset of each section, then the sections one after another."""
     parts: list[bytes] = []
     at = _HEADER_BYTES
     for name, section in sections.items():

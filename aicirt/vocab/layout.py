@@ -10,13 +10,13 @@ VERSION: Final = 1
 HEADER_WORDS: Final = 32
 #: every section starts at a multiple of this many bytes
 ALIGNMENT: Final = 64
-#: a token longer than this is not in the trie: a node has 8 bits for its depth
+#: tokens longer than this are not in the trie: a node has 8 bits for its depth
 MAX_TRIE_DEPTH: Final = 254
 #: a node has 24 bits for a token and for the size of its subtree
 NO_TOKEN: Final = 0xFFFFFF
-#: bos, pad and unk where the tokenizer has none
+#: value of bos, pad and unk if the tokenizer lacks the token
 NONE: Final = 0xFFFFFFFF
-#: words of a trie node
+#: words per trie node
 NODE_WORDS: Final = 4
 
 #: header word i holds the value named ``HEADER[i]``

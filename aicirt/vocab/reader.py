@@ -1,4 +1,4 @@
-"""Reads a vocabulary image (docs/vocabulary.md) back."""
+"""Reads a vocabulary image (docs/vocabulary.md)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ITEM_TYPES = {"token_bytes": np.uint8, "flags": np.uint8, "byte_class": np.uint
 
 
 class VocabularyImage:
-    """A view of an image in any buffer; nothing is copied.
+    """A view of an image in any buffer, without a copy.
 
-    Raises VocabularyError if the buffer holds no image of this version.
+    Raises VocabularyError if the buffer does not hold an image of this version.
     """
 
     def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
@@ -66,7 +66,7 @@ class VocabularyImage:
             raise VocabularyError("the masks of the vocabulary image are not those of its vocabulary")
 
     def section(self, name: str, count: int) -> NDArray[np.generic]:
-        """The first ``count`` items of a section: uint32, or uint8 where the format says so."""
+        """Returns the first ``count`` items of a section, as uint32 or, if the format says so, uint8."""
         return np.frombuffer(self._view, _ITEM_TYPES.get(name, np.uint32), count, self.header[name])
 
     @cached_property
@@ -75,20 +75,20 @@ class VocabularyImage:
         return self._view[start : start + 4 * (self.vocab_size + 1)].cast("I")
 
     def token(self, token: int) -> bytes:
-        """The bytes of a token; the shown name of a special one. Raises VocabularyError."""
+        """Returns the bytes of a token, or the display name of a special token. Raises VocabularyError."""
         if not 0 <= token < self.vocab_size:
             raise VocabularyError(f"token {token} is not in the vocabulary of {self.vocab_size} tokens")
         start = self.header["token_bytes"]
         return bytes(self._view[start + self._offsets[token] : start + self._offsets[token + 1]])
 
     def flags(self, token: int) -> int:
-        """The token's flags: layout.SPECIAL, layout.EOS, layout.UNUSED."""
+        """Returns a token's flags: layout.SPECIAL, layout.EOS, layout.UNUSED. Raises VocabularyError."""
         if not 0 <= token < self.vocab_size:
             raise VocabularyError(f"token {token} is not in the vocabulary of {self.vocab_size} tokens")
         return self._view[self.header["flags"] + token]
 
     def is_special(self, token: int) -> bool:
-        """Is it a token that is never text?"""
+        """Returns whether a token is special, that is, never text. Raises VocabularyError."""
         return bool(self.flags(token) & layout.SPECIAL)
 
     @property
@@ -108,7 +108,7 @@ class VocabularyImage:
 
     @property
     def unk(self) -> int | None:
-        """The token for what the tokenizer does not know."""
+        """The token for unknown text."""
         return self._named("unk")
 
     def _named(self, name: str) -> int | None:
@@ -116,40 +116,40 @@ class VocabularyImage:
 
     @property
     def nodes(self) -> NDArray[np.uint32]:
-        """uint32 [N + 1, 4]: the trie."""
+        """The trie, uint32 [N + 1, 4]."""
         count = (self.header["num_nodes"] + 1) * layout.NODE_WORDS
         return self.section("nodes", count).view(np.uint32).reshape(-1, layout.NODE_WORDS)
 
     @property
     def text_mask(self) -> NDArray[np.uint32]:
-        """uint32 [W]: every token that is text."""
+        """The mask of all text tokens, uint32 [W]."""
         return self.section("text_mask", self.mask_words).view(np.uint32)
 
     def class_mask(self, bit: int) -> NDArray[np.uint32]:
-        """uint32 [W]: the tokens in which this signature bit occurs."""
+        """Returns the mask of the tokens in which this signature bit occurs, uint32 [W]."""
         stride = self.header["mask_stride"]
         masks = self.section("class_masks", 32 * stride).view(np.uint32)
         return masks[bit * stride : bit * stride + self.mask_words]
 
     @property
     def slices(self) -> list[tuple[int, NDArray[np.uint32]]]:
-        """(kinds, mask): sets of signature bits, and the tokens that have no others, uint32 [W]."""
+        """Pairs (signature, mask): a set of bits, and the tokens that have no other bits, uint32 [W]."""
         stride, count = self.header["mask_stride"], self.header["num_slices"]
         masks = self.section("slice_masks", count * stride).view(np.uint32).reshape(count, stride)
         kinds = self.section("slices", count).tolist()
         return [(kind, masks[i, : self.mask_words]) for i, kind in enumerate(kinds)]
 
     def mask_of(self, tokens: Iterable[int]) -> NDArray[np.uint32]:
-        """uint32 [W]: the mask that allows these tokens."""
+        """Returns the mask that allows these tokens, uint32 [W]."""
         bools = np.zeros(self.mask_words * 32, np.uint8)
         bools[np.fromiter(tokens, np.int64)] = 1
         return np.packbits(bools, bitorder="little").view(np.uint32)
 
     def tokens_of(self, mask: NDArray[np.uint32]) -> list[int]:
-        """The tokens that a mask, uint32 [W], allows, in order."""
+        """Returns the tokens that a mask, uint32 [W], allows, in order."""
         bools = np.unpackbits(np.ascontiguousarray(mask).view(np.uint8), bitorder="little")
         return [int(i) for i in np.flatnonzero(bools[: self.vocab_size])]
 
     def decode(self, tokens: Iterable[int]) -> bytes:
-        """The text of tokens; special ones have none. Raises VocabularyError."""
+        """Returns the text of tokens, skipping special tokens. Raises VocabularyError."""
         return b"".join(self.token(t) for t in tokens if not self.is_special(t))

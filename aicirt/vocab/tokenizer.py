@@ -1,4 +1,4 @@
-"""The model's tokenizer as controllers see it: any bytes in, tokens with exactly these bytes out."""
+"""The model's tokenizer for controllers: turns any bytes into tokens with exactly these bytes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 from aicirt.contract.errors import VocabularyError
 
-#: merged pieces that are remembered; texts repeat their words
+#: maximum number of cached words; texts repeat their words
 _REMEMBERED = 1 << 14
 
 
 class RankEncoder:
-    """Splits text into words, then merges the adjacent pair with the lowest id until none is a token.
+    """Splits text into words, then merges the adjacent pair with the lowest id until no pair is a token.
 
-    `tokens` holds the bytes of every token, by id; those in `mergeable` are ordered by rank.
+    `tokens` holds the bytes of every token, by id; the ids in `mergeable` are ordered by rank.
     `split` cuts text into words (the pattern of the encoding).
     """
 
@@ -30,7 +30,7 @@ class RankEncoder:
         self._words: dict[bytes, list[int]] = {}
 
     def __call__(self, text: str) -> list[int]:
-        """The tokens of `text`. Raises VocabularyError if a single byte is no token."""
+        """Returns the tokens of `text`. Raises VocabularyError if a byte has no token."""
         tokens: list[int] = []
         for word in self._split(text):
             tokens += self._encode(word.encode())
@@ -47,10 +47,10 @@ class RankEncoder:
         return tokens
 
     def _merge(self, word: bytes) -> list[int]:
-        """Time n log n in the bytes of the word. Of equal pairs the leftmost goes first."""
+        """Returns the tokens of a word in O(n log n) time. Merges the leftmost of equal pairs first."""
         ranks = self._ranks
         size = len(word)
-        # Piece i covers word[i:end[i]]; the piece before it starts at before[i]. 0 = merged away.
+        # Piece i covers word[i:end[i]]; the previous piece starts at before[i]. end[i] = 0: merged away.
         end = [*range(1, size + 1), 0]
         before = list(range(-1, size))
         pairs = [
@@ -61,7 +61,7 @@ class RankEncoder:
             _, left, stop = heappop(pairs)
             middle = end[left]
             if not middle or middle >= size or end[middle] != stop:
-                continue  # one of the two has been merged with another since
+                continue  # one of the two has since been merged with another piece
             end[left], end[middle] = stop, 0
             before[stop] = left
             if stop < size and (rank := ranks.get(word[left : end[stop]])) is not None:
@@ -80,16 +80,16 @@ class RankEncoder:
         return tokens
 
 
-#: tokens are looked up by their first bytes, so that few lengths have to be tried at a position
+#: tokens are looked up by this many first bytes, so that few lengths need to be tried at a position
 _PREFIX = 2
 
 
 class Speller:
-    """Turns any bytes into tokens whose bytes, concatenated, are exactly these.
+    """Turns any bytes into tokens whose concatenated bytes are exactly these.
 
     `tokens` holds the bytes of every token, by id; empty ones (special, unused) are never used.
-    Of several tokens with the same bytes the highest id is taken: byte-fallback tokens come
-    first in the vocabularies that have them, and the ordinary token is the one that models use.
+    Of several tokens with the same bytes the highest id is used: byte-fallback tokens come
+    first in the vocabularies that have them, and models use the ordinary token.
     """
 
     def __init__(self, tokens: Iterable[bytes]) -> None:
@@ -99,12 +99,12 @@ class Speller:
             lengths[piece[:_PREFIX]].add(len(piece))
         self._lengths: dict[bytes, Sequence[int]] = {}
         for prefix, found in lengths.items():
-            # A token of one byte is a match before any second byte.
+            # A token of one byte matches before any second byte.
             shorter = lengths.get(prefix[:1], set()) if len(prefix) == _PREFIX else set()
             self._lengths[prefix] = sorted(found | shorter, reverse=True)
 
     def __call__(self, data: bytes) -> list[int]:
-        """The tokens of `data`: the longest token at each position from which the rest can be spelled.
+        """Returns the tokens of `data`: at each position the longest one after which the rest can be spelled.
 
         Raises VocabularyError, with the offset in `detail["offset"]`, if no sequence of tokens
         has these bytes.
@@ -120,13 +120,13 @@ class Speller:
         return tokens
 
     def _matches(self, data: bytes, at: int) -> Iterator[int]:
-        """Lengths of the tokens that match at `at`, longest first."""
+        """Returns the lengths of the tokens that match at `at`, longest first."""
         prefix = data[at : at + _PREFIX]
         lengths = self._lengths.get(prefix) or self._lengths.get(prefix[:1], ())
         return (n for n in lengths if at + n <= len(data) and data[at : at + n] in self._ids)
 
     def _spell_carefully(self, data: bytes) -> list[int]:
-        """Longest match that never runs into a dead end; the time is that of looking at every position."""
+        """Returns the longest matches that avoid dead ends; takes the time of matching at every position."""
         spellable = bytearray(len(data) + 1)
         spellable[len(data)] = 1
         for at in range(len(data) - 1, -1, -1):
@@ -142,7 +142,7 @@ class Speller:
         return tokens
 
     def _unspellable(self, data: bytes) -> VocabularyError:
-        """Names the first position that no sequence of tokens gets beyond."""
+        """Returns an error with the first position that no sequence of tokens can pass."""
         reached = {0}
         furthest = 0
         for at in range(len(data)):
@@ -161,11 +161,11 @@ _INVALID = "\udc80-\udcff"
 
 
 class BytesTokenizer:
-    """Tokenizes bytes; `exact` tells whether valid text becomes what the model was trained on.
+    """Tokenizes bytes; `exact` means that valid text gives the tokens that the model was trained on.
 
-    Valid UTF-8 goes to the model's tokenizer; if its tokens do not have exactly these bytes
-    (a character that it would replace or drop), and for bytes that are not UTF-8, the longest
-    matching tokens are taken.
+    Valid UTF-8 goes to the model's tokenizer. The longest matching tokens are used for bytes that are
+    not UTF-8, and where the tokenizer's tokens do not have exactly these bytes, because it replaces or drops
+    a character.
     """
 
     def __init__(
@@ -179,29 +179,29 @@ class BytesTokenizer:
         self.exact = exact
         self._tokens = tokens
         self._encode = encode
-        # made at once: the guest that needs it first would wait for it, and everybody with it
+        # built eagerly: otherwise the first guest that needs it, and with it all sequences, would wait
         self._speller = Speller(tokens)
-        # `confused`: characters that stand for another one inside tokens, as U+2581 does for a space.
+        # `confused`: characters that represent another one inside tokens, as U+2581 represents a space.
         self._foreign = re.compile(f"([{_INVALID}{re.escape(confused)}]+)")
 
     def __call__(self, data: bytes) -> list[int]:
-        """Raises VocabularyError if no sequence of tokens has these bytes."""
+        """Returns the tokens of `data`. Raises VocabularyError if no sequence of tokens has these bytes."""
         if self._encode is None:
             return self._speller(data)
         tokens: list[int] = []
         try:
-            # Every second part is what the separator matched.
+            # Every second part is a match of the separator.
             for number, part in enumerate(self._foreign.split(data.decode("utf-8", "surrogateescape"))):
                 raw = part.encode("utf-8", "surrogateescape")
                 found = self._encode_text(part, raw) if number % 2 == 0 else None
                 tokens += self._speller(raw) if found is None else found
         except VocabularyError:
-            # A token may reach over the edge of a part that cannot be spelled alone.
+            # A part that cannot be spelled alone may need a token that crosses its edge.
             return self._speller(data)
         return tokens
 
     def _encode_text(self, text: str, raw: bytes) -> list[int] | None:
-        """The tokens of valid text, or None if the tokenizer changes it."""
+        """Returns the tokens of valid text, or None if the tokenizer changes the text."""
         if not text:
             return []
         assert self._encode is not None
@@ -213,10 +213,10 @@ class BytesTokenizer:
 
 
 def load_tokenizer(kind: str, data: bytes, tokens: Sequence[bytes]) -> BytesTokenizer:
-    """The tokenizer that a client described; `tokens` holds the bytes of every token, by id.
+    """Loads the tokenizer that a client described; `tokens` holds the bytes of every token, by id.
 
-    Special and unused tokens must have empty bytes there. Loading takes up to seconds for the
-    largest vocabularies. Raises VocabularyError for an unknown kind or data that cannot be read.
+    Special and unused tokens must have empty bytes. Loading may take seconds for the
+    largest vocabularies. Raises VocabularyError for an unknown kind or invalid data.
     """
     if kind == "longest":
         return BytesTokenizer(tokens, exact=True)
@@ -232,7 +232,7 @@ def load_tokenizer(kind: str, data: bytes, tokens: Sequence[bytes]) -> BytesToke
         if kind == "ranks":
             return _by_ranks(tokenizers, json.loads(data), tokens)
         return _by_tokenizers(tokenizers, data, tokens)
-    except Exception as error:  # the package raises plain Exception
+    except Exception as error:  # tokenizers raises plain Exception
         raise VocabularyError(
             f"tokenizers {tokenizers.__version__} cannot read the tokenizer: {error}; "
             "the runtime and the client need the same version of this package"
@@ -250,7 +250,7 @@ def _by_ranks(tokenizers: Any, spec: dict[str, Any], tokens: Sequence[bytes]) ->
 
 def _by_tokenizers(tokenizers: Any, data: bytes, tokens: Sequence[bytes]) -> BytesTokenizer:
     tokenizer = tokenizers.Tokenizer.from_buffer(data)
-    tokenizer.encode_special_tokens = True  # that is: as the text that they look like
+    tokenizer.encode_special_tokens = True  # as ordinary text
 
     def encode(text: str) -> list[int]:
         ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
@@ -260,7 +260,7 @@ def _by_tokenizers(tokenizers: Any, data: bytes, tokens: Sequence[bytes]) -> Byt
 
 
 def _stand_ins(tokenizer: Any) -> str:
-    """Single characters that the normalizer or pre-tokenizer puts in the place of others."""
+    """Returns the single characters by which the normalizer or pre-tokenizer replaces others."""
     found = set()
     whole = (tokenizer.normalizer, tokenizer.pre_tokenizer)
     parts = [json.loads(part.__getstate__()) for part in whole if part is not None]

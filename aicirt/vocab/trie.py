@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.layout import NO_TOKEN, NODE_WORDS
 
-#: bit of multi-byte characters of well-formed UTF-8, and of all other bytes from 0x80 on
+#: signature bits: multi-byte characters of well-formed UTF-8; all other bytes from 0x80 on
 WELL_FORMED: Final = 30
 OTHER: Final = 31
 
-#: One ASCII class a line; bytes that no line names are in the last class. Letters that make
-#: hexadecimal digits are apart, and so is every character that constraints often stop at.
+#: One ASCII class per line; ASCII bytes on no line are in the last class. Hexadecimal letters have
+#: their own classes, and so has each character at which constraints often stop.
 _CLASSES: Final = (
     b"abcdef",
     b"ghijklmnopqrstuvwxyz",
@@ -60,7 +60,7 @@ _LETTERS_DIGITS: Final = 0b11111
 _SPACE: Final = 1 << _CLASSES.index(b" ")
 _WORD: Final = _LETTERS_DIGITS | 1 << _CLASSES.index(b"_")
 _UTF8: Final = 1 << 30
-#: signatures of sets that constraints often allow and that have few classes: letters and digits
+#: signatures of sets that constraints often allow and that have few classes: mainly letters and digits
 SLICES: Final = (
     _LOWER,
     _LETTERS,
@@ -74,8 +74,8 @@ SLICES: Final = (
     _WORD | _SPACE | _UTF8,
 )
 
-# States of the automaton that tells where a byte stands in a character: at its start, or how
-# many continuation bytes are missing; the last four have a narrower range for the next one.
+# States of the automaton that tracks the position in a character: at its start, or the number of
+# missing continuation bytes; in the last four states the next byte has a narrower range.
 _START, _ONE, _TWO, _THREE, _E0, _ED, _F0, _F4 = range(8)
 _LEADS: Final = (
     (0xC2, 0xDF, _ONE),
@@ -99,7 +99,7 @@ _CONTINUATIONS: Final = {
 
 
 def byte_classes() -> NDArray[np.uint8]:
-    """uint8 [256]: the class of each byte below 128; 0 from there on."""
+    """Returns the class of each byte, uint8 [256]; 0 for bytes from 128 on."""
     classes = np.zeros(256, np.uint8)
     classes[:128] = NUM_CLASSES - 1
     for number in range(NUM_CLASSES - 1, -1, -1):  # earlier lines win
@@ -110,7 +110,7 @@ def byte_classes() -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=1)
 def _automaton() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """(next state, signature bits) by (state * 256 + byte)."""
+    """Returns tables of the next state and of the signature bits, indexed by state * 256 + byte."""
     following = np.zeros((8, 256), np.uint8)
     bits = np.zeros((8, 256), np.uint32)
     bits[:, :128] = np.uint32(1) << byte_classes()[:128].astype(np.uint32)
@@ -118,7 +118,7 @@ def _automaton() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
     for low, high, state in _LEADS:
         following[:, low : high + 1] = state
         bits[:, low : high + 1] = 1 << WELL_FORMED
-    # Anything but a continuation leaves a broken character behind.
+    # Any other byte than a continuation leaves a broken character behind.
     bits[1:] |= np.uint32(1 << OTHER)
     for state, (low, high, after) in _CONTINUATIONS.items():
         following[state, low : high + 1] = after
@@ -129,10 +129,10 @@ def _automaton() -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
 def edge_bits(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Signature bits of every byte of every token.
+    """Computes the signature bits of every byte of every token.
 
-    ``data`` is uint8 [n], token i being ``data[starts[i] : starts[i] + lengths[i]]``. Returns
-    uint32 [n], and bool [n]: does the byte come in the middle of a character?
+    ``data`` is uint8 [n]; token i is ``data[starts[i] : starts[i] + lengths[i]]``. Returns the bits,
+    uint32 [n], and whether each byte comes in the middle of a character, bool [n].
     """
     following, bits = _automaton()
     result = np.zeros(len(data), np.uint32)
@@ -153,19 +153,19 @@ def edge_bits(
 
 @dataclass(frozen=True, slots=True)
 class Trie:
-    """Nodes are uint32 [N + 1, 4], the last one a sentinel."""
+    """A prefix tree. Its nodes are uint32 [N + 1, 4]; the last one is a sentinel."""
 
     nodes: NDArray[np.uint32]
-    #: uint32 [K]: the tokens in the order of their nodes
+    #: uint32 [K]: the tokens in node order
     order: NDArray[np.uint32]
     #: uint32 [D, 2]: (a token without a node, the token with the same bytes that has one)
     duplicates: NDArray[np.uint32]
 
 
 def build_trie(tokens: Sequence[bytes], ids: Sequence[int]) -> Trie:
-    """Makes the trie of ``tokens[i] for i in ids``, all of 1 to 254 bytes.
+    """Builds the trie of ``tokens[i] for i in ids``, each of 1 to 254 bytes.
 
-    Of several tokens with equal bytes the one listed first gets the node.
+    Of several tokens with equal bytes the first in `ids` gets the node.
     Raises VocabularyError if there are more nodes than 24 bits can count.
     """
     ids = sorted(ids, key=tokens.__getitem__)
@@ -175,7 +175,7 @@ def build_trie(tokens: Sequence[bytes], ids: Sequence[int]) -> Trie:
     common = _common_prefixes(data, starts, lengths)
     token_ids = np.array(ids, np.uint32)
 
-    # After sorting only a duplicate adds no byte to its predecessor.
+    # After sorting, only a duplicate adds no byte to its predecessor.
     fresh = lengths > common
     holder = token_ids[fresh][np.cumsum(fresh) - 1]
     duplicates = np.stack([token_ids, holder], axis=1)[~fresh]
@@ -201,7 +201,7 @@ def build_trie(tokens: Sequence[bytes], ids: Sequence[int]) -> Trie:
     nodes[1:total, 1] = size.astype(np.uint32) | depth.astype(np.uint32) << np.uint32(24)
     nodes[1:total, 2] = _subtree_bits(edges[at], depth, size)
     nodes[0, 2] = np.bitwise_or.reduce(nodes[:total, 2])
-    # A subtree that starts inside a character is nothing well-formed by itself.
+    # A subtree that starts inside a character is not well-formed by itself.
     nodes[1:total, 2] |= middle[at].astype(np.uint32) << np.uint32(OTHER)
     nodes[1:, 3] = np.cumsum(has_token)
     nodes[1:total, 3] |= _heights(depth, size).astype(np.uint32) << np.uint32(24)
@@ -211,7 +211,7 @@ def build_trie(tokens: Sequence[bytes], ids: Sequence[int]) -> Trie:
 def _common_prefixes(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """int64 [n]: bytes that token i shares with token i - 1."""
+    """Returns the number of leading bytes that token i shares with token i - 1, int64 [n]."""
     common = np.zeros(len(starts), np.int64)
     active = np.arange(1, len(starts))
     depth = 0
@@ -230,9 +230,9 @@ def _subtree_sizes(
     common: NDArray[np.int64],
     total: int,
 ) -> NDArray[np.int64]:
-    """int64 [N - 1]: nodes in the subtree of nodes 1 .. N - 1, themselves included.
+    """Returns the number of nodes in the subtree of nodes 1 .. N - 1, including themselves, int64 [N - 1].
 
-    The subtree of a node at depth d ends where the next token comes that shares less than d bytes.
+    The subtree of a node at depth d ends at the next token that shares less than d bytes.
     """
     end = np.append(base, total)
     position = np.arange(1, total)
@@ -240,7 +240,7 @@ def _subtree_sizes(
     by_depth = np.argsort(depth, kind="stable")
     bounds = np.append(np.flatnonzero(np.diff(depth[by_depth], prepend=0)), total - 1)
     breaks = np.arange(len(common))
-    # From the deepest level up, the tokens that break a subtree get fewer.
+    # From the deepest level upwards, fewer and fewer tokens end a subtree.
     for low, high in zip(bounds[-2::-1], bounds[:0:-1], strict=True):
         level = by_depth[low:high]
         breaks = breaks[common[breaks] < depth[level[0]]]
@@ -252,7 +252,7 @@ def _subtree_sizes(
 def _subtree_bits(
     edges: NDArray[np.uint32], depth: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """uint32 [N - 1]: the bits of all edges into and below nodes 1 .. N - 1."""
+    """Returns the bits of all edges into and below nodes 1 .. N - 1, uint32 [N - 1]."""
     result, padded = edges.copy(), np.append(edges, np.uint32(0))
     for level, ranges in _inner_levels(depth, size):
         result[level] = np.bitwise_or.reduceat(padded, ranges)[::2]
@@ -260,7 +260,10 @@ def _subtree_bits(
 
 
 def _heights(depth: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64 [N - 1]: bytes of the longest way from the edge into nodes 1 .. N - 1 downwards."""
+    """Returns the heights of nodes 1 .. N - 1, int64 [N - 1].
+
+    A height is the number of bytes on the longest path downwards, including the edge into the node.
+    """
     deepest, padded = depth.copy(), np.append(depth, 0)
     for level, ranges in _inner_levels(depth, size):
         deepest[level] = np.maximum.reduceat(padded, ranges)[::2]
@@ -270,10 +273,10 @@ def _heights(depth: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.in
 def _inner_levels(
     depth: NDArray[np.int64], size: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """For each depth its nodes with children, and where their subtrees begin and end by turns."""
+    """Yields, for each depth, the nodes with children, and alternating begins and ends of their subtrees."""
     inner = np.flatnonzero(size > 1)
     by_depth = inner[np.argsort(depth[inner], kind="stable")]
     bounds = np.append(np.flatnonzero(np.diff(depth[by_depth], prepend=0)), len(by_depth))
     for low, high in pairwise(bounds):
-        level = by_depth[low:high]  # subtrees of one depth do not overlap and come in order
+        level = by_depth[low:high]  # subtrees at one depth do not overlap, and are in order
         yield level, np.stack([level, level + size[level]], axis=1).reshape(-1)

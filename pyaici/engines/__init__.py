@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-#: How many times `max_tokens` a sequence may have sampled or appended, what it takes back included.
+#: The most tokens that a sequence may sample or append, as a multiple of `max_tokens`. Tokens that it removes
+#: later count too.
 WORK_FACTOR = 10

@@ -1,4 +1,4 @@
-"""The interface of engines: requests go in, steps bring events, and in the end there are results."""
+"""The engine interface: requests, the events of each step, and results."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from pyaici.client.link import Placement
 
 
-#: Bytes of the log that is kept for a request: a controller may print 64 KiB in each of thousands of steps.
-#: The events of a stream have all of it.
+#: Bytes of log kept for a request: a controller may print 64 KiB in each of thousands of steps.
+#: The events of a stream carry the whole log.
 MAX_LOG_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class Counts:
-    """Steps of the engine; tokens of all sequences, and forks."""
+    """Counts of an engine's steps, of the tokens of all sequences, and of forks."""
 
-    #: in which something came of it, or the model ran
+    #: `VllmEngine` counts only the steps in which vLLM returned outputs
     steps: int = 0
     sampled: int = 0
     forced: int = 0
@@ -33,7 +33,7 @@ class Counts:
     forks: int = 0
 
 
-#: as many as the APIs that clients know have; each is a line of an answer
+#: the limit of the APIs that clients know; each entry is a line of a response
 MAX_TOP_LOGPROBS = 20
 
 #: more tokens than any vocabulary has
@@ -54,35 +54,35 @@ class Origin(Enum):
 
 
 class FinishReason(Enum):
-    """Why a sequence ended."""
+    """The reason why a sequence ended."""
 
-    #: an end-of-sequence token was sampled, or was the last of a splice
+    #: an end-of-sequence token was sampled, or was the last token of a splice
     EOS = "eos"
-    #: `max_tokens`, or the model's context, is used up
+    #: `max_tokens` or the model's context is used up
     LENGTH = "length"
-    #: the controller said so
+    #: the controller stopped it
     STOP = "stop"
     #: see `error`
     ERROR = "error"
-    #: it took back so much that it had `WORK_FACTOR` times its `max_tokens` made
+    #: it backtracked so much that it sampled or appended `WORK_FACTOR` times its `max_tokens`
     WORK = "work"
-    #: `HfEngine.cancel`
+    #: `Engine.cancel` or `Engine.close`
     CANCELLED = "cancelled"
-    #: beam search went on with better ones
+    #: beam search dropped it in favour of better beams
     CUT = "cut"
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. Raises ValueError for values out of range."""
+    """Options for choosing the next token. Raises ValueError for values out of range."""
 
     #: 0 = the most likely token
     temperature: float = 0.0
-    #: only the most likely tokens that together have at least this probability
+    #: keep only the most likely tokens that together have at least this probability
     top_p: float = 1.0
-    #: only this many most likely tokens; 0 = all
+    #: keep only this many most likely tokens; 0 = all
     top_k: int = 0
-    #: makes a run repeatable; None draws one
+    #: makes a run repeatable; None = a random seed
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -104,24 +104,24 @@ class Request:
     #: the controller's argument
     arg: str | bytes = b""
     sampling: Sampling = field(default_factory=Sampling)
-    #: sequences to be sampled; with `beams`, how many of the best are returned
+    #: sequences to sample; with `beams`, how many of the best to return
     n: int = 1
-    #: > 1: beam search of this width instead of sampling; `sampling` is not used
+    #: > 1: beam search of this width instead of sampling; `sampling` is then ignored
     beams: int = 1
-    #: exponent of the length that a beam's score is divided by
+    #: a beam's score is divided by its length to this power
     length_penalty: float = 1.0
-    #: tokens after the prompt
+    #: most tokens after the prompt
     max_tokens: int = 128
-    #: find the log-probability of every sampled token; for controllers with post_process it is found anyway
+    #: compute the log-probability of every sampled token; controllers with post_process get it anyway
     logprobs: bool = False
-    #: with `logprobs`: list so many most likely tokens for each that is sampled
+    #: with `logprobs`: for each sampled token, list this many most likely tokens
     top_logprobs: int = 0
-    #: count the tokens that the controller's row allows, for every token that is sampled; it takes
-    #: microseconds of each step, and engines that do not see the rows tell nothing
+    #: for every sampled token, count the tokens that the controller's row allows. This takes microseconds
+    #: of each step; engines that do not see the rows report no count
     count_allowed: bool = False
-    #: memory for what its controllers print, of all its forks together: the newest part is in the results
+    #: memory for the output of its controllers, all forks together; results contain the newest part
     max_log_bytes: int = MAX_LOG_BYTES
-    #: whose request it is, where one engine works for several users; None = the runtime's own owner
+    #: owner of the request, where one engine serves several users; None = the runtime's own owner
     owner: str | None = None
 
     def __post_init__(self) -> None:
@@ -135,8 +135,11 @@ class Request:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The engine's capabilities for this request's controller. Beam search makes and drops copies itself,
-        and its beams go in step."""
+        """The engine's capabilities for this request's controller.
+
+        Beam search allows neither fork nor suspend: it copies and drops beams itself, and advances all of
+        them in step.
+        """
         return Capabilities(fork=False, suspend=False) if self.beams > 1 else ALL
 
 
@@ -144,30 +147,30 @@ class Request:
 class GenerationResult:
     """A finished sequence."""
 
-    #: number of the request, as `HfEngine.add` returned it
+    #: number of the request, as `Engine.add` returned it
     request: int
     #: number of the sequence, as in events
     seq: int
-    #: the sequence that it was forked from
+    #: number of the sequence that it was forked from
     parent: int | None
-    #: what follows the prompt, special tokens left out; if the controller took back a part of the
-    #: prompt, what follows the part that is left
+    #: the text after the prompt, without special tokens; if the controller removed a part of the
+    #: prompt, the text after the remaining part
     text: str
     #: the whole sequence, the prompt included
     tokens: list[int]
     #: one for each token
     origins: list[Origin]
-    #: natural log-probabilities before masking, one for each token; nan where it is not known
+    #: natural log-probabilities before masking, one for each token; nan where unknown
     logprobs: list[float]
-    #: how many tokens of the prompt are left
+    #: number of tokens of the prompt that are left
     prompt_tokens: int
     reason: FinishReason
     error: AiciError | None
-    #: what the controller printed
+    #: the controller's output
     log: str
-    #: the variables that its request's controllers had written by its end; names as in `VariablesChanged`
+    #: the variables that its request's controllers had written when it ended; names as in `VariablesChanged`
     variables: dict[str, bytes]
-    #: beam search: sum of log-probabilities divided by length ** length_penalty
+    #: for beam search: sum of log-probabilities divided by length ** length_penalty
     score: float | None
     sampled: int
     forced: int
@@ -184,7 +187,7 @@ class GenerationResult:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened to sequence `seq` of request `request`."""
+    """An event of sequence `seq` of request `request`."""
 
     request: int
     seq: int
@@ -192,7 +195,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Started(Event):
-    """The sequence exists. `prompt` is its text; texts of later events follow it."""
+    """The sequence has started. `prompt` is its text so far; the texts of later events follow it."""
 
     tokens: list[int]
     prompt: str
@@ -200,25 +203,27 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class TokensAppended(Event):
-    """`text` is what became readable with these tokens: a character that is cut short waits for its rest."""
+    """Tokens were appended. `text` is the text that became readable with them.
+
+    A character that is incomplete at the end comes with the event that completes it.
+    """
 
     tokens: list[int]
     text: str
     origin: Origin
-    #: natural log-probabilities before masking, one for each token, if the request asked for them and they
-    #: are known
+    #: natural log-probabilities before masking, one for each token, if requested and known
     logprobs: list[float] | None = None
-    #: for each token (token, log-probability) of the most likely ones in its place, if the request has
+    #: for each token, (token, log-probability) of the most likely tokens in its place, if the request has
     #: `top_logprobs` and they are known
     top: list[list[tuple[int, float]]] | None = None
-    #: how many tokens the controller's row allowed in the place of a sampled token, if the request has
+    #: number of tokens that the controller's row allowed in the place of a sampled token, if the request has
     #: `count_allowed` and the engine sees the rows
     allowed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BackTracked(Event):
-    """The last `count` tokens were taken back, and with them `text`, the end of what was shown."""
+    """The last `count` tokens were removed, and with them `text`, the end of the readable text."""
 
     count: int
     text: str
@@ -226,7 +231,7 @@ class BackTracked(Event):
 
 @dataclass(frozen=True, slots=True)
 class Forked(Event):
-    """`children` begin as copies of this sequence."""
+    """The sequence was forked: `children` begin as copies of it."""
 
     children: list[int]
     #: made by the engine (n > 1, beam search), not by the controller
@@ -235,7 +240,10 @@ class Forked(Event):
 
 @dataclass(frozen=True, slots=True)
 class Suspended(Event):
-    """The sequence began to skip steps, as its controller asked; it goes on with its next event."""
+    """The sequence skips steps from now on because its controller suspended it.
+
+    Its next event ends the suspension.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +255,11 @@ class Log(Event):
 
 @dataclass(frozen=True, slots=True)
 class VariablesChanged(Event):
-    """Controllers of the request have written these variables, which all its forks share; `seq` is one of
-    them. Values are the last ones; names are as `pyaici.client.arguments.variable_name` tells them."""
+    """Controllers of the request wrote these variables.
+
+    All forks of the request share its variables; `seq` is one of the forks. `values` has the newest value of
+    each; `pyaici.client.arguments.variable_name` makes the names.
+    """
 
     values: dict[str, bytes]
 
@@ -262,51 +273,52 @@ class Finished(Event):
 
 
 class Engine(ABC):
-    """An inference engine whose requests may have controllers. Use from one thread."""
+    """An inference engine whose requests may have controllers. Use it from one thread."""
 
     def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
         """Does the slow part of `add` ahead of time, in any thread. Pass the result as `placement`.
 
-        `gone`: an earlier placement, after TemplateGoneError. Raises what `add` raises.
+        `gone`: the earlier placement, if `add` raised TemplateGoneError for it. Raises the same errors as
+        `add`.
         """
         return None
 
     @abstractmethod
     def add(self, request: Request, placement: Placement | None = None) -> int:
-        """Takes a request and returns its number; it begins with the next step.
+        """Adds a request and returns its number. Generation begins with the next step.
 
-        `placement`: what `place` has returned for it. Raises ValueError if the engine cannot do what it asks
-        for, and TemplateGoneError if it has to be placed again.
+        `placement`: the result of `place` for this request. Raises ValueError if the engine does not support
+        the request, and TemplateGoneError if the request must be placed again.
         """
 
     @abstractmethod
     def cancel(self, request_id: int) -> None:
-        """Ends what is left of a request."""
+        """Ends all live sequences of a request."""
 
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether a call of `step` has work to do."""
 
     @property
     @abstractmethod
     def stats(self) -> Counts:
-        """Counts since the engine was made."""
+        """Counts since the engine was created."""
 
     @abstractmethod
     def step(self) -> list[Event]:
-        """Goes one step further with all requests. Returns what happened, oldest first."""
+        """Advances all requests by one step. Returns the events, oldest first."""
 
     @abstractmethod
     def results(self, request_id: int) -> list[GenerationResult]:
-        """The results of a request that has ended; they can be fetched once.
+        """Returns the results of a request that has ended. They can be fetched once.
 
-        Raises ValueError before its end.
+        Raises ValueError while the request is running.
         """
 
     @abstractmethod
     def drain(self) -> list[Event]:
-        """Events that no step has returned: of requests that were added, cancelled or closed since."""
+        """Returns the events that no step has returned: of requests added, cancelled or closed since."""
 
     @abstractmethod
     def close(self) -> None:
@@ -315,10 +327,10 @@ class Engine(ABC):
     def run(
         self, requests: Iterable[Request] = (), on_event: Callable[[Event], None] | None = None
     ) -> list[GenerationResult]:
-        """Adds these requests and steps until there is nothing left to do.
+        """Adds these requests and steps until the engine has no work left.
 
-        Returns the results of these requests, in their order; each request's in the order of its sequences,
-        beams best first.
+        Returns the results in the order of `requests`. The results of one request are in the order of its
+        sequences, or best first for beam search.
         """
         numbers = [self.add(request) for request in requests]
         while self.busy:

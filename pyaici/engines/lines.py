@@ -1,8 +1,10 @@
-"""Controllers in a generation loop that is not ours: somebody else samples, one token for each row and pass.
+"""Controllers in an external generation loop, which samples one token for each row in each pass.
 
-Such a loop can only be given masks. So spliced tokens are forced one by one, each at the price of a
-forward pass; taking back, forking and suspending are refused (the capabilities say so); and a
-controller that stops, or fails, ends its row by an end token.
+Such a loop accepts masks only:
+
+- Spliced tokens are forced one by one; each takes a forward pass.
+- Backtracking, forking and suspending are refused; the declared capabilities leave them out.
+- When a controller stops or fails, its row is forced to end with an end token.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from pyaici.client.runtime import Runtime
     from pyaici.client.step import Step
 
-#: Splices without a backtrack can be done by masks.
+#: Masks can carry out splices that do not backtrack.
 CAPABILITIES = replace(MASK_ONLY, ff_tokens=True)
-#: How often in a row a controller may be late or splice nothing; such a loop cannot skip a step, so
-#: it is asked again at once.
+#: The most rounds in a row in which a controller may be late or splice nothing. The loop cannot skip a step,
+#: so the controller is asked again at once.
 MAX_ROUNDS = 1000
 _NEG_INF = float("-inf")
 
@@ -34,44 +36,44 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class OverruledError(RuntimeError):
-    """A row got a token that its controller had forbidden."""
+    """Raised when a row receives a token that its controller has forbidden."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """A row whose controller is alive. It is either about to be asked or waiting for a token."""
+    """A row with a live controller. Either its next report is due, or it awaits a token."""
 
     control: int
-    #: tokens that end the row; the first of them is forced where the controller ends it
+    #: tokens that end the row; the first of them is forced when the controller ends the row
     ends: Sequence[int]
-    #: what the controller is told when it is asked next; None while a token is awaited
+    #: the input of the controller's next step; None while the row awaits a token
     report: StepInput | None
-    #: what the awaited token must obey, if it is not to be forced
+    #: the constraint on the awaited token, unless that token is forced
     row: Row | None = None
-    #: tokens of a splice that are still to be sampled, and those that have been
+    #: tokens of a splice: those still to be forced, and those that the row has received
     to_force: deque[int] = field(default_factory=deque)
     forced: list[int] = field(default_factory=list)
-    #: tokens that came before the controller was asked for them: those before a preemption
+    #: tokens that arrived before the controller was asked for them: those from before a preemption
     backlog: deque[int] = field(default_factory=deque)
-    #: the end token was sampled: the controller is told, and that is all
+    #: an end token was sampled: the controller only gets this last report
     ended: bool = False
     rounds: int = 0
 
 
 class Lines(Generic[Key]):
-    """The controllers of rows; a row is named by a key of the caller's."""
+    """The controllers of rows. The caller names each row by a key."""
 
     def __init__(self, runtime: Runtime) -> None:
         """The runtime must have the model's vocabulary."""
         self._runtime = runtime
         self._lines: dict[Key, _Line] = {}
         self._keys: dict[int, Key] = {}
-        #: rows whose controller has stopped, and the token that ends them
+        #: rows whose controller has stopped, with the token that ends each
         self._stopped: dict[Key, int] = {}
         self._posted: Step | None = None
-        #: why rows ended: errors of their controllers
+        #: errors of controllers, by row
         self.errors: dict[Key, AiciError] = {}
-        #: what the controllers printed: the newest part
+        #: the newest part of each controller's output, at most `MAX_LOG_BYTES` characters
         self.logs: dict[Key, str] = {}
 
     def start(
@@ -86,9 +88,10 @@ class Lines(Generic[Key]):
         wait: bool = True,
         owner: str | None = None,
     ) -> None:
-        """A controller for a row that any of `ends` ends; the first is used where the controller ends it.
+        """Starts a controller for a row that ends with any token of `ends`.
 
-        Raises what `Runtime.instantiate` raises.
+        When the controller ends the row, the first of `ends` is forced. Raises the errors of
+        `Runtime.instantiate`.
         """
         control = self._runtime.instantiate(
             module, arg, prompt, capabilities=CAPABILITIES, seed=seed, wait=wait, owner=owner
@@ -97,7 +100,7 @@ class Lines(Generic[Key]):
         self._keys[control] = key
 
     def hear(self, key: Key, token: int) -> None:
-        """The row got a token. Raises OverruledError if that is not what its controller wanted."""
+        """Records the token that a row received. Raises OverruledError if its controller forbids it."""
         line = self._lines.get(key)
         if line is None:
             return
@@ -107,7 +110,7 @@ class Lines(Generic[Key]):
             self._hear(line, token)
 
     def post(self) -> None:
-        """Asks all controllers that have something to say and returns at once; `rows` waits for it."""
+        """Begins a step of all controllers with a pending report, without waiting; `rows` waits for it."""
         if self._posted is None:
             reports = [line.report for line in self._lines.values() if line.report is not None]
             if reports:
@@ -130,7 +133,7 @@ class Lines(Generic[Key]):
         return rows
 
     def stop(self, key: Key, end: int, error: AiciError | None) -> None:
-        """Ends a row that has no controller, by the token `end`."""
+        """Ends a row with the token `end`, and frees its controller. Keeps `error` as the reason."""
         if error is not None:
             self.errors[key] = error
         self.drop([key])
@@ -143,15 +146,15 @@ class Lines(Generic[Key]):
 
     @property
     def stopping(self) -> list[Key]:
-        """Rows whose controller has ended them, and that only await their end token."""
+        """Rows without a live controller that only await their end token."""
         return list(self._stopped)
 
     def stopped(self, key: Key) -> bool:
-        """Returns whether the row is one of `stopping`."""
+        """Returns whether the row is in `stopping`."""
         return key in self._stopped
 
     def drop(self, keys: Iterable[Key]) -> None:
-        """Rows that are over: their controllers are freed."""
+        """Forgets finished rows and frees their controllers."""
         controls = []
         for key in keys:
             self._stopped.pop(key, None)
@@ -163,13 +166,13 @@ class Lines(Generic[Key]):
             self._runtime.free(controls)
 
     def close(self) -> None:
-        """All rows are over."""
+        """Drops all rows and abandons the step in progress."""
         self.drop([*self._lines, *self._stopped])
         if self._posted is not None:
             self._posted.abandon()
             self._posted = None
 
-    # -- what comes and what goes ---------------------------------------------------------------
+    # -- tokens and answers ---------------------------------------------------------------------
 
     def _hear(self, line: _Line, token: int) -> None:
         line.ended = token in line.ends
@@ -193,7 +196,7 @@ class Lines(Generic[Key]):
             line.forced = []
 
     def _answers(self, step: Step) -> None:
-        """Waits for the controllers that were asked; each now awaits a token, or is to be asked again."""
+        """Waits for the answers of a step. Afterwards each row awaits a token, or its next report is due."""
         try:
             pre = step.wait_pre()
             result = step.wait()

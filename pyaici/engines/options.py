@@ -1,4 +1,4 @@
-"""Command-line options that the programs of all engines share, and the demonstration."""
+"""Command-line options that all engine programs share, and the demonstration."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 
 def generate(engine: Engine, request: Request, *more: Callable[[], RenderableType]) -> int:
-    """The exit status: 0, or 1 if a sequence ended with an error. `more` makes what comes after the summary.
+    """Runs a request and shows it in the terminal. Returns the exit status.
 
-    Raises KeyboardInterrupt when it has shown what there was by then.
+    The status is 0, or 1 if a sequence ended with an error. The results of `more` are printed after the
+    summary. On KeyboardInterrupt, shows the output so far and then raises it.
     """
     from pyaici.engines.terminal import Terminal
 
@@ -44,23 +45,24 @@ def generate(engine: Engine, request: Request, *more: Callable[[], RenderableTyp
     return int(any(result.error is not None for result in engine.results(number)))
 
 
-#: for those who gave no argument: they may not know that there is one
+#: shown to users who gave no argument: they may not know that the option exists
 HINT = "--arg TEXT or --arg @FILE gives one"
 
 
 def try_argument(
     runtime: Runtime, module: str, arg: str | bytes | None, folder: Path, capabilities: Capabilities = ALL
 ) -> None:
-    """Needs the tokenizer in a model's `folder`, no more. `arg` None: the user gave none.
+    """Checks the controller's argument before the model is loaded; needs only the tokenizer in `folder`.
 
-    Raises ArgumentError if the controller refuses it, and every other error that its constructor ends with.
+    `arg`: None if the user gave none. Raises ArgumentError if the controller refuses the argument, and any
+    other error that its constructor ends with.
     """
     from pyaici.tokens import load_vocabulary
 
     try:
         vocabulary = load_vocabulary(folder)
     except VocabularyError:
-        return  # what the library makes of this folder may be another matter: the engine will say
+        return  # the library may still be able to load this folder; if not, the engine raises an error
     runtime.register(vocabulary)
     try:
         runtime.prepare(module, arg or "", capabilities=capabilities)
@@ -81,7 +83,7 @@ def add_record_option(parser: argparse.ArgumentParser) -> None:
 
 
 def check_record(arguments: argparse.Namespace) -> None:
-    """Raises ValueError for what cannot be recorded."""
+    """Raises ValueError if --record is given for a run that cannot be recorded."""
     if arguments.record is None:
         return
     if arguments.controller == "none":
@@ -94,14 +96,17 @@ def check_record(arguments: argparse.Namespace) -> None:
 
 
 def keep_recording(runtime: RecordingRuntime, arguments: argparse.Namespace) -> None:
-    """Writes the file, and prints how it is replayed. Raises OSError; RuntimeFailure without a request."""
+    """Writes the recording and prints the command that replays it.
+
+    Raises OSError, and RuntimeFailure if no request was recorded.
+    """
     from pyaici.recording.recording import write_recording
 
     write_recording(runtime.take(), arguments.record)
     print(f"recorded: aici test {arguments.controller} --transcript {arguments.record}")
 
 
-#: what names a controller
+#: the ways to name a controller
 CONTROLLER_HELP = (
     "a script in Python or JavaScript (.py, .js, .mjs), a .wasm file, the name of a bundled controller"
 )
@@ -116,7 +121,10 @@ DEMONSTRATION = (
 
 
 def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
-    """Adds what a request is about. `models`: which ones --model takes."""
+    """Adds the options for the prompt, the argument, the model and the runtime.
+
+    `models`: the kind of model that --model takes.
+    """
     parser.add_argument(
         "--arg",
         metavar="TEXT",
@@ -144,7 +152,7 @@ def add_prompt_options(parser: argparse.ArgumentParser, models: str) -> None:
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
-    """Adds how the model samples, and how much."""
+    """Adds the options for sampling."""
     parser.add_argument("--n", type=int, default=1, help="sequences to sample")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 = most likely token (default)")
     parser.add_argument(
@@ -158,9 +166,9 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
 
 
 def fill_in(arguments: argparse.Namespace) -> None:
-    """With neither controller, argument nor prompt it is the demonstration; else there must be a prompt.
+    """Fills in the demonstration if the user gave neither a controller, an argument nor a prompt.
 
-    Raises ValueError.
+    Raises ValueError if only the prompt is missing, or if there is an argument without a controller.
     """
     if arguments.controller is None and arguments.arg is None and arguments.prompt is None:
         arguments.controller, arguments.arg, arguments.prompt = DEMONSTRATION
@@ -172,9 +180,9 @@ def fill_in(arguments: argparse.Namespace) -> None:
 
 
 def read_request(arguments: argparse.Namespace) -> Request:
-    """Builds the request of the options, with a plain text as prompt and no module. Reads a script.
+    """Builds the request from the options, with a text prompt and no module. Reads the script, if any.
 
-    Raises ValueError for a number out of range and for a file that cannot be read, ScriptFileError.
+    Raises ValueError for a number out of range or an unreadable file, and ScriptFileError.
     """
     return Request(
         read_prompt(arguments),
@@ -187,12 +195,15 @@ def read_request(arguments: argparse.Namespace) -> Request:
 
 
 def read_prompt(arguments: argparse.Namespace) -> str:
-    """Returns the text of --prompt. Raises ValueError for a file that cannot be read."""
+    """Returns the text of --prompt. Raises ValueError for an unreadable file."""
     return _text("--prompt", arguments.prompt)
 
 
 def read_argument(arguments: argparse.Namespace) -> str:
-    """Returns the text of --arg; a file that does not exist may be a bundled grammar. Raises ValueError."""
+    """Returns the text of --arg. If the file after @ does not exist, tries the bundled grammars.
+
+    Raises ValueError for an unreadable file.
+    """
     value: str = arguments.arg or ""
     if value.startswith("@") and not Path(value[1:]).exists():
         if grammar := find_grammar(value[1:]):
@@ -201,7 +212,10 @@ def read_argument(arguments: argparse.Namespace) -> str:
 
 
 def _controller_argument(arguments: argparse.Namespace) -> str:
-    """Returns the text of --arg, or a script with that argument. Raises ValueError, ScriptFileError."""
+    """Returns the text of --arg, or for a script the script with its argument.
+
+    Raises ValueError, ScriptFileError.
+    """
     text = read_argument(arguments)
     controller: str | None = getattr(arguments, "controller", None)
     if controller is None or language_of(controller) is None:
@@ -211,13 +225,13 @@ def _controller_argument(arguments: argparse.Namespace) -> str:
 
 
 def given_argument(arguments: argparse.Namespace, request: Request) -> str | bytes | None:
-    """The argument, or None if the user gave none: a script is one."""
+    """Returns the argument, or None if the user gave none. A script counts as an argument."""
     is_script = language_of(arguments.controller) is not None
     return request.arg if is_script or arguments.arg is not None else None
 
 
 def controller_file(name: str) -> Path:
-    """The Wasm file that runs: of a script, its interpreter's.
+    """Returns the Wasm file to run; for a script, the file of its interpreter.
 
     Raises UnknownModuleError, InterpreterMissingError.
     """
@@ -226,7 +240,7 @@ def controller_file(name: str) -> Path:
 
 
 def check_folder(path: str | Path) -> Path:
-    """The folder of a model. Raises ValueError if it is none."""
+    """Returns the path of a model's folder. Raises ValueError if the folder has no config.json."""
     folder = Path(path)
     if not (folder / "config.json").is_file():
         raise ValueError(
@@ -237,7 +251,10 @@ def check_folder(path: str | Path) -> Path:
 
 
 def _text(option: str, value: str) -> str:
-    """The text itself, or that of the file behind an @, without the line end that editors put at its end."""
+    """Returns the text, or for @FILE the file's text without the newline that editors put at its end.
+
+    Raises ValueError for an unreadable file or text that is not UTF-8.
+    """
     if not value.startswith("@"):
         if not value.isascii():
             _check_utf8(option, value)

@@ -1,4 +1,4 @@
-"""Threads for calls that block: so many for each owner, so that nobody waits for calls of others."""
+"""Threads for blocking calls: each owner has its own, so that no owner waits for another's calls."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Result = TypeVar("Result")
 
 
 class OwnerThreads:
-    """Runs the calls of each owner in order, at most so many of them at a time."""
+    """Runs the calls of each owner in order, a limited number of them at a time."""
 
     def __init__(self, each: int) -> None:
-        """`each`: threads of one owner. They end when the owner has nothing left to run."""
+        """`each`: most threads of one owner. Threads end when the owner has no calls left."""
         self._each = each
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
         self._running: Counter[str] = Counter()
 
     def submit(self, owner: str, call: Callable[[], Result]) -> Future[Result]:
-        """Has a thread of the owner run `call`. A future that is cancelled before is skipped."""
+        """Queues `call` for one of the owner's threads. Cancelling the future before it starts skips it."""
         future: Future[Result] = Future()
         with self._lock:
             self._waiting.setdefault(owner, deque()).append((future, call))
@@ -33,7 +33,7 @@ class OwnerThreads:
         return future
 
     def close(self) -> None:
-        """Cancels what has not begun."""
+        """Cancels the calls that have not begun."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         for queue in waiting.values():
@@ -50,7 +50,7 @@ class OwnerThreads:
                     future.set_exception(error)
 
     def _next(self, owner: str) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """The owner's next call; None if there is none, and then this thread is over."""
+        """Returns the owner's next call, or None if there is none; the calling thread must then end."""
         with self._lock:
             if queue := self._waiting.get(owner):
                 return queue.popleft()

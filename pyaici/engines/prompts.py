@@ -1,4 +1,4 @@
-"""Turns prompts into tokens."""
+"""Encodes prompts as tokens."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ if TYPE_CHECKING:
 
 
 def as_prompt(text: str, chat: bool | None, tokenizer: Any) -> Prompt:
-    """The text, or a chat that begins with it. `chat` None: if the tokenizer has a template for chats."""
+    """Returns the text, or a chat with the text as the user's message.
+
+    `chat`: None means a chat if the tokenizer has a chat template.
+    """
     if chat is None:
         chat = bool(getattr(tokenizer, "chat_template", None))
     return [{"role": "user", "content": text}] if chat else text
 
 
 def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
-    """The tokens of a prompt; texts as the tokenizer encodes them, chats through its chat template.
+    """Returns the tokens of a prompt. The tokenizer encodes texts; its chat template formats chats first.
 
-    `num_tokens`: ids from there on are unknown to the model. Raises ValueError for such ids, and for
-    texts where `tokenizer` is None.
+    `num_tokens`: the model's token ids are below this. Raises ValueError for other ids, and for texts and
+    chats if `tokenizer` is None.
     """
     parts = prompt if isinstance(prompt, str) else list(prompt)
     if not parts:
@@ -42,10 +45,10 @@ def encode_prompt(tokenizer: Any, prompt: Prompt, num_tokens: int) -> list[int]:
 def first_tokens(
     tokenizer: Any, prompt: Prompt, vocabulary: Vocabulary, *, num_tokens: int, max_context: int
 ) -> list[int]:
-    """Returns the first tokens of a request: those of its prompt, or the begin token if that is empty.
+    """Returns the first tokens of a request: those of its prompt, or the begin token if the prompt is empty.
 
-    `max_context`: the most tokens that the model takes, the answer included. Raises what `encode_prompt`
-    raises, and ValueError where no room is left for an answer.
+    `max_context`: most tokens that the model takes, the answer included. Raises the errors of
+    `encode_prompt`, and ValueError if the prompt leaves no room for an answer.
     """
     tokens = encode_prompt(tokenizer, prompt, num_tokens) or [begin_token(vocabulary)]
     check_room(tokens, max_context)
@@ -61,7 +64,10 @@ def check_room(tokens: Sequence[int], max_context: int) -> None:
 
 
 def begin_token(vocabulary: Vocabulary) -> int:
-    """Returns the first token of an empty sequence: the begin token, or an end token if there is none."""
+    """Returns the first token of an empty sequence.
+
+    The vocabulary's begin token, else its first end token, else token 0.
+    """
     if vocabulary.bos is not None:
         return vocabulary.bos
     return vocabulary.eos[0] if vocabulary.eos else 0

@@ -1,4 +1,4 @@
-"""A sequence as its user sees it: its tokens, their text, their origins, and how it ended."""
+"""The state of a sequence that results report: tokens, text, origins, log, and how the sequence ended."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _decoder_class = codecs.getincrementaldecoder("utf-8")
 
 
 class TextTrail:
-    """Decodes token bytes as UTF-8 step by step, and can go back.
+    """Decodes token bytes as UTF-8 step by step, and can backtrack.
 
-    A character whose bytes are not complete yet waits; bytes that can belong to no character become
-    U+FFFD. Memory: two small entries per token.
+    An incomplete character is held back until its last byte arrives; bytes that belong to no character
+    become U+FFFD. Memory: two small entries per token.
     """
 
     __slots__ = ("_ends", "_pending", "_token_bytes", "_visible")
@@ -32,12 +32,12 @@ class TextTrail:
     def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
         self._token_bytes = token_bytes
         self._visible = ""
-        #: for each token the length of the visible text after it, and the bytes that wait
+        #: for each token: the length of the visible text after it, and the bytes held back after it
         self._ends: list[int] = []
         self._pending: list[bytes] = []
 
     def append(self, tokens: Iterable[int]) -> str:
-        """The text that became readable."""
+        """Appends tokens and returns the text that became readable."""
         before = len(self._visible)
         for token in tokens:
             waiting = self._pending[-1] if self._pending else b""
@@ -48,7 +48,7 @@ class TextTrail:
         return self._visible[before:]
 
     def backtrack(self, count: int) -> str:
-        """Takes back the last `count` tokens; the text that went with them."""
+        """Removes the last `count` tokens and returns the text that was removed with them."""
         if count == 0:
             return ""
         del self._ends[-count:], self._pending[-count:]
@@ -57,13 +57,13 @@ class TextTrail:
         return removed
 
     def text(self, first: int = 0) -> str:
-        """The text of the tokens from number `first` on; what is incomplete at the end is U+FFFD."""
+        """Returns the text of the tokens from index `first` on; an incomplete end becomes U+FFFD."""
         start = self._ends[first - 1] if first else 0
         waiting = self._pending[-1] if len(self._pending) > first else b""
         return self._visible[start:] + waiting.decode("utf-8", "replace")
 
     def copy(self) -> TextTrail:
-        """An independent one in the same state."""
+        """Returns an independent copy."""
         twin = TextTrail(self._token_bytes)
         twin._visible = self._visible
         twin._ends = self._ends.copy()
@@ -72,28 +72,28 @@ class TextTrail:
 
 
 def _decode(data: bytes) -> tuple[str, bytes]:
-    """(text, bytes of an incomplete last character)"""
+    """Returns (text, bytes of an incomplete last character)."""
     decoder = _decoder_class("replace")
     text = decoder.decode(data)
     return text, decoder.getstate()[0]
 
 
-#: of a piece, besides its text; measured, and rounded up
+#: memory of a piece of a log besides its text; measured and rounded up
 _PIECE_BYTES = 80
 
 
 class KeptLog:
-    """A log that several sequences write to. It drops the oldest pieces first, of any sequence."""
+    """A log of bounded size, shared by several sequences. The oldest pieces of any sequence go first."""
 
     def __init__(self, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._max_bytes = max_bytes
         self._pieces: deque[tuple[int, str]] = deque()
         self._bytes = 0
-        #: characters that have gone, by sequence
+        #: number of characters dropped, by sequence
         self._dropped: Counter[int] = Counter()
 
     def append(self, seq: int, text: str) -> None:
-        """Adds what sequence `seq` has printed."""
+        """Adds the output of sequence `seq`."""
         self._pieces.append((seq, text))
         self._bytes += _size(text)
         while self._bytes > self._max_bytes and self._pieces:
@@ -102,7 +102,7 @@ class KeptLog:
             self._dropped[oldest] += len(gone)
 
     def text(self, seq: int) -> str:
-        """Returns what sequence `seq` has printed; a first line tells how much of it was dropped."""
+        """Returns the kept output of sequence `seq`, after a line with the number of dropped characters."""
         kept = "".join(text for number, text in self._pieces if number == seq)
         dropped = self._dropped[seq]
         return f"... {dropped} characters of earlier output were dropped\n{kept}" if dropped else kept
@@ -127,19 +127,19 @@ class Record:
     tokens: list[int] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    #: tokens of the prompt that are left
+    #: number of tokens of the prompt that are left
     prompt_tokens: int = 0
-    #: sum of the log-probabilities of its tokens, as far as they are known
+    #: sum of the known log-probabilities of its tokens
     score: float = 0.0
-    #: tokens made, what was taken back included; a splice that adds none counts as one
+    #: tokens sampled or appended, including those removed later; a splice that adds none counts as one
     work: int = 0
     sampled: int = 0
     forced: int = 0
     backtracked: int = 0
     suspended: bool = False
-    #: of its request: one for all forks
+    #: the log of its request, shared by all forks
     log: KeptLog = field(init=False)
-    #: of its request: one dictionary for all forks, until it ends
+    #: the variables of its request, one dictionary shared by all forks; a copy once the sequence has ended
     variables: dict[str, bytes] = field(default_factory=dict)
     reason: FinishReason | None = None
     error: AiciError | None = None
@@ -152,17 +152,17 @@ class Record:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens after what is left of the prompt."""
+        """The number of tokens after the remaining prompt."""
         return len(self.tokens) - self.prompt_tokens
 
     @property
     def final_score(self) -> float:
-        """The score for beam search: the sum of log-probabilities divided by length ** length_penalty."""
+        """The beam-search score: the sum of log-probabilities divided by length ** length_penalty."""
         penalty: float = max(1, self.new_tokens) ** self.request.length_penalty
         return self.score / penalty
 
     def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
-        """Appends tokens; the text that became readable. `logprob` is that of a single token."""
+        """Appends tokens and returns the text that became readable. `logprob` is that of a single token."""
         self.tokens += tokens
         self.origins += [origin] * len(tokens)
         self.logprobs += [logprob] * len(tokens)
@@ -181,7 +181,7 @@ class Record:
         return self.trail.append(tokens)
 
     def backtrack(self, count: int) -> str:
-        """Takes back the last `count` tokens, of the prompt if need be; the text that went with them."""
+        """Removes the last `count` tokens, the prompt's included, and returns the text removed with them."""
         if count:
             self.score -= sum(value for value in self.logprobs[-count:] if value == value)
             for tokens in (self.tokens, self.origins, self.logprobs):
@@ -191,11 +191,11 @@ class Record:
         return self.trail.backtrack(count)
 
     def print(self, text: str) -> None:
-        """Keeps what its controller has printed, as far as there is room."""
+        """Adds the controller's output to the log, which drops its oldest pieces when it is full."""
         self.log.append(self.id, text)
 
     def copy_to(self, child: Record) -> None:
-        """Has a new sequence begin as a fork of this one."""
+        """Makes `child`, a new sequence, a fork of this one."""
         child.parent = self.id
         child.trail = self.trail.copy()
         child.variables = self.variables
@@ -205,7 +205,7 @@ class Record:
             setattr(child, name, getattr(self, name))
 
     def end(self) -> None:
-        """Nothing more will happen to it."""
+        """Records the time of the end and freezes the variables."""
         self.ended = time.perf_counter()
         self.variables = dict(self.variables)
 
@@ -234,7 +234,7 @@ class Record:
         )
 
 
-#: counts and times that a fork begins with
+#: counts and times that a fork inherits
 _INHERITED = (
     "prompt_tokens",
     "score",

@@ -1,4 +1,4 @@
-"""The stream of `POST /v1/run` as events of an engine, so that a run at a server is shown like one here."""
+"""Converts the stream of `POST /v1/run` into engine events, to show remote runs like local ones."""
 
 from __future__ import annotations
 
@@ -22,25 +22,29 @@ from pyaici.engines.engine import (
     VariablesChanged,
 )
 
-#: a stream tells one request
+#: a stream is about one request
 _REQUEST = 0
 
 
 class RestEvents:
-    """Give it what `RestClient.run` yields, in order. Sequences have the numbers that forks have there.
+    """Converts the objects that `RestClient.run` yields, in order. Sequences are numbered by fork index.
 
-    What a sequence does comes in the order in which it did so; what several do in one step comes one after
-    the other, a fork's parent first. What a controller prints in a step comes at once.
+    The events of a sequence are in the order in which they happened. In one step, the events of all
+    sequences come one sequence after the other, parents before their forks. A controller's output in a step
+    is one event.
     """
 
     def __init__(self) -> None:
-        #: by now
+        #: counts so far
         self.counts = Counts()
-        #: the last object of the stream, when it has come: how all forks ended, and times
+        #: the last object of the stream, once received: how all forks ended, and times
         self.end: dict[str, Any] | None = None
 
     def take(self, told: dict[str, Any]) -> list[Event]:
-        """Returns what happened, oldest first; nothing at the beginning and the end of the stream."""
+        """Returns the events of an object of the stream, oldest first.
+
+        The first and the last object of the stream give no events.
+        """
         if told["object"] == "run.end":
             self.end = told
         if told["object"] != "run":
@@ -70,7 +74,7 @@ class RestEvents:
     def _follow(
         self, fork: dict[str, Any], children: dict[int, list[dict[str, Any]]], events: list[Event]
     ) -> None:
-        """Adds the events of a fork in a step, then those of its children."""
+        """Appends a fork's events in a step, then those of its children."""
         seq, pieces = fork["index"], fork["pieces"]
         own = children.get(seq, [])
         if "prompt" in fork:

@@ -1,4 +1,4 @@
-"""Shows the sequences of an engine in a terminal while they grow, and a summary at the end."""
+"""Shows an engine's sequences in a terminal as they grow, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from pyaici.engines.engine import Counts
 
 
-#: characters of a log that are kept to be shown
+#: characters of a log that are kept for display
 _LOG_CHARACTERS = 64 << 10
 
 
 class Kind(Enum):
-    """How a piece of text came about."""
+    """The origin or state of a piece of text."""
 
     PROMPT = "prompt"
     SAMPLED = "sampled"
     FORCED = "forced"
-    #: it was there, and was taken back
+    #: removed by a backtrack
     TAKEN = "taken back"
     #: written before the fork, by the sequence that was forked
     SHARED = "shared"
@@ -78,14 +78,14 @@ class Transcript:
             self.pieces.append(Piece(kind, text))
 
     def print(self, text: str) -> None:
-        """Adds to the log, of which the last lines are shown."""
+        """Appends text to the log; only its last lines are shown."""
         self.log += text
         if len(self.log) > 2 * _LOG_CHARACTERS:
             dropped, self.log = self.log[:-_LOG_CHARACTERS], self.log[-_LOG_CHARACTERS:]
             self.log_lines_dropped += dropped.count("\n")
 
     def take_back(self, text: str) -> None:
-        """Marks the last `text` that is still there as taken back, piece by piece."""
+        """Marks `text`, the end of the remaining text, as removed, piece by piece."""
         self.suspended = False
         left = len(text)
         for at in range(len(self.pieces) - 1, -1, -1):
@@ -101,7 +101,7 @@ class Transcript:
         self._merge()
 
     def fork(self, seq: int) -> Transcript:
-        """The transcript of a copy: what was written so far is shared."""
+        """Returns the transcript of a fork; the text so far is marked as shared."""
         shared = "".join(p.text for p in self.pieces if p.kind not in (Kind.TAKEN, Kind.PROMPT))
         pieces = [Piece(p.kind, p.text) for p in self.pieces if p.kind is Kind.PROMPT]
         return Transcript(seq, self.seq, [*pieces, *([Piece(Kind.SHARED, shared)] if shared else [])])
@@ -119,13 +119,13 @@ class Transcript:
 
 
 class Transcripts:
-    """All sequences, from the events of an engine."""
+    """The transcripts of all sequences, built from an engine's events."""
 
     def __init__(self) -> None:
         self.by_seq: dict[int, Transcript] = {}
 
     def take(self, event: Event) -> None:
-        """Brings the transcripts up to date."""
+        """Updates the transcripts with an event."""
         if isinstance(event, Started):
             self.by_seq[event.seq] = Transcript(event.seq)
             self.by_seq[event.seq].add(Kind.PROMPT, event.prompt)
@@ -148,7 +148,7 @@ class Transcripts:
             transcript.suspended = False
 
     def cancel(self) -> None:
-        """The run ends here: what has not ended by itself is cancelled."""
+        """Marks all sequences that have not ended as cancelled."""
         for transcript in self.by_seq.values():
             transcript.reason = transcript.reason or FinishReason.CANCELLED
             transcript.suspended = False
@@ -161,19 +161,19 @@ _STYLES = {
     Kind.TAKEN: "red strike",
     Kind.SHARED: "italic",
 }
-#: Without colours: what stands before and after a piece of text.
+#: Marks before and after a piece of text, used where there are no colours.
 _MARKS = {Kind.FORCED: ("«", "»"), Kind.TAKEN: ("~", "~")}
-#: Redrawing more often than the eye follows takes time from the model.
+#: Redrawing more often than the eye can follow takes time from the model.
 _SECONDS_BETWEEN_FRAMES = 1 / 15
-#: Lines of a prompt, and of a log, that are shown.
+#: Lines shown of a prompt and of a log.
 _PROMPT_LINES, _LOG_LINES = 4, 20
 
 
 class Terminal:
-    """Give it every event; use it as a context manager around the run.
+    """A display of all sequences. Use it as a context manager around the run, and pass every event to `show`.
 
-    On a terminal the text is redrawn as it changes, in colours. Elsewhere nothing is printed before the
-    end, and marks take the place of colours: «forced», ~taken back~. Control characters are shown as escapes.
+    On a terminal the text is redrawn in colours as it changes. Elsewhere nothing is printed before the end,
+    and marks replace colours: «forced», ~taken back~. Control characters are shown as escapes.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -198,7 +198,7 @@ class Terminal:
         self._console.print(self._everything())
 
     def show(self, event: Event) -> None:
-        """Takes an event, and redraws if it is time."""
+        """Handles an event, and redraws if the last redraw is long enough ago."""
         self._transcripts.take(event)
         now = time.monotonic()
         if self._live is not None and now >= self._next_frame:
@@ -206,7 +206,7 @@ class Terminal:
             self._live.update(self._everything(), refresh=True)
 
     def summary(self, counts: Counts, seconds: float, *more: RenderableType) -> None:
-        """Prints counts, and what else there is to say."""
+        """Prints the counts and rates, then `more`."""
         rate = (counts.sampled + counts.forced) / max(seconds, 1e-9)
         self._console.print(
             f"{counts.sampled} tokens sampled, {counts.forced} forced, {counts.backtracked} taken back, "
@@ -251,7 +251,7 @@ class Terminal:
         text = Text()
         for piece in transcript.pieces:
             if piece.kind is Kind.PROMPT and transcript.parent is not None:
-                continue  # it stands above
+                continue  # shown above, with the first sequence
             shown = printable(piece.text)
             if piece.kind is Kind.PROMPT:
                 lines = shown.splitlines(keepends=True)

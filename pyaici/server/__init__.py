@@ -1,1 +1,1 @@
-"""The HTTP server: controllers as a service, and the APIs that clients already answer_deltas."""
+"""The HTTP server: controllers as a service, and the APIs that existing clients use."""

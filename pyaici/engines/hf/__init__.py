@@ -1,7 +1,7 @@
 """The engine for models of the Hugging Face Transformers library.
 
-Names are imported at their first use, so that the command line, which takes its options from
-`pyaici.engines.hf.program`, works and is quick without torch.
+Names are imported at first use. The command line takes its options from `pyaici.engines.hf.program`, and so
+stays fast and works without torch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODULES = {
     "logits_processor": ["AiciLogitsProcessor"],
     "stats": ["Phase", "StepStats"],
 }
-#: what all engines have in common, in pyaici.engines.engine
+#: names common to all engines, from pyaici.engines.engine
 _SHARED = [
     "BackTracked",
     "Event",

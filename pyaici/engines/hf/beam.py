@@ -1,12 +1,12 @@
 """Beam search: keeps the k most probable continuations of one prompt.
 
-The rules are those of the library's default (Wu et al. 2016, arXiv:1609.08144, section 7, with the
-length penalty ``length ** p``): the best continuations of all beams compete by the sum of
-their log-probabilities; one that ends among the first k becomes a result with that sum divided by
-``length ** p``; the search is over when k results are at least as good as the best beam is now.
+The rules are the library's defaults (Wu et al. 2016, arXiv:1609.08144, section 7, with the length penalty
+``length ** p``). The best continuations of all beams compete by the sum of their log-probabilities. If one
+of the first k ends, it becomes a result, with that sum divided by ``length ** p`` as its score. The search
+ends when k results are at least as good as the best beam's current score.
 
-With controllers each beam has its own. Masked tokens cannot be chosen, biases count; a beam whose
-controller spliced or is late competes unchanged with the score it has (forced tokens add nothing).
+With controllers, each beam has its own. Masked tokens cannot be chosen, and biases count. A beam whose
+controller spliced or is late competes unchanged with its current score; forced tokens add nothing.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A candidate: a beam with one more token, or unchanged if `token` is -1."""
+    """A beam with one more token, or an unchanged beam if `token` is -1."""
 
     score: float
     seq: Sequence
     token: int = -1
-    #: how it ends with that token
+    #: how the beam ends with that token; None if it goes on
     end: FinishReason | None = None
-    #: what the token adds to the score: its log-probability and bias
+    #: added to the score by the token: its log-probability under the row's mask and biases
     gain: float = 0.0
-    #: what the beam's controller is told of it
+    #: log-probability before masking, and probability of all allowed tokens, for the beam's controller
     logprob: float = 0.0
     allowed_mass: float = 1.0
 
 
 @dataclass(slots=True)
 class BeamSearch:
-    """The search of one request."""
+    """The beam search of one request."""
 
     request_id: int
     request: Request
@@ -59,7 +59,11 @@ class BeamSearch:
         ended: list[Sequence],
         vocab_size: int,
     ) -> None:
-        """Does one step: `sampling` beams have logits, `ended` ones have ended by a splice; others wait."""
+        """Does one step.
+
+        `sampling`: beams that choose a token, with their rows. `ended`: beams that ended by a splice. All
+        other beams of the request wait.
+        """
         for seq in ended:
             self._add_result(seq)
         if sampling:
@@ -77,7 +81,7 @@ class BeamSearch:
     def _expand(
         self, pool: SequencePool, sampling: list[tuple[Sequence, Row | None]], vocab_size: int
     ) -> list[_Candidate]:
-        """The best one-token continuations of all beams, enough that k of them do not end."""
+        """Returns the best one-token continuations of all beams, so many that at least k of them go on."""
         logits = torch.stack([seq.last_logits for seq, _ in sampling])
         logits[:, vocab_size:] = float("-inf")
         plain = torch.log_softmax(logits, dim=1)
@@ -111,7 +115,7 @@ class BeamSearch:
         return ending + going
 
     def _apply(self, pool: SequencePool, kept: list[_Candidate]) -> None:
-        """Copies beams that go on in several ways, cuts those that go on in none, appends the tokens."""
+        """Copies beams with several continuations, cuts those with none, and appends the tokens."""
         ways: dict[int, list[_Candidate]] = {}
         for candidate in kept:
             ways.setdefault(candidate.seq.id, []).append(candidate)
@@ -123,7 +127,7 @@ class BeamSearch:
             if seq.id not in ways:
                 continue
             copies = pool.clone(seq, len(ways[seq.id]) - 1)
-            # where a clone is refused, a way is lost
+            # each refused clone loses a continuation
             for candidate, target in zip(ways[seq.id], (seq, *copies), strict=False):
                 if candidate.token >= 0:
                     tokens = [candidate.token]
@@ -137,7 +141,7 @@ class BeamSearch:
         self.results = sorted([*self.results, seq.final_score], reverse=True)[: self.request.beams]
 
     def _stop(self, pool: SequencePool) -> None:
-        """Cuts what is left if no beam can become better than the results."""
+        """Cuts all beams if there are k results and no beam's current score is above the worst of them."""
         beams = self._beams(pool)
         if not beams or len(self.results) < self.request.beams:
             return

@@ -1,4 +1,4 @@
-"""The key-value cache: one slot per sequence, and how much room requests may claim."""
+"""The key-value cache, with one slot per sequence, and the budget of room that requests claim."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-#: Room for a first short conversation; both sides double when they are too small, as far as they may.
+#: Room for a first short conversation. Both dimensions double when they are too small, within the limit.
 FIRST_SLOTS = 4
 FIRST_TOKENS = 256
-#: The least that the limit may be: what a cache is made with.
+#: The smallest limit: the initial size of a cache.
 MIN_TOKENS = FIRST_SLOTS * FIRST_TOKENS
 
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """The place of a sequence. `index` changes when the cache moves it; `length` is its valid tokens."""
+    """A sequence's place in the cache. `index` changes when the slot moves; `length` counts valid tokens."""
 
     index: int = -1
     length: int = 0
-    #: positions that may hold anything but zeros
+    #: the first this many positions may hold values other than zero
     used: int = 0
 
     @property
     def placed(self) -> bool:
-        """Whether it is in a cache: not before it has been given out, nor after it has been freed."""
+        """Whether the cache has allocated the slot and not yet freed it."""
         return self.index >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Places of the rows of a forward pass in the cache, in the order of the batch.
+    """Cache positions for the rows of a forward pass, in the order of the batch.
 
-    The pass has queries [B, Q]; row b's real ones are the last `counts[b]`.
+    The pass has queries [B, Q]; the real queries of row b are its last `counts[b]`, the others are padding.
     """
 
     #: a slice if the slots are neighbours, else their indices, int64 [B]
     slots: slice | torch.Tensor
-    #: keys that attention sees: the largest length after the pass
+    #: number of keys that attention sees: the largest length after the pass
     num_keys: int
-    #: (first position, number of queries) if it is the same for every row
+    #: (first position, number of queries), if the slots are neighbours and it is the same for every row
     common: tuple[int, int] | None
-    #: else for each new token its batch row, query, slot and position, int64 [N] each
+    #: otherwise the batch row, query, slot and position of each new token, int64 [N] each
     scatter: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor] | None
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ignore]
-    """Keys and values of one layer; tensors are made at its first use."""
+    """Keys and values of one layer. The tensors are allocated at first use."""
 
     is_sliding = False
 
@@ -67,34 +67,34 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ig
         self._cache = cache
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Makes the tensors, with the heads, head size, dtype and device of these states."""
+        """Allocates the tensors, with the heads, head size, dtype and device of these states."""
         self.keys = _room(key_states, self._cache.num_slots, self._cache.capacity)
         self.values = _room(value_states, self._cache.num_slots, self._cache.capacity)
         self.is_initialized = True
 
     def resize(self, slots: int, capacity: int) -> None:
-        """Moves what there is into tensors of another size. Raises what torch raises if memory is short.
+        """Moves the contents into tensors of another size. Raises torch's error if memory is short.
 
-        Then one of the tensors, or both, have the size that they had.
+        After an error, one or both tensors still have their old size.
         """
         for name in ("keys", "values"):
             old = getattr(self, name)
             if (old.shape[0], old.shape[2]) == (slots, capacity):
-                continue  # of an attempt that found no memory for another layer
+                continue  # resized by an earlier attempt, which found no memory for another tensor
             new = _room(old, slots, capacity)
             new[: old.shape[0], :, : old.shape[2]] = old[:slots, :, :capacity]
             setattr(self, name, new)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Slots and tokens of each that both tensors have."""
+        """The number of slots, and of tokens per slot, that both tensors have room for."""
         stores = (self.keys, self.values)
         return min(store.shape[0] for store in stores), min(store.shape[2] for store in stores)
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Stores states [B, heads, Q, head_dim] as the placement says.
+        """Stores states [B, heads, Q, head_dim] at the positions of the cache's placement.
 
         Returns all keys and values of these rows, [B, heads, num_keys, head_dim].
         """
@@ -113,37 +113,37 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc,no-untyped-call,unused-ig
         return self.keys[place.slots, :, : place.num_keys], self.values[place.slots, :, : place.num_keys]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """(keys, offset) of a mask; the engine passes masks of its own, so only the size is real."""
+        """Returns (number of keys, offset) of a mask. The engine passes its own masks, so the offset is 0."""
         place = self._cache.placement
         return (query_length if place is None else place.num_keys), 0
 
     def get_seq_length(self) -> int:
-        """The longest sequence."""
+        """Returns the length of the longest sequence."""
         return max((slot.length for slot in self._cache.slots), default=0)
 
     def get_max_length(self) -> int:
-        """No limit: it grows."""
+        """Returns -1, no limit: the cache grows."""
         return -1
 
 
 def _room(like: torch.Tensor, slots: int, capacity: int) -> torch.Tensor:
-    """Zeros, not garbage: attention multiplies what it does not see by 0, and 0 times NaN is NaN."""
+    """Returns zeros. Uninitialized memory may hold NaN, and attention multiplies hidden values by 0."""
     return like.new_zeros((slots, like.shape[1], capacity, like.shape[3]))
 
 
 class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
     """The cache of all live sequences of one engine.
 
-    What raises SpaceError has changed nothing: there is no memory, or no room within the limit.
+    SpaceError means that there is no memory, or no room within the limit; the contents are unchanged then.
     """
 
     layers: list[SlotLayer]  # type: ignore[assignment,unused-ignore]
 
     def __init__(self, num_layers: int, num_slots: int = FIRST_SLOTS, capacity: int = FIRST_TOKENS) -> None:
-        #: what every layer has, or is made with
+        #: number of slots, and tokens per slot, that every layer has or is allocated with
         self.num_slots = num_slots
         self.capacity = capacity
-        #: most tokens that it may grow to, `num_slots` times `capacity`; None = as memory allows
+        #: most tokens that the cache may grow to, `num_slots` times `capacity`; None = as memory allows
         self.limit: int | None = None
         #: live slots; ``slots[i].index == i``
         self.slots: list[Slot] = []
@@ -152,14 +152,14 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         super().__init__(layers=[SlotLayer(self) for _ in range(num_layers)])
 
     def new_slot(self) -> Slot:
-        """An empty slot. Raises SpaceError."""
+        """Returns an empty slot. Raises SpaceError."""
         self.reserve(len(self.slots) + 1, 0)
         slot = Slot(len(self.slots))
         self.slots.append(slot)
         return slot
 
     def free(self, slot: Slot) -> None:
-        """Gives the slot back; the last slot moves into the hole."""
+        """Frees the slot. The last slot moves into its place."""
         last = self.slots[-1]
         if last is not slot:
             self._swap(slot, last)
@@ -169,23 +169,23 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         slot.index = -1
 
     def trim(self, slot: Slot) -> None:
-        """Erases what lies beyond the slot's tokens."""
+        """Zeroes the positions beyond the slot's tokens."""
         for layer in self._ready_layers():
-            # a sequence that overflowed must not leave infinities to the next one
+            # infinities of a sequence that overflowed must not reach the next one
             layer.keys[slot.index, :, slot.length : slot.used] = 0
             layer.values[slot.index, :, slot.length : slot.used] = 0
         slot.used = slot.length
 
     def fork(self, slot: Slot) -> Slot:
-        """A new slot with the same contents. Raises SpaceError."""
+        """Returns a new slot with the same contents. Raises SpaceError."""
         copy = self.new_slot()
         self.copy(slot, copy)
         return copy
 
     def copy(self, source: Slot, target: Slot, length: int | None = None) -> None:
-        """Makes `target`, which holds the beginning of `source`, equal to it; copies what is missing.
+        """Makes `target` equal to `source` by copying what is missing. `target` must hold a beginning of it.
 
-        With a `length`, equal to the first so many tokens of it.
+        `length`: copy only up to this many tokens; None = all.
         """
         start, end = target.length, source.length if length is None else length
         if end > start:
@@ -196,10 +196,10 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         target.used = max(target.used, end)
 
     def place(self, slots: Sequence[Slot], counts: Sequence[int], device: torch.device) -> Placement:
-        """Reserves room for `counts[b]` more tokens in ``slots[b]`` and returns where a pass must put them.
+        """Reserves room for `counts[b]` more tokens in ``slots[b]`` and returns their positions.
 
-        The pass pads its queries on the left. Lengths are for the caller to change, once it has succeeded.
-        Raises SpaceError.
+        The pass pads its queries on the left. The caller updates the slots' lengths after the pass has
+        succeeded. Raises SpaceError.
         """
         ends = [slot.length + count for slot, count in zip(slots, counts, strict=True)]
         self.reserve(0, max(ends))
@@ -222,7 +222,10 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
         return Placement(where, max(ends), None, (scatter[0], scatter[1], scatter[2], scatter[3]))
 
     def gather(self, slots: Sequence[Slot]) -> None:
-        """Makes these slots neighbours, so that a batch of them is a slice; moves to the front if need be."""
+        """Makes these slots neighbours, so that a batch of them is a slice.
+
+        Moves them to the front if they are not neighbours already.
+        """
         indices = sorted(slot.index for slot in slots)
         if indices[-1] - indices[0] + 1 == len(indices):
             return
@@ -247,12 +250,12 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
 
     @property
     def token_bytes(self) -> int:
-        """Memory of one token in all layers that have been used."""
+        """Bytes of one token in all layers that have been used."""
         stores = [store for layer in self._ready_layers() for store in (layer.keys, layer.values)]
         return sum(store.shape[1] * store.shape[3] * store.element_size() for store in stores)
 
     def reserve(self, slots: int, tokens: int) -> None:
-        """Makes room for so many slots in all, of so many tokens each. Raises SpaceError."""
+        """Makes room for at least this many slots in total, of this many tokens each. Raises SpaceError."""
         if slots <= self.num_slots and tokens <= self.capacity:
             return
         size = self._grown(max(slots, len(self.slots)), max(1, tokens, self.get_seq_length()))
@@ -267,15 +270,15 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
                 f"there is no memory for a key-value cache of {size[0]} sequences of {size[1]} tokens"
             ) from error
         finally:
-            # one layer after the other, so that two copies are there of one layer only; if some have not been
-            # resized, all have what the smallest has
+            # layers are resized one at a time, so that only one tensor exists twice at any moment. If some
+            # are not resized, the smallest determines the size of all
             sizes = [layer.size for layer in layers] or [size]
             self.num_slots, self.capacity = (min(side) for side in zip(*sizes, strict=True))
             for slot in self.slots:
                 slot.used = min(slot.used, self.capacity)
 
     def _grown(self, slots: int, tokens: int) -> tuple[int, int]:
-        """A size with room for what is needed, and more. Raises SpaceError if that is beyond the limit."""
+        """Returns a size with at least the required room. Raises SpaceError if that exceeds the limit."""
         num_slots, capacity = self.num_slots, self.capacity
         while num_slots < slots:
             num_slots *= 2
@@ -288,25 +291,29 @@ class SlotCache(Cache):  # type: ignore[misc,unused-ignore]
                 f"{slots} sequences of up to {tokens} tokens do not fit into the key-value cache, which may "
                 f"have {self.limit} tokens"
             )
-        # one side grows at the other one's cost
+        # one dimension grows at the cost of the other
         num_slots = slots if tokens > self.capacity else min(num_slots, self.limit // tokens)
         return num_slots, min(capacity, self.limit // num_slots)
 
 
 def _memory_is_short(error: Exception) -> bool:
-    """Torch has a type of its own for devices; on the CPU it says so in words."""
+    """Returns whether an error means that memory is short.
+
+    Torch has an exception class for devices; on the CPU only the message shows the cause.
+    """
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or "alloc" in str(error).lower()
 
 
-#: The share of the free memory that the cache may take. The rest is for passes over long prompts, and on the
-#: CPU for all other programs, which take more of it later.
+#: The share of the free memory that the cache may use. The rest is for passes over long prompts, and on the
+#: CPU also for all other programs, which may need more of it later.
 SHARE = {"cpu": 0.5, "cuda": 0.8}
 
 
 def cache_limit(asked: int | Literal["auto"] | None, device: torch.device, token_bytes: int) -> int | None:
-    """Most tokens of a cache whose tokens take so many bytes each, on this device; None = no limit.
+    """Returns the most tokens of a cache on this device, at `token_bytes` bytes per token; None = no limit.
 
-    "auto" is as many as there is memory for now. Raises ValueError for a number below `MIN_TOKENS`.
+    `asked`: a number, None for no limit, or "auto" for as many tokens as a share of the free memory holds,
+    but at least `MIN_TOKENS`. Raises ValueError for a number below `MIN_TOKENS`.
     """
     if asked is None:
         return None
@@ -321,17 +328,17 @@ def cache_limit(asked: int | Literal["auto"] | None, device: torch.device, token
 
 @dataclass(eq=False, slots=True)
 class Claim:
-    """The most that a request may need: so many sequences at the same time, of so many tokens each."""
+    """The most room that a request may need: sequences at the same time, and tokens of each."""
 
     sequences: int
     tokens: int
 
 
 class Budget:
-    """Tokens of the cache that are spoken for.
+    """The tokens of the cache that requests have claimed.
 
-    The cache has room for each sequence as for the longest (see `SlotCache`), so that claims together cost
-    the number of their sequences times the tokens of the largest.
+    Every slot of the cache is as long as the longest (see `SlotCache`). So all claims together cost the
+    number of their sequences times the tokens of the largest claim.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -340,7 +347,7 @@ class Budget:
         self._claims: list[Claim] = []
 
     def check(self, sequences: int, tokens: int) -> None:
-        """Raises ValueError for what there can never be room for."""
+        """Raises ValueError if the cache can never have room for this many sequences and tokens."""
         if self.limit is not None and sequences * tokens > self.limit:
             raise ValueError(
                 f"the key-value cache may have {self.limit} tokens: {sequences} sequences of up to {tokens} "
@@ -348,7 +355,7 @@ class Budget:
             )
 
     def claim(self, sequences: int, tokens: int) -> Claim | None:
-        """Room for sequences of so many tokens; None if there is not so much now."""
+        """Claims room for sequences of up to `tokens` tokens each. Returns None if there is no room now."""
         if not self._fits(sequences, tokens):
             return None
         claim = Claim(sequences, tokens)
@@ -356,7 +363,7 @@ class Budget:
         return claim
 
     def widen(self, claim: Claim, sequences: int) -> bool:
-        """Extends a claim to so many sequences; returns whether there is room for them."""
+        """Extends a claim to this many sequences. Returns whether there was room for them."""
         more = sequences - claim.sequences
         if more > 0:
             if not self._fits(more, claim.tokens):
@@ -365,7 +372,7 @@ class Budget:
         return True
 
     def release(self, claim: Claim) -> None:
-        """Gives back a claim whose sequences have ended."""
+        """Releases a claim whose sequences have ended."""
         self._claims.remove(claim)
 
     def _fits(self, sequences: int, tokens: int) -> bool:

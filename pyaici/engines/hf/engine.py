@@ -1,8 +1,8 @@
-"""The engine: own generation loop on a causal language model of the Transformers library.
+"""The Transformers engine: a generation loop of its own around a causal language model.
 
-One step: post what happened, hear pre_process, run the model while mid_process works, hear
-mid_process, splice or sample. Many sequences go through each forward pass, every one with its own
-length and its own controller, or none.
+A step posts the controllers' reports, waits for pre_process, runs the model while mid_process works, waits
+for mid_process, and then splices or samples. Each forward pass takes many sequences, each with its own
+length and its own controller, if any.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 class HfEngine(Engine):
     """Generates text with a Transformers model under the control of a runtime's controllers.
 
-    Use from one thread. With a runtime it registers the model's vocabulary there; the
-    runtime stays the caller's to close.
+    Use it from one thread. If there is a runtime, the engine registers the model's vocabulary with it. The
+    caller closes the runtime.
     """
 
     def __init__(
@@ -60,13 +60,19 @@ class HfEngine(Engine):
     ) -> None:
         """`model`: a causal language model of Transformers, on any device. `tokenizer`: its tokenizer.
 
-        `vocabulary` goes before the one that is read from the tokenizer; with it and prompts of
-        token ids, no tokenizer is needed. `keep`: how many ended sequences stay in the cache, the least
-        recently used going first; with one or more, a prompt that begins as one of them, or as a live
-        sequence, is fed from where they part. `cache_tokens`: most tokens of the key-value cache, 1024 at
-        least, where each sequence has as much room as the longest; "auto": as many as a good part of the free
-        memory holds; None: no limit. Requests for which there is no room wait. Raises ValueError for a model
-        that cannot be run (see `ModelRunner`), VocabularyError for a tokenizer whose bytes are unknown.
+        `vocabulary` overrides the vocabulary that is read from the tokenizer. With it and prompts of token
+        ids, no tokenizer is needed.
+
+        `keep`: how many ended sequences stay in the cache; the least recently used go first. With one or
+        more, a prompt that shares its beginning with a kept or live sequence is fed only from where it
+        differs.
+
+        `cache_tokens`: most tokens of the key-value cache, at least 1024; each sequence takes as much room as
+        the longest. "auto" means as many as a share of the free memory holds; None means no limit. Requests
+        wait until there is room for them.
+
+        Raises ValueError for a model that cannot be run (see `ModelRunner`), and VocabularyError for a
+        tokenizer whose bytes are unknown.
         """
         self._runner = ModelRunner(model)
         check_model(model, self._runner)
@@ -79,14 +85,15 @@ class HfEngine(Engine):
         self.vocabulary = vocabulary.cut(width)
         if runtime is not None:
             runtime.register(self.vocabulary)
-        # ids without bytes or a name stand for nothing
+        # the ids after these have neither bytes nor a name: they are no tokens
         known = [len(self.vocabulary.tokens), *(token + 1 for token in self.vocabulary.special_names)]
         self._vocab_size = max(known)
         cache = self._runner.cache
         #: most tokens of the key-value cache; None = no limit
         self.cache_tokens = cache.limit = cache_limit(cache_tokens, self._runner.device, cache.token_bytes)
-        #: ids that prompts may have, and the most tokens of a prompt and its answer together
+        #: token ids of prompts are below this
         self.num_tokens = self._runner.num_tokens
+        #: the most tokens of a prompt and its answer together
         self.max_context = min(self._runner.max_tokens, self.cache_tokens or self._runner.max_tokens)
         self._budget = Budget(self.cache_tokens)
         self._prefixes = PrefixCache(cache, keep)
@@ -111,12 +118,12 @@ class HfEngine(Engine):
         )
 
     def add(self, request: Request, placement: Placement | None = None) -> int:
-        """Takes a request and returns its number; it begins with the next step, or when there is room for it.
+        """Adds a request and returns its number. Generation begins with the next step that has room for it.
 
         Raises ValueError for a prompt that the model cannot take, and for more sequences than the cache can
-        ever have room for; and what `Runtime.instantiate` raises, e.g. ArgumentError if the controller
-        refuses its argument. While its `init_prompt` works, others go on; what that fails with ends the
-        request, with the error in its result.
+        ever have room for. Raises the errors of `Runtime.instantiate`, e.g. ArgumentError if the controller
+        refuses its argument. Other requests continue while the controller's `init_prompt` runs; if it fails,
+        the request ends with the error in its result.
         """
         tokens = first_tokens(
             self._tokenizer,
@@ -137,7 +144,7 @@ class HfEngine(Engine):
                 tokens,
                 capabilities=request.capabilities,
                 seed=seed,
-                # copies of the controller can be made only when it has read the prompt
+                # the controller can be cloned only after it has processed the prompt
                 wait=request.n > 1 or request.beams > 1,
                 owner=request.owner,
                 placement=placement,
@@ -151,24 +158,24 @@ class HfEngine(Engine):
         return request_id
 
     def cancel(self, request_id: int) -> None:
-        """Ends what is left of a request."""
+        """Ends all live sequences of a request."""
         for seq in [seq for seq in self._pool.live.values() if seq.request_id == request_id]:
             self._pool.finish(seq, FinishReason.CANCELLED)
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether a call of `step` has work to do."""
         return bool(self._pool.live or self._pool.closing)
 
     @property
     def stats(self) -> StepStats:
-        """Times and counts since the engine was made."""
+        """Times and counts since the engine was created."""
         return self._pool.stats
 
     def results(self, request_id: int) -> list[GenerationResult]:
-        """The results of a request that has ended; they can be fetched once.
+        """Returns the results of a request that has ended. They can be fetched once.
 
-        Raises ValueError before its end.
+        Raises ValueError while the request is running.
         """
         if (left := self._pool.unfinished(request_id)) > 0:
             raise ValueError(f"request {request_id} still has {left} sequences to finish")
@@ -176,11 +183,11 @@ class HfEngine(Engine):
         return self._pool.take_results(request_id)
 
     def drain(self) -> list[Event]:
-        """Events that no step has returned: of requests that were added, cancelled or closed since."""
+        """Returns the events that no step has returned: of requests added, cancelled or closed since."""
         return self._pool.drain()
 
     def close(self) -> None:
-        """Ends all sequences and their controllers; nothing is kept for later ones."""
+        """Ends all sequences and their controllers, and frees the kept prefixes."""
         for seq in list(self._pool.live.values()):
             self._pool.finish(seq, FinishReason.CANCELLED)
         self._prefixes.clear()
@@ -188,13 +195,14 @@ class HfEngine(Engine):
         self._pool.closing = []
 
     def next_logits(self, sequences: Seq[Seq[int]]) -> torch.Tensor:
-        """The logits after each of these token sequences, beside whatever requests there are: float32 [B, N].
+        """Returns the logits after each of these token sequences: float32 [B, N].
 
-        To be called between steps. Ids that stand for nothing have -inf. With `keep`, a sequence that
-        extends one that was evaluated before, or a request's, costs only the tokens that are new.
-        Raises ValueError for an empty sequence, one longer than the model takes, or ids that it does not
-        have; SpaceError if the cache has no room beside the requests. What the model raises comes out here;
-        all sequences of requests have ended then.
+        Call it between steps; running requests are not affected. Ids that are no tokens have -inf. With
+        `keep`, a sequence that extends one evaluated before, or a request's, costs only its new tokens.
+
+        Raises ValueError for an empty sequence, one longer than the model takes, or unknown ids; SpaceError
+        if the requests leave no room in the cache. Errors of the model are raised here too, after all
+        sequences of requests have ended.
         """
         pieces = self.logits_in_pieces(sequences)
         while True:
@@ -205,11 +213,11 @@ class HfEngine(Engine):
                 return logits
 
     def logits_in_pieces(self, sequences: Seq[Seq[int]]) -> Generator[None, None, torch.Tensor]:
-        """Computes `next_logits` in pieces, between which the engine may step.
+        """Computes `next_logits` in pieces. The engine may step between pieces.
 
-        A piece has at most `CHUNK_TOKENS` tokens; where requests wait for it, as many as a pass costs. To be
-        closed where it is not wanted to the end. Raises besides AiciError when the model has failed for a
-        request between two pieces.
+        A piece has at most `CHUNK_TOKENS` tokens, or while there are requests `pass_cost` tokens. Close the
+        generator if you do not run it to its end. In addition to the errors of `next_logits`, raises
+        AiciError if the model failed for a request between two pieces.
         """
         histories = self._histories.check(sequences)
         try:
@@ -228,10 +236,10 @@ class HfEngine(Engine):
     # -- the step -------------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
-        """Brings every sequence one token, or one splice, further. Returns what happened, oldest first.
+        """Advances the scheduled sequences by one token or one splice. Returns the events, oldest first.
 
-        What the model or the sampling raises (e.g. when memory is short), and an interrupt while the model
-        runs, comes out here; all sequences have ended then.
+        Errors of the model or of sampling (e.g. if memory is short), and an interrupt while the model runs,
+        are raised here, after all sequences have ended.
         """
         stats = self._pool.stats
         stats.begin_step()
@@ -261,7 +269,7 @@ class HfEngine(Engine):
         return self._pool.drain()
 
     def _forward(self, active: list[Sequence], filling: list[Feed]) -> None:
-        """Brings the logits of every active sequence up to date; twins share one row of the batch."""
+        """Computes the logits of every active sequence that has none; twins share one row of the batch."""
         twins: dict[int, list[Sequence]] = {}
         for seq in active:
             if seq.logits is None:
@@ -275,12 +283,16 @@ class HfEngine(Engine):
                 seq.logits = logits
 
     def _end_all(self, cause: BaseException) -> None:
-        """The forward pass was not finished: what the model's cache holds cannot be trusted any more."""
+        """Ends the sequences after an unfinished step: the contents of the cache can no longer be trusted.
+
+        An interrupt cancels all sequences. An error ends only those that have slots: the waiting ones have
+        nothing in the cache.
+        """
         reason, error = FinishReason.CANCELLED, None
         if isinstance(cause, Exception):
             reason, error = FinishReason.ERROR, AiciError(f"the model failed: {cause!r}")
         for seq in list(self._pool.live.values()):
-            if seq.slot.placed or error is None:  # those that wait have nothing in the cache
+            if seq.slot.placed or error is None:
                 self._pool.finish(seq, reason, error)
         self._prefixes.clear()
 
@@ -292,7 +304,7 @@ class HfEngine(Engine):
                 self._searches[request_id].advance(self._pool, beams, ended, self._vocab_size)
 
     def _sample(self, sampling: list[tuple[Sequence, Row | None]]) -> None:
-        """Samples a token for each sequence, under its row."""
+        """Samples a token for each sequence under its row, and appends it."""
         if not sampling:
             return
         stats = self._pool.stats
@@ -314,7 +326,7 @@ class HfEngine(Engine):
                     sampled=True,
                     logprob=pick.logprob,
                     allowed_mass=pick.allowed_mass,
-                    # the controller is told what it asked for; the request may ask for more
+                    # the controller gets as many as it asked for; the request may ask for more
                     top=pick.top[: row.top_k]
                     if pick.top is not None and row is not None and row.top_k
                     else None,
@@ -325,7 +337,7 @@ class HfEngine(Engine):
                 self._pool.append(seq, [pick.token], Origin.SAMPLED, pick.logprob, pick.top, allowed)
 
     def _charge(self, seqs: list[Sequence], choices: list[Choice], seconds: float) -> None:
-        """Charges the time of sampling to sequences, which counts when they share their next step."""
+        """Charges the time of sampling to the sequences; the scheduler counts it in their next step."""
         each = self._runner.token_seconds * sum(choice.work for choice in choices)
         for seq, choice in zip(seqs, choices, strict=True):
             seq.sampling = seconds * choice.work / each if each else 0.0

@@ -1,4 +1,4 @@
-"""Logits after given token sequences, outside of any request."""
+"""Computes logits after given token sequences, outside of any request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from pyaici.engines.hf.stats import StepStats
 
 
-#: Sequences that have slots at the same time: slots are made when needed and stay, at full length each.
+#: Sequences that have slots at the same time. The cache allocates slots on demand at full length, and keeps
+#: them allocated.
 BATCH = 16
 
 
 class Histories:
-    """Evaluates token sequences in batches, from whatever beginnings of them the cache holds."""
+    """Evaluates token sequences in batches, starting from the beginnings that the cache holds."""
 
     def __init__(
         self, runner: ModelRunner, prefixes: PrefixCache, budget: Budget, stats: StepStats, max_tokens: int
@@ -39,7 +40,7 @@ class Histories:
         self._max_tokens = max_tokens
 
     def check(self, sequences: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The sequences as lists. Raises ValueError for those that the model cannot take."""
+        """Returns the sequences as lists. Raises ValueError for a sequence that the model cannot take."""
         histories = [list(map(int, sequence)) for sequence in sequences]
         for history in histories:
             if not 0 < len(history) <= self._max_tokens:
@@ -59,25 +60,27 @@ class Histories:
         live: Callable[[], Iterable[Cached]],
         most_tokens: Callable[[], int],
     ) -> Generator[None, None, torch.Tensor]:
-        """The logits after each sequence: float32 [B, num_logits] on the CPU. `live`: slots to start from.
+        """Computes the logits after each sequence: float32 [B, num_logits] on the CPU.
 
-        In pieces of at most `most_tokens` tokens, or as many as sequences, between which the cache may be
-        used for other things.
-        Raises SpaceError, AiciError if what the cache held was given up meanwhile, and what the model raises;
-        no slot of this call is held then, but in the last case what the cache holds cannot be trusted.
+        `live`: slots to start from. `most_tokens`: most tokens of a piece, but a piece may always have one
+        token for each sequence. Other work may use the cache between pieces.
+
+        Raises SpaceError, AiciError if the cache was cleared between pieces, and the model's errors. In each
+        case this call gives up its slots. After an error of the model, the contents of the cache cannot be
+        trusted.
         """
         result = torch.empty((len(histories), self._runner.num_logits), dtype=torch.float32)
         places: dict[tuple[int, ...], list[int]] = {}
         for place, history in enumerate(histories):
             places.setdefault(tuple(history), []).append(place)
-        # in this order, a history follows those that it extends, and neighbours share most
+        # in sorted order a history follows those that it extends, and neighbours share the most tokens
         distinct = [list(history) for history in sorted(places)]
         first = 0
         while first < len(distinct):
             if first:
                 yield
             claim = self._claim(distinct[first : first + BATCH])
-            # one of the claim's slots is for what all share
+            # one slot of the claim is for the shared beginning
             batch = distinct[first : first + max(1, claim.sequences - 1)]
             first += len(batch)
             try:
@@ -89,7 +92,10 @@ class Histories:
         return result
 
     def _claim(self, batch: list[list[int]]) -> Claim:
-        """Room for a batch, or for as much of it as there is room for. Raises SpaceError."""
+        """Claims room for a batch, or for as many of its sequences as fit.
+
+        Raises SpaceError if none fits.
+        """
         longest = max(map(len, batch))
         for number in range(len(batch) + 1, 0, -1):
             if (claim := self._budget.claim(number, longest)) is not None:
@@ -109,7 +115,7 @@ class Histories:
         cleared = self._prefixes.cleared
         try:
             if self._prefixes.enabled:
-                # what all share, and nobody has, goes through the model once
+                # feed a shared beginning that is not cached through the model only once
                 shared = shared_length(batch[0], batch[-1])
                 common = batch[0][: min(shared, len(batch[0]) - 1)]
                 missing = len(common) - self._prefixes.find(common, live())[1]
@@ -122,7 +128,7 @@ class Histories:
         finally:
             for cached in working:
                 if self._prefixes.cleared != cleared:
-                    cached.slot.length = 0  # nothing that is worth keeping
+                    cached.slot.length = 0  # the contents cannot be trusted: do not keep them
                 self._prefixes.end(cached.tokens, cached.slot)
 
     def _start(self, history: list[int], working: list[Cached], live: Callable[[], Iterable[Cached]]) -> None:
@@ -133,7 +139,7 @@ class Histories:
     def _feed(
         self, working: list[Cached], cleared: int, most_tokens: Callable[[], int]
     ) -> Generator[None, None, list[torch.Tensor]]:
-        """All but the last tokens in pieces, if they are many; the logits come with the last piece."""
+        """Feeds the missing tokens, in pieces if they are many. Returns the logits, from the last piece."""
         while True:
             left = [len(cached.tokens) - cached.slot.length for cached in working]
             self._prefixes.reserve(0, max(len(cached.tokens) for cached in working))
@@ -154,21 +160,21 @@ class Histories:
 
 
 class EngineModel:
-    """A Transformers engine's model, beside the engine's requests; to be used between its steps.
+    """The model of a Transformers engine, for use beside the engine's requests and between its steps.
 
-    An engine that keeps ended sequences (``HfEngine(..., keep=8)``) feeds only what is new in a history.
+    An engine that keeps ended sequences (``HfEngine(..., keep=8)``) feeds only the new tokens of a history.
     """
 
     def __init__(self, engine: HfEngine) -> None:
         self._engine = engine
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """See `pyaici.cpc.Model.logprobs`; the softmax is in float64. Raises as `HfEngine.next_logits`."""
+        """See `pyaici.cpc.Model.logprobs`. The softmax is in float64. Raises the errors of `next_logits`."""
         return log_softmax(self._engine.next_logits(histories))
 
 
 def log_softmax(logits: torch.Tensor) -> NDArray[np.float64]:
-    """Log-probabilities, float64 [B, N], from logits, float32 [B, N]."""
+    """Returns log-probabilities, float64 [B, N], for logits, float32 [B, N]."""
     rows = logits.numpy().astype(np.float64)
     rows -= rows.max(axis=1, keepdims=True)
     rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))

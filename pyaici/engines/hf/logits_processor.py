@@ -1,9 +1,12 @@
-"""Controllers in `model.generate()`: a standard logits processor, for what masks alone can do.
+"""Controllers in `model.generate()`: a standard logits processor, limited to what masks can do.
 
-`generate` owns the loop, so this has limits that `HfEngine` has not: controllers run after the forward
-pass instead of beside it; spliced tokens are forced one by one through masks, each at the price of
-a forward pass; taking back, forking and suspending are refused (the capabilities say so); a
-controller's temperature and its wish for top-k are ignored; log-probabilities are not told.
+`generate` owns the loop, so there are limits that `HfEngine` does not have:
+
+- Controllers run after the forward pass instead of beside it.
+- Masks force spliced tokens one by one; each takes a forward pass.
+- Backtracking, forking and suspending are refused; the declared capabilities leave them out.
+- A controller's temperature and its request for top-k are ignored.
+- Controllers get no log-probabilities.
 """
 
 from __future__ import annotations
@@ -31,8 +34,8 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         with AiciLogitsProcessor(runtime, module.id, "[0-9]+", [prompt], eos=2) as control:
             model.generate(input_ids, logits_processor=LogitsProcessorList([control]))
 
-    Made for one call of `generate`, greedy or sampling. When a controller stops or fails, its row is
-    made to end with an end token; what happened is in `errors` and `logs`.
+    Use an instance for one call of `generate`, greedy or sampling. When a controller stops or fails, its row
+    is forced to end with an end token. `errors` and `logs` have the errors and the output of controllers.
     """
 
     def __init__(
@@ -44,9 +47,10 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         *,
         eos: int | Iterable[int],
     ) -> None:
-        """`prompts`: the tokens of each row, without padding. `eos`: the end tokens that `generate` has.
+        """`prompts`: the tokens of each row, without padding. `eos`: the end tokens that `generate` uses.
 
-        The runtime must have the model's vocabulary. Raises what `Runtime.instantiate` raises.
+        The runtime must have the model's vocabulary. Raises ValueError without an end token, and the errors
+        of `Runtime.instantiate`.
         """
         ends = frozenset([eos] if isinstance(eos, int) else eos)
         if not ends:
@@ -54,9 +58,9 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         self._ends = sorted(ends)
         self._num_rows = len(prompts)
         self._lines: Lines[int] = Lines(runtime)
-        #: why a row ended, by row: errors of the controllers
+        #: errors of the controllers, by row
         self.errors = self._lines.errors
-        #: what the controllers printed, by row
+        #: output of the controllers, by row
         self.logs = self._lines.logs
         self._first = True
         try:
@@ -67,7 +71,11 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
             raise
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """`input_ids` int64 [B, T], `scores` [B, V]: forbids what the controllers forbid, in place."""
+        """Applies the controllers' rows to `scores` [B, V] in place. `input_ids`: int64 [B, T].
+
+        Raises ValueError if the batch has another number of rows than there were prompts, and
+        `OverruledError` if a row received a token that its controller forbids.
+        """
         if len(input_ids) != self._num_rows:
             raise ValueError(
                 f"generate runs {len(input_ids)} rows, but there were {self._num_rows} prompts; "
@@ -81,7 +89,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
         return scores
 
     def _hear(self, last: list[int]) -> None:
-        """Takes note of the token that each row got."""
+        """Records the token that each row received."""
         for row, token in enumerate(last):
             if self._lines.stopped(row) and token in self._ends:
                 self._lines.drop([row])
@@ -89,7 +97,7 @@ class AiciLogitsProcessor(LogitsProcessor):  # type: ignore[misc,unused-ignore]
                 self._lines.hear(row, token)
 
     def close(self) -> None:
-        """Ends the controllers that are left, e.g. those of rows that reached the length limit."""
+        """Ends the remaining controllers, e.g. those of rows that reached the length limit."""
         self._lines.close()
 
     def __enter__(self) -> AiciLogitsProcessor:

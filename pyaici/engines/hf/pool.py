@@ -1,4 +1,4 @@
-"""The live sequences of an engine: how they begin, grow, fork and end, and the events of that."""
+"""Starts, extends, forks and ends an engine's sequences, and records their events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyaici.engines.hf.prefixes import PrefixCache
     from pyaici.tokens import Vocabulary
 
-#: ended by the engine: the controller is told the last tokens before it goes
+#: ends by the engine: the controller gets a report of the last tokens before it is freed
 _TOLD = (FinishReason.EOS, FinishReason.LENGTH, FinishReason.WORK)
 
 
@@ -65,15 +65,15 @@ class SequencePool:
         self._events: list[Event] = []
         #: by number, oldest first
         self.live: dict[int, Sequence] = {}
-        #: those of them that have no slots yet, in the order in which they get them
+        #: live sequences without slots, in the order in which they get them
         self._waiting: deque[Sequence] = deque()
-        #: ended, but their controllers have not been told the last tokens yet
+        #: ended sequences whose controllers have not received the report of the last tokens
         self.closing: list[Sequence] = []
         self.stats = StepStats()
 
     @property
     def num_eos(self) -> int:
-        """How many tokens end a sequence."""
+        """The number of tokens of the vocabulary that end a sequence."""
         return len(self._eos)
 
     # -- beginning ------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class SequencePool:
     def start(
         self, request_id: int, request: Request, tokens: list[int], seed: int, control: int | None
     ) -> Sequence:
-        """The first sequence of a request. It waits for its turn in `admit`."""
+        """Creates the first sequence of a request. It waits until `admit` gives it a slot."""
         seq = Sequence(
             id=next(self._numbers),
             request_id=request_id,
@@ -102,9 +102,9 @@ class SequencePool:
         return seq
 
     def admit(self) -> None:
-        """Gives slots to those that wait, in their order, as long as the cache has room for the next one.
+        """Gives slots to waiting sequences, in order, until the cache has no room for the next one.
 
-        It need not feed what the cache holds of its beginning.
+        A slot already holds as much of the sequence's beginning as the cache has.
         """
         while self._waiting:
             seq = self._waiting[0]
@@ -114,7 +114,7 @@ class SequencePool:
             self._waiting.popleft()
             try:
                 seq.slot = self._prefixes.start(seq.tokens, self.cached())
-            except SpaceError as error:  # there is less memory than the budget says
+            except SpaceError as error:  # there is less memory than the budget assumes
                 self.finish(seq, FinishReason.ERROR, error)
                 continue
             family.placed += 1
@@ -122,9 +122,9 @@ class SequencePool:
             self.stats.reused += seq.slot.length
 
     def fork(self, seq: Sequence, controls: list[int | None], by_engine: bool) -> list[Sequence]:
-        """Copies of a sequence, one for each controller number.
+        """Forks a sequence: returns a copy for each controller number.
 
-        Those that the cache has no room for have no slots, and an error: they are the caller's to end.
+        If the cache has no room for a copy, that copy has no slot but an error. The caller must end it.
         """
         children = []
         for control in controls:
@@ -138,10 +138,10 @@ class SequencePool:
         return children
 
     def clone(self, seq: Sequence, count: int) -> list[Sequence]:
-        """`count` copies made by the engine itself, with clones of the controller.
+        """Copies a sequence `count` times for the engine itself, with clones of its controller.
 
-        Where the runtime refuses a clone, or the cache has no room for it, that copy ends with the error and
-        is left out.
+        If the runtime refuses a clone, or the cache has no room for it, that copy ends with the error and is
+        left out of the result.
         """
         if count == 0:
             return []
@@ -161,7 +161,7 @@ class SequencePool:
         return [child for child in children if child.reason is None]
 
     def _copy_slot(self, seq: Sequence) -> tuple[Slot, SpaceError | None]:
-        """A slot with the contents of this one's, within what its request has room for."""
+        """Returns a copy of the sequence's slot, or an unallocated slot and the error if there is no room."""
         family = self._families[seq.request_id]
         try:
             family.widen()
@@ -190,9 +190,9 @@ class SequencePool:
         top: list[tuple[int, float]] | None = None,
         allowed: int | None = None,
     ) -> None:
-        """Appends tokens and tells of it; ends the sequence if that was its end.
+        """Appends tokens and adds the event. Ends the sequence at an end token or a limit.
 
-        `logprob`, `top` and `allowed` are of a single token: see `TokensAppended`.
+        `logprob`, `top` and `allowed` belong to a single token: see `TokensAppended`.
         """
         text = seq.append(tokens, origin, logprob)
         seq.suspended = False
@@ -213,10 +213,10 @@ class SequencePool:
             self.finish(seq, reason)
 
     def splice(self, seq: Sequence, backtrack: int, tokens: list[int]) -> None:
-        """Takes back and appends what a controller wants, as far as the limits allow.
+        """Carries out a controller's splice: backtracks, then appends as many tokens as the limits allow.
 
-        An empty sequence has no next token, so one that loses everything is given the
-        vocabulary's begin token. The controller's next report says what was really done.
+        A sequence that loses all its tokens gets the vocabulary's begin token, because a model has no logits
+        for an empty sequence. The controller's next report has the tokens that were really appended.
         """
         if backtrack:
             text = seq.backtrack(backtrack)
@@ -230,18 +230,18 @@ class SequencePool:
         self.append(seq, tokens, Origin.FORCED)
 
     def is_end(self, seq: Sequence, token: int) -> FinishReason | None:
-        """How the sequence would end if this token was appended; None if it would not."""
+        """Returns how the sequence would end if this token were appended; None if it would go on."""
         if token in self._eos and not seq.holds_end:
             return FinishReason.EOS
         return FinishReason.LENGTH if seq.room(self._max_context) <= 1 else None
 
     def log(self, seq: Sequence, text: str) -> None:
-        """The controller has printed something."""
+        """Logs the controller's output and adds the event."""
         seq.print(text)
         self._events.append(Log(seq.request_id, seq.id, text))
 
     def write(self, seq: Sequence, values: Mapping[bytes, bytes]) -> None:
-        """Controllers of the sequence's request have written variables."""
+        """Records variables that controllers of the sequence's request wrote, and adds the event."""
         written = by_name(values)
         seq.variables.update(written)
         self._events.append(VariablesChanged(seq.request_id, seq.id, written))
@@ -253,7 +253,11 @@ class SequencePool:
     # -- ending -----------------------------------------------------------------------------------
 
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
-        """The sequence ends: its slot is given back at once, its controller when it knows the last tokens."""
+        """Ends a sequence and frees its slot.
+
+        If the engine ended it, the controller is freed in the next step, which reports the last tokens.
+        Otherwise the controller is freed at once.
+        """
         self.retire(seq, reason, error)
         if seq.control is not None and reason in _TOLD:
             self.closing.append(seq)
@@ -261,27 +265,27 @@ class SequencePool:
             self.complete([seq])
 
     def retire(self, seq: Sequence, reason: FinishReason, error: AiciError | None = None) -> None:
-        """The first half of an end: it takes part in nothing any more. `complete` is the other half."""
+        """Removes a sequence from the live ones and frees its slot; `complete` must follow."""
         seq.reason, seq.error = reason, error
         seq.logits = None
         del self.live[seq.id]
         self._leave(seq)
 
     def _leave(self, seq: Sequence) -> None:
-        """Gives back its slot, and what room its request does not need any more."""
+        """Frees the sequence's slot, and the room that its request no longer needs."""
         family = self._families[seq.request_id]
         if seq in self._waiting:
             self._waiting.remove(seq)
         if seq.slot.placed:
             family.placed -= 1
             if seq.reason is FinishReason.CUT:
-                self._cache.free(seq.slot)  # a search cuts many, and nobody continues them
+                self._cache.free(seq.slot)  # a search cuts many sequences, and no request continues them
             else:
                 self._prefixes.end(seq.tokens, seq.slot)
         family.shrink()
 
     def complete(self, seqs: list[Sequence]) -> None:
-        """Ended sequences have nothing more to say."""
+        """Completes the end of retired sequences: frees their controllers and adds the last events."""
         self.free_controls([seq.control for seq in seqs if seq.control is not None])
         for seq in seqs:
             assert seq.reason is not None
@@ -292,16 +296,19 @@ class SequencePool:
             self._events.append(Finished(seq.request_id, seq.id, seq.reason, seq.error))
 
     def free_controls(self, controls: list[int]) -> None:
-        """Ends controllers at the runtime."""
+        """Frees controllers at the runtime."""
         if controls:
             self._require_runtime().free(controls)
 
     def unfinished(self, request_id: int) -> int:
-        """How many sequences of a request go on, or have not said everything."""
+        """Returns how many sequences of a request are live or still await `complete`."""
         return self._families[request_id].unfinished
 
     def take_results(self, request_id: int) -> list[GenerationResult]:
-        """The results of a request that has ended, by number or best beams first; it is then forgotten."""
+        """Returns the results of a request that has ended, and forgets the request.
+
+        Results are ordered by sequence number; those of a beam search best first, at most `n`.
+        """
         family = self._families.pop(request_id)
         results = [seq.result() for seq in family.ended]
         if family.request.beams == 1:
@@ -311,7 +318,7 @@ class SequencePool:
         return kept[: family.request.n]
 
     def drain(self) -> list[Event]:
-        """The events since the last call."""
+        """Returns the events since the last call."""
         events, self._events = self._events, []
         return events
 

@@ -1,4 +1,4 @@
-"""Slots of ended sequences that are kept, so that sequences which begin like them start from a copy."""
+"""Keeps the cache slots of ended sequences, so that sequences with the same beginning reuse them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many first tokens two lists have in common."""
+    """Returns the length of the common prefix of two token lists."""
     low, high = 0, min(len(a), len(b))
-    # comparing slices is some hundred times as fast as a loop: halve what may still differ
+    # binary search: comparing slices is about a hundred times as fast as a loop
     while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:
@@ -33,28 +33,31 @@ class Cached:
     slot: Slot
 
     def shares(self, tokens: Sequence[int]) -> int:
-        """How many first tokens of `tokens` the slot holds."""
+        """Returns how many first tokens of `tokens` the slot holds."""
         return min(self.slot.length, shared_length(self.tokens, tokens))
 
 
 class PrefixCache:
-    """Gives out the slots of sequences and takes them back; up to `keep` ended ones stay, oldest go first."""
+    """Allocates and frees the slots of sequences.
+
+    Keeps the slots of up to `keep` ended sequences; the least recently used go first.
+    """
 
     def __init__(self, cache: SlotCache, keep: int) -> None:
         self._cache = cache
         self._keep = keep
         #: least recently used first
         self._kept: list[Cached] = []
-        #: how often all that was kept has been given up: what slots held before cannot be relied on
+        #: number of calls of `clear`; contents of slots from before the last call cannot be relied on
         self.cleared = 0
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is kept, and beginnings are shared."""
+        """Whether slots are kept and beginnings are shared."""
         return self._keep > 0
 
     def find(self, tokens: list[int], others: Iterable[Cached]) -> tuple[Cached | None, int]:
-        """Returns the slot that holds most of the beginning of `tokens`, and how many of them."""
+        """Returns the slot that holds the longest beginning of `tokens`, and the length of that beginning."""
         best: Cached | None = None
         length = 0
         if self.enabled:
@@ -64,32 +67,32 @@ class PrefixCache:
         return best, length
 
     def start(self, tokens: list[int], others: Iterable[Cached]) -> Slot:
-        """A slot that holds as much of `tokens` as a kept slot or one of `others` does.
+        """Returns a slot with the longest beginning of `tokens` that a kept slot or one of `others` holds.
 
-        Never all of them: the last token has to be fed, for its logits. The caller feeds the rest,
-        from ``slot.length`` on. Raises SpaceError.
+        The slot never holds the last token, which must be fed for its logits. The caller feeds the rest, from
+        ``slot.length`` on. Raises SpaceError.
         """
         best, length = self.find(tokens[:-1], others)
         if best in self._kept:
             self._kept.remove(best)
             if length == best.slot.length:
-                return best.slot  # nothing in it is lost
+                return best.slot  # all of its contents are used: no copy is needed
             self._kept.append(best)
         self.reserve(1, 0)
         slot = self._cache.new_slot()
-        if best is not None and best.slot.placed:  # it may have had to make room
+        if best is not None and best.slot.placed:  # `reserve` may have dropped it
             self._cache.copy(best.slot, slot, length)
         return slot
 
     def fork(self, slot: Slot) -> Slot:
-        """A new slot with the same contents. Raises SpaceError."""
+        """Returns a new slot with the same contents. Raises SpaceError."""
         self.reserve(1, 0)
         return self._cache.fork(slot)
 
     def reserve(self, more: int, tokens: int) -> None:
-        """Makes room for so many more slots, and for so many tokens in each; what is kept goes for that.
+        """Makes room for `more` more slots, and for `tokens` tokens in each. Drops kept slots if necessary.
 
-        Raises SpaceError if it cannot be had even so.
+        Raises SpaceError if there is no room even without kept slots.
         """
         while True:
             try:
@@ -101,14 +104,14 @@ class PrefixCache:
                 self._drop(self._kept[0])
 
     def end(self, tokens: Sequence[int], slot: Slot) -> None:
-        """The sequence with these tokens needs its slot no more: keeps it, or frees it."""
+        """Keeps or frees the slot of an ended sequence with these tokens."""
         if slot.length == 0:
             self._cache.free(slot)
             return
         new = Cached(list(tokens[: slot.length]), slot)
         for old in self._kept:
             if old.shares(new.tokens) == slot.length:
-                # another one holds all this already
+                # another kept slot already holds all of these tokens
                 self._kept.remove(old)
                 self._kept.append(old)
                 self._cache.free(slot)
@@ -124,7 +127,7 @@ class PrefixCache:
             self._cache.free(slot)
 
     def clear(self) -> None:
-        """Frees all that is kept."""
+        """Frees all kept slots."""
         self.cleared += 1
         while self._kept:
             self._drop(self._kept[-1])

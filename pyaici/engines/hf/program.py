@@ -1,4 +1,4 @@
-"""Runs a controller with a Transformers model and prints what the model writes: harness/run_hf.py."""
+"""Runs a controller with a Transformers model and prints the generated text: harness/run_hf.py."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what `read_request` reads, --model, --device, --socket and --record; all but the controller."""
+    """Adds all options except the controller.
+
+    These are the options of `read_request`, and --model, --device, --socket and --record.
+    """
     add_prompt_options(parser, "Transformers")
     parser.add_argument(
         "--device", help="where the model runs, e.g. cpu or cuda:1 (default: cuda if there is one)"
@@ -52,7 +55,10 @@ _PACKAGES = ("torch", "transformers", "rich")
 
 
 def check_packages() -> None:
-    """Raises ValueError with the cure if a package of the extra `hf` is missing. Imports none of them."""
+    """Raises ValueError if a package of the extra `hf` is missing; the message has the pip command.
+
+    Imports none of the packages.
+    """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(
@@ -61,10 +67,10 @@ def check_packages() -> None:
 
 
 def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
-    """(model, tokenizer) of a folder, the weights in the folder's own dtype.
+    """Loads the model and the tokenizer of a folder. Returns (model, tokenizer).
 
-    `device` is as in torch; None means cuda if there is one, else cpu. Raises ValueError for one that
-    cannot be used, OSError or ValueError for what the library cannot load.
+    The weights keep the folder's dtype. `device`: as in torch; None means cuda if available, else cpu. Raises
+    ValueError for an unusable device, and OSError or ValueError for a folder that the library cannot load.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import torch
@@ -86,16 +92,15 @@ def load_model(folder: Path, device: str | None = None) -> tuple[Any, Any]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs `arguments.controller`: a script, a Wasm file, a bundled controller's name, or None or "none" for
-    no control.
+    """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
 
-    With neither controller, argument nor prompt a demonstration runs. The exit status is 0, or 1 if a
-    sequence ended with an error.
+    The controller is a script, a Wasm file, a bundled controller's name, or None or "none" for no control.
+    With neither controller, argument nor prompt, runs a demonstration.
 
-    Raises AiciError, OSError or ValueError for what the arguments ask in vain; KeyboardInterrupt when it has
-    shown what there was by then.
+    Raises AiciError, OSError or ValueError if the arguments cannot be satisfied. On KeyboardInterrupt, shows
+    the output so far and then raises it.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # with other work on the cores OpenMP's threads spin
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # OpenMP's threads spin when other work uses the cores
     fill_in(arguments)
     name = arguments.controller
     request = read_request(arguments)
@@ -136,7 +141,7 @@ def _runtime(arguments: argparse.Namespace) -> Runtime:
 def _record(
     arguments: argparse.Namespace, engine: HfEngine, runtime: RecordingRuntime, request: Request
 ) -> int:
-    """Generates as `generate` does, then writes the recording."""
+    """Generates with log-probabilities, writes the recording, and returns the exit status."""
     runtime.record(arguments.controller, request.max_tokens)
     status = generate(engine, replace(request, logprobs=True), engine.stats.table)
     keep_recording(runtime, arguments)
@@ -144,7 +149,7 @@ def _record(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The program of its own."""
+    """Runs harness/run_hf.py and returns the exit status."""
     parser = argparse.ArgumentParser(
         description="Generates text with a Transformers model under the control of a script or a "
         "WebAssembly program.",

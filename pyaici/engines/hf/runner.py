@@ -1,4 +1,4 @@
-"""Runs the model: batches of ragged rows, attention masks for every kind of layer, pieces of long prompts."""
+"""Runs the model on ragged batches, with attention masks for each kind of layer, in chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AttentionMasks:
     """Builds the `attention_mask` argument of a model's forward pass."""
 
     def __init__(self, config: Any) -> None:
-        """`config`: the model's. Raises ValueError for models whose attention a mask cannot describe."""
+        """`config`: the model's. Raises ValueError if a mask cannot describe the model's attention."""
         text = config.get_text_config()
         self._additive = text._attn_implementation == "eager"
         if text._attn_implementation not in ("sdpa", "eager"):
@@ -56,10 +56,10 @@ class AttentionMasks:
         return None if attribute is None else getattr(text, attribute)
 
     def build(self, positions: torch.Tensor, num_keys: int, dtype: torch.dtype) -> Any:
-        """For queries at `positions` (int64 [B, Q]) over keys 0..num_keys-1 of each row: what each may see.
+        """Returns the mask for queries at `positions` (int64 [B, Q]) over keys 0..num_keys-1 of each row.
 
-        Returns bool [B, 1, Q, K] (true = may see), or the additive form in `dtype` for eager
-        attention, or a dict of them by layer type if the model has several.
+        A mask is bool [B, 1, Q, K], where true means visible. For eager attention it is additive, in `dtype`.
+        If the model's configuration lists layer types, returns a dict of masks by layer type.
         """
         masks = {kind: self._build(positions, num_keys, dtype, kind) for kind in self._types}
         return masks if self._by_type else masks[self._types[0]]
@@ -79,16 +79,16 @@ class AttentionMasks:
 
 T = TypeVar("T")
 
-#: What one more forward pass costs, in tokens: SmolLM2-135M on one CPU thread needs about 30 ms
-#: a pass and 2.5 ms a token; a GPU reads all weights in the time of a few hundred tokens.
+#: The fixed cost of a forward pass, in tokens. SmolLM2-135M on one CPU thread takes about 30 ms per pass and
+#: 2.5 ms per token; a GPU reads all weights in the time of a few hundred tokens.
 PASS_COST = {"cpu": 12, "cuda": 256}
 
 
 def split(rows: Sequence[tuple[T, int]], pass_cost: int) -> list[list[T]]:
-    """Groups (row, number of new tokens) so that rows of one group go through one pass.
+    """Groups rows into passes. Each row comes with its number of new tokens.
 
-    The queries of a pass are padded to the longest. A row joins the next shorter ones if the padding
-    that this adds costs no more than a pass of its own, `pass_cost` tokens.
+    The queries of a pass are padded to the longest. A row joins the group of the next shorter rows if the
+    added padding costs no more than a separate pass, which is `pass_cost` tokens.
     """
     groups: list[list[T]] = []
     width = 0
@@ -103,13 +103,13 @@ def split(rows: Sequence[tuple[T, int]], pass_cost: int) -> list[list[T]]:
 
 #: Most tokens of one row in one pass: bounds the memory of attention scores in a long prompt.
 CHUNK_TOKENS = 512
-#: how much the last pass counts in what is known of the time of passes
+#: weight of the last pass in the moving average of the time per token
 _NEWS = 0.1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Feed:
-    """Tokens to be appended to one slot."""
+    """Tokens to append to a slot."""
 
     slot: Slot
     tokens: Sequence[int]
@@ -119,19 +119,19 @@ class ModelRunner:
     """A causal language model of the library together with a `SlotCache` for it."""
 
     def __init__(self, model: Any) -> None:
-        """Raises ValueError if the model is of a kind that cannot be run with ragged rows."""
+        """Raises ValueError if models of this kind cannot be run with ragged rows."""
         text = model.config.get_text_config()
         self._model = model.eval()
         self._masks = AttentionMasks(model.config)
         self._last_only = "logits_to_keep" in inspect.signature(model.forward).parameters
         self.device: torch.device = model.device
-        #: what one more forward pass costs, in tokens
+        #: the fixed cost of a forward pass, in tokens
         self.pass_cost = PASS_COST.get(self.device.type, PASS_COST["cuda"])
         self.cache = SlotCache(text.num_hidden_layers)
-        #: what a token of a pass takes, lately; the pass itself counts as `pass_cost` tokens. On a CPU only:
-        #: a GPU has not done its work when a pass returns
+        #: moving average of a pass's time per token, where the pass itself counts as `pass_cost` tokens.
+        #: Measured on a CPU only: a GPU is still working when a pass returns
         self.token_seconds = 0.0
-        #: ids that can be fed
+        #: the model accepts token ids below this
         self.num_tokens: int = model.get_input_embeddings().weight.shape[0]
         #: columns of the logits; a model may have more than its tokenizer has tokens
         head = model.get_output_embeddings()
@@ -141,10 +141,10 @@ class ModelRunner:
 
     @torch.no_grad()
     def run(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """Appends each feed's tokens to its slot; returns the logits after its last token.
+        """Appends each feed's tokens to its slot. Returns the logits after each feed's last token.
 
-        One pass takes every feed whose padding is worth it, and long feeds are cut into chunks.
-        The result has one float32 [num_logits] per feed, in the order of `feeds`.
+        Feeds share a pass if the padding costs less than separate passes; long feeds are cut into chunks. The
+        result has one float32 [num_logits] per feed, in the order of `feeds`.
         """
         logits: dict[int, torch.Tensor] = {}
         todo = [(feed, 0) for feed in feeds]
@@ -164,14 +164,17 @@ class ModelRunner:
         return [logits[id(feed)] for feed in feeds]
 
     def _pass(self, slots: list[Slot], parts: list[Sequence[int]]) -> torch.Tensor:
-        """Runs a pass, queries padded on the left; returns float32 [B, num_logits] of the last column."""
+        """Runs a pass with queries padded on the left. Returns the last column's logits, [B, num_logits].
+
+        The logits are float32.
+        """
         begun = time.perf_counter()
         counts = [len(part) for part in parts]
         width = max(counts)
         ids = [[0] * (width - count) + list(part) for part, count in zip(parts, counts, strict=True)]
         place = self.cache.place(slots, counts, self.device)
         ends = torch.tensor([slot.length + count for slot, count in zip(slots, counts, strict=True)])
-        # padding gets the positions before the row's own; negative ones would index out of the tables
+        # padding gets the positions before the row's own; negative ones would be out of the tables' range
         positions = (ends[:, None] + torch.arange(-width, 0)).clamp_(min=0).to(self.device)
         self.cache.placement = place
         try:
@@ -194,16 +197,17 @@ class ModelRunner:
         return logits
 
 
-#: Least cosine between centred logits of ragged passes and of a plain one. Half precision gives
-#: above 0.99, a model that ignores positions or masks well below.
+#: The least cosine between the centred logits of ragged passes and of a plain pass. Half precision gives
+#: above 0.99; a model that ignores positions or masks gives well below.
 MIN_COSINE = 0.97
 
 
 @torch.no_grad()
 def check_model(model: Any, runner: ModelRunner) -> None:
-    """Feeds two rows of different lengths in two steps and compares them with a pass over the whole.
+    """Checks that the model supports ragged rows.
 
-    Costs four short passes. Raises ValueError if the logits differ.
+    Feeds two rows of different lengths in two steps, and compares the logits with those of plain passes over
+    each row. Takes four short passes. Raises ValueError if the logits differ.
     """
     vocab = runner.num_logits
     long = [(7 * i + 3) % vocab for i in range(9)]

@@ -1,4 +1,4 @@
-"""Chooses tokens under rows: penalties, temperature, top-k, top-p, log-probabilities."""
+"""Samples tokens under rows: masks and biases, temperature, top-k, top-p, log-probabilities."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-#: ranges of logits that tokens are put into
+#: number of bins that tokens are sorted into by logit
 _BINS = 1024
-#: exp(-x) is 0 in float32 from here on
+#: exp(-x) is 0 in float32 from this value on
 _NEGLIGIBLE = 104.0
-#: logits that are all so near to each other come into one bin
+#: least range of logits that the bins cover; the bins cannot separate logits that are much closer
 _LEAST_SPAN = 1e-6
 
 
 class Ranks:
-    """Finds the token at which a count or a sum of probabilities by rank is reached; equal logits rank by id.
+    """Tokens ranked by logit; finds where a count or a sum of probabilities is reached. Ties rank by id.
 
-    Tokens are put into bins by their logits, and only the bin in question is sorted. That takes a fifth of
-    the time of sorting a vocabulary, and no more than sorting if all logits are nearly equal.
+    Tokens are put into bins by logit, and only the relevant bin is sorted. This takes a fifth of the time of
+    sorting a vocabulary, and no more than sorting if all logits are nearly equal.
     """
 
     def __init__(self, logits: NDArray[np.float32]) -> None:
-        """`logits`: float32 [N], of which one at least is not -inf."""
+        """`logits`: float32 [N]; at least one is not -inf."""
         self._logits = logits
         below = logits.max() - logits
-        #: not normalized: 1 for the most likely
+        #: unnormalized probabilities: 1 for the most likely token
         self._weights = np.exp(-below)
         span = float(np.max(below, where=below < _NEGLIGIBLE, initial=_LEAST_SPAN))
         below *= (_BINS - 1) / span
@@ -48,9 +48,9 @@ class Ranks:
         self._cumulated = self._masses.cumsum()
 
     def draw(self, top_k: int, top_p: float, uniform: float) -> int:
-        """The token that `uniform` in [0, 1) falls on among those that top-k, then top-p leave.
+        """Returns the token that `uniform` in [0, 1) falls on, among those that top-k and then top-p keep.
 
-        Both leave one token at least. `top_k`: 0 = all.
+        Each keeps at least one token. `top_k`: 0 = all.
         """
         whole = float(self._cumulated[-1])
         if 0 < top_k < len(self._logits):
@@ -61,7 +61,7 @@ class Ranks:
         return self._at(min(uniform * kept, math.nextafter(kept, 0)), "right")[0]
 
     def _mass_of(self, count: int) -> float:
-        """Returns the probability of the first so many tokens together."""
+        """Returns the unnormalized probability of the first `count` tokens together."""
         counts = np.bincount(self._bins, minlength=_BINS).cumsum()
         number = int(np.searchsorted(counts, count))
         tokens = self._sorted(number)
@@ -70,9 +70,12 @@ class Ranks:
         return before + float(self._weights[tokens[:more]].sum(dtype=np.float64))
 
     def _at(self, mass: float, side: Literal["left", "right"]) -> tuple[int, float]:
-        """The first token that brings the sum to `mass` (left) or beyond it (right), and the sum with it."""
+        """Returns the first token at which the sum reaches `mass` (left) or exceeds it (right).
+
+        Returns (token, sum including it).
+        """
         number = int(np.searchsorted(self._cumulated, mass, side))
-        # sums of the same weights differ in the last bits, so that one may be reached a little later
+        # sums of the same weights differ in the last bits, so a sum may be reached a little later
         number = min(number, int(self._masses.nonzero()[0][-1]))
         tokens = self._sorted(number)
         weights = self._weights[tokens]
@@ -83,44 +86,48 @@ class Ranks:
         return int(tokens[place]), float(sums[place])
 
     def _sorted(self, number: int) -> NDArray[np.intp]:
-        """The tokens of a bin by rank."""
+        """Returns the tokens of a bin by rank."""
         (tokens,) = (self._bins == number).nonzero()
         ranked: NDArray[np.intp] = tokens[np.argsort(-self._logits[tokens], kind="stable")]
         return ranked
 
 
-#: Most likely tokens that top-p looks at first: sorting a whole vocabulary takes milliseconds on a
-#: CPU, and the most likely few hundred nearly always have the probability asked for.
+#: The number of most likely tokens that top-p looks at first on a GPU. Sorting a whole vocabulary takes long,
+#: and the most likely few hundred nearly always have the requested probability.
 TOP_P_FIRST = 256
 #: Columns whose probabilities a draw sums up at a time.
 _BLOCK = 64
-#: Temperatures below count as 0.
+#: Lower temperatures count as 0.
 GREEDY_BELOW = 1e-6
 
 
 @dataclass(slots=True)
 class Choice:
-    """How one sequence's token is to be chosen."""
+    """Options for choosing one sequence's token."""
 
     temperature: float
     top_p: float
     top_k: int
-    #: used when the temperature is above 0; one number is drawn
+    #: used if the temperature is above 0; a choice draws one number
     generator: torch.Generator | None
     row: Row | None = None
-    #: also find log-probability and allowed mass
+    #: also compute the log-probability and the allowed mass
     measure: bool = False
     #: how many most likely tokens to list
     list_top: int = 0
 
     @property
     def greedy(self) -> bool:
-        """Below this, float32 cannot tell the quotients from infinity, and the best token has it all."""
+        """Whether to take the most likely token.
+
+        At lower temperatures the scaled logits may be infinite in float32, and the best token has all the
+        probability anyway.
+        """
         return self.temperature < GREEDY_BELOW
 
     @property
     def work(self) -> int:
-        """About how long it takes, in times of looking at every token once (all on a CPU)."""
+        """The approximate cost on a CPU, in units of one pass over all tokens of the vocabulary."""
         drawn = 0 if self.greedy else 20 if self.top_p < 1 or self.top_k > 0 else 8
         return 1 + drawn + 8 * self.measured + 8 * (self.list_top > 0)
 
@@ -131,8 +138,11 @@ class Choice:
 
 @dataclass(slots=True)
 class Chosen:
-    """`token` is -1 if no token may be chosen. The rest is of the distribution before masking, at the
-    temperature of the choice (1 when it is 0): nan and None unless asked for."""
+    """A chosen token; `token` is -1 if no token may be chosen.
+
+    The other fields are nan or None unless requested. They describe the distribution before masking, at the
+    temperature of the choice, or at 1 if that is 0.
+    """
 
     token: int
     logprob: float = float("nan")
@@ -144,8 +154,8 @@ class Chosen:
 def mask(logits: torch.Tensor, choices: Sequence[Choice], vocab_size: int) -> torch.Tensor | None:
     """Applies the rows of `choices` to `logits`, float32 [B, N], in place.
 
-    Ids from `vocab_size` on are no tokens. Returns the lines to be measured as they were before,
-    in their order, or None if there are none.
+    Ids from `vocab_size` on are no tokens. Returns a copy of the lines to measure as they were before the
+    rows, in the same order, or None if there are none.
     """
     if vocab_size < logits.shape[1]:
         logits[:, vocab_size:] = float("-inf")
@@ -160,10 +170,10 @@ def mask(logits: torch.Tensor, choices: Sequence[Choice], vocab_size: int) -> to
 
 @torch.no_grad()
 def choose(masked: torch.Tensor, plain: torch.Tensor | None, choices: Sequence[Choice]) -> list[Chosen]:
-    """Picks one token for each line of the masked logits; `plain` is what `mask` returned.
+    """Chooses one token for each line of the masked logits. `plain`: the result of `mask`.
 
-    Temperature comes after masks and biases, then top-k, then top-p. Line i depends on
-    ``choices[i]`` and its own logits only.
+    Temperature is applied after masks and biases, then top-k, then top-p. Line i depends only on
+    ``choices[i]`` and its own logits.
     """
     chosen = [Chosen(token) for token in _pick(masked, choices)]
     if plain is not None:
@@ -172,7 +182,7 @@ def choose(masked: torch.Tensor, plain: torch.Tensor | None, choices: Sequence[C
 
 
 def empty_mask_error() -> EmptyMaskError:
-    """For a sequence that was given no token."""
+    """Returns the error for a sequence that has no token to choose."""
     return EmptyMaskError(
         "no token can be sampled: the row forbids every token that the model has "
         "(or the model's logits are not numbers)"
@@ -182,7 +192,7 @@ def empty_mask_error() -> EmptyMaskError:
 def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
     """Returns a token for each line of the masked logits; -1 where all are forbidden."""
     tokens, values = _best(logits)
-    # beside infinity nothing else has a chance
+    # an infinite logit has all the probability
     drawn = [i for i, c in enumerate(choices) if not c.greedy and tokens[i] >= 0 and values[i] < math.inf]
     if not drawn:
         return tokens
@@ -207,8 +217,8 @@ def _pick(logits: torch.Tensor, choices: Sequence[Choice]) -> list[int]:
 
 
 def _best(logits: torch.Tensor) -> tuple[list[int], list[float]]:
-    """The most likely token of each line, and its logit; -1 if that is -inf or no number."""
-    if logits.device.type == "cpu":  # numpy needs a tenth of torch's time
+    """Returns the most likely token of each line, -1 if its logit is -inf or NaN, and that logit."""
+    if logits.device.type == "cpu":  # numpy takes a tenth of torch's time
         lines = logits.numpy()
         places = lines.argmax(axis=1)
         values = lines[range(len(places)), places].tolist()
@@ -219,15 +229,18 @@ def _best(logits: torch.Tensor) -> tuple[list[int], list[float]]:
 
 
 def _allowed_mass(masked: torch.Tensor, probabilities: torch.Tensor) -> list[float]:
-    """For each line, the probability of what is not forbidden."""
+    """Returns the probability of all allowed tokens, for each line."""
     kept = torch.where(masked > float("-inf"), probabilities, 0.0)
     masses: list[float] = kept.sum(dim=1).clamp_(max=1.0).tolist()
     return masses
 
 
 def _draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Column where the cumulated probability passes `uniform` in [0, 1), for each line; never one of 0."""
-    # in float64 but not for each column: that would take most of a draw's time
+    """Returns, for each line, the column where the cumulated probability passes `uniform` in [0, 1).
+
+    The column never has probability 0.
+    """
+    # blocks are summed in float64; summing every column so would take most of a draw's time
     whole = torch.nn.functional.pad(probabilities, (0, -probabilities.shape[1] % _BLOCK))
     grid = whole.view(len(whole), -1, _BLOCK)
     block, rest = _passed(grid.sum(dim=2, dtype=torch.float64), uniform[:, None])
@@ -237,7 +250,10 @@ def _draw(probabilities: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def _passed(masses: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns where the cumulated mass passes this part of the whole, and the mass there: [B, 1] each."""
+    """Returns the place where the cumulated mass passes `uniform` times the total, and the rest: [B, 1] each.
+
+    The rest is the distance to the target within that place, as a share of its mass.
+    """
     cumulated = masses.cumsum(dim=1)
     total = cumulated[:, -1:]
     # rounding may lift the product to the total, which no column passes
@@ -248,10 +264,10 @@ def _passed(masses: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, 
 
 
 def _draw_filtered(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Tensor) -> torch.Tensor:
-    """Draws under top-k and top-p. Both keep at least one token."""
+    """Draws under top-k and top-p. Each keeps at least one token."""
     if scaled.device.type != "cpu":
         return _draw_sorted(scaled, choices, uniform)
-    # sorting would take milliseconds of everybody's step for one line
+    # sorting one line would delay the step of all sequences by milliseconds
     numbers = uniform.tolist()
     drawn = [
         Ranks(line).draw(choice.top_k, choice.top_p, number)
@@ -271,7 +287,7 @@ def _draw_sorted(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Ten
         for choice, covered in zip(choices, probabilities.sum(dim=1).tolist(), strict=True)
     ]
     if any(short) and width < size:
-        # tokens below this have less than 1 - top_p together: the rest is enough
+        # all tokens below this probability have less than 1 - top_p together: the others are enough
         floor = min((1 - choice.top_p) / size for choice, more in zip(choices, short, strict=True) if more)
         width = int(((scaled - total).exp_() >= floor).sum(dim=1).max())
         values = scaled.topk(max(1, width), dim=1).values
@@ -280,7 +296,7 @@ def _draw_sorted(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Ten
     rank = torch.arange(probabilities.shape[1], device=scaled.device)
     probabilities = probabilities * (rank < limit[:, None])
     top_p = torch.tensor([choice.top_p for choice in choices], device=scaled.device)[:, None]
-    # top-p is a share of what top-k leaves; without top-k the whole is 1, however few are listed
+    # top-p is a share of the mass that top-k keeps; without top-k that mass is 1, however few are listed
     whole = torch.where(limit[:, None] < size, probabilities.sum(dim=1, keepdim=True), 1.0)
     before = probabilities.cumsum(dim=1) - probabilities
     keep = (before < top_p * whole) | (rank == 0)
@@ -289,7 +305,7 @@ def _draw_sorted(scaled: torch.Tensor, choices: list[Choice], uniform: torch.Ten
 
 
 def _place(lines: torch.Tensor, values: torch.Tensor, rank: torch.Tensor) -> torch.Tensor:
-    """Column where each line has the value of this rank in `values`; equal values rank by column."""
+    """Returns the column where each line has the value of rank `rank` in `values`. Ties rank by column."""
     value = values.gather(1, rank)
     nth = rank - (values > value).sum(dim=1, keepdim=True)
     equal = lines == value
@@ -299,10 +315,10 @@ def _place(lines: torch.Tensor, values: torch.Tensor, rank: torch.Tensor) -> tor
 def _measure_line(
     plain: NDArray[np.float32], masked: NDArray[np.float32], choice: Choice, chosen: Chosen
 ) -> None:
-    """`_measure` for one line on a CPU: numpy needs half of torch's time, and no memory beside `plain`.
+    """Does the work of `_measure` for one line on a CPU. Overwrites `plain`.
 
-    After a forward pass neither code nor data are in the processor's caches: what counts is how few
-    operations there are.
+    Numpy takes half of torch's time, and no memory besides `plain`. After a forward pass neither code nor
+    data are in the processor's caches, so the time depends mainly on the number of operations.
     """
     if not choice.greedy:
         np.divide(plain, choice.temperature, out=plain)
@@ -324,7 +340,7 @@ def _measure_line(
 def _measure(
     plain: torch.Tensor, masked: torch.Tensor, choices: Sequence[Choice], chosen: list[Chosen]
 ) -> None:
-    """Fills in log-probability, allowed mass and most likely tokens of the measured lines. Ends `plain`."""
+    """Fills in log-probability, allowed mass and most likely tokens of measured lines. Overwrites `plain`."""
     lines = [i for i, choice in enumerate(choices) if choice.measured]
     if plain.device.type == "cpu":
         for line, i in zip(plain.numpy(), lines, strict=True):
@@ -336,7 +352,7 @@ def _measure(
         scale = [1.0 if choices[i].greedy else choices[i].temperature for i in lines]
         scaled = plain / torch.tensor(scale, device=plain.device)[:, None]
     probabilities = torch.softmax(scaled, dim=1)
-    # the log of the sum, from the softmax that is needed anyway
+    # the log of the sum of exponentials, from the softmax that is needed anyway
     norm = scaled.amax(dim=1) - probabilities.amax(dim=1).log()
     ids = torch.tensor([max(0, chosen[i].token) for i in lines], device=plain.device)
     logprobs = (scaled.gather(1, ids[:, None]).squeeze(1) - norm).tolist()

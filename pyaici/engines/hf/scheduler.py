@@ -1,4 +1,4 @@
-"""Schedules a step: which sequences take part, and how much of long prompts is fed beside them."""
+"""Schedules a step: the sequences that take part, and the pieces of long prompts fed beside them."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ if TYPE_CHECKING:
     from pyaici.engines.hf.sequence import Sequence
 
 Owner = TypeVar("Owner", bound=Hashable)
-#: Tokens that a splice may bring into a step without waiting for its turn, as a long prompt does.
+#: A sequence that lacks at most this many tokens, e.g. after a splice, is fed without the budget for long
+#: prompts.
 SHORT_FEED = 64
-#: A step takes at most so many times as long as it would take the owner who wants least of it, alone.
+#: The longest step, as a multiple of the step that the owner with the least demand would have alone.
 _MOST_TIMES_ALONE = 2
-#: what is left of a share for one token more: it is a sum of fractions
+#: the rest of a share that still counts as one token, because shares are sums of fractions
 _NEARLY_ONE = 0.99
 
 
 class Scheduler:
-    """Goes through the live sequences, oldest first.
+    """Chooses the sequences of each step.
 
-    All sequences of a step wait for each other. So that an owner with many of them, forks included, or with
-    long prompts does not slow down the others, each has a share of the step (`fair_shares`), and within an
-    owner's share those come first that have waited longest.
+    All sequences of a step wait for each other. An owner with many sequences, forks included, or with long
+    prompts must not slow down the others. So each owner has a share of the step (`fair_shares`), and within
+    a share the sequences that have waited longest come first.
     """
 
     def __init__(self, pool: SequencePool, prefixes: PrefixCache, pass_cost: int) -> None:
-        """`pass_cost`: what a forward pass costs besides its tokens, in tokens."""
+        """`pass_cost`: the fixed cost of a forward pass, in tokens."""
         self._pool = pool
         self._prefixes = prefixes
         self._pass_cost = pass_cost
         self._turns = 0
-        #: first sequences of requests with n > 1, to be copied when their turn comes
+        #: first sequences of requests with n > 1, which are copied when they are first scheduled
         self.to_copy: set[int] = set()
 
     def schedule(self) -> tuple[list[Sequence], list[Feed]]:
-        """Sequences whose turn it is, and pieces of long prompts to be fed beside them.
+        """Returns the sequences of the step, and the pieces of long prompts to feed beside them.
 
-        A step feeds at most `CHUNK_TOKENS` of prompts, so that one long prompt does not stop the others. The
-        cache has room for all that is fed.
+        A step feeds at most `CHUNK_TOKENS` tokens of long prompts, so that one long prompt does not stop the
+        other sequences. Reserves room in the cache for all fed tokens.
         """
         self._pool.admit()
         owners: dict[str | None, list[Sequence]] = {}
@@ -69,9 +70,9 @@ class Scheduler:
     def _share(
         self, seqs: list[Sequence], share: float, budget: int, ready: list[Sequence], filling: list[Feed]
     ) -> int:
-        """Gives out the tokens of an owner; what is left of the budget for long prompts."""
-        searches: set[int] = set()  # beams of a request go on together, or none of them
-        first = True  # which has its turn however much it costs
+        """Spends an owner's share on its sequences. Returns the rest of the budget for long prompts."""
+        searches: set[int] = set()  # either all beams of a request take part, or none
+        first = True  # the first sequence takes part at any cost
         for seq in sorted(seqs, key=lambda seq: (seq.turn, seq.id)):
             missing = seq.missing
             short = missing <= SHORT_FEED
@@ -99,7 +100,7 @@ class Scheduler:
         return budget
 
     def _make_room(self, seq: Sequence, tokens: int) -> bool:
-        """Reserves room for so many tokens; if there is none, ends this sequence and returns False."""
+        """Reserves room for `tokens` tokens per slot. If there is none, ends `seq` and returns False."""
         try:
             self._prefixes.reserve(0, tokens)
         except SpaceError as error:
@@ -109,11 +110,11 @@ class Scheduler:
 
 
 def fair_shares(wanted: Mapping[Owner, float], pass_cost: float) -> dict[Owner, float]:
-    """Returns each owner's share of a step, in tokens: all that it wants, or what leaves others theirs.
+    """Returns each owner's share of a step, in tokens: the owner's demand, or less to be fair to the others.
 
-    The owner who wants least has the most to lose: the step takes at most `_MOST_TIMES_ALONE` times as long
-    as theirs alone would, if there are not too many owners for that. The others get equal parts, or less if
-    they want less.
+    A step takes at most `_MOST_TIMES_ALONE` times as long as a step of only the owner with the least demand,
+    unless there are too many owners for that. That owner gets all of its demand. The others get equal parts
+    of the rest, or less if their demand is less.
     """
     if not wanted:
         return {}

@@ -1,4 +1,4 @@
-"""The sequences of one request, and the cache room that they share."""
+"""The state of a sequence, and of the family of sequences that one request owns."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, number: int) -> int:
-    """The seed of a sequence's `number`-th copy: unrelated to its own, and the same in every run."""
+    """Returns the seed of a sequence's `number`-th copy: unrelated to the seed, and the same in every run."""
     digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Sequence(Record):
-    """State of one sequence. `slot.length` tokens are in the cache; the rest is fed in its next step."""
+    """The state of one sequence. The cache has its first `slot.length` tokens; later steps feed the rest."""
 
     seed: int
     slot: Slot
     #: number of its controller at the runtime
     control: int | None = None
-    #: its controller is told the log-probabilities of its tokens
+    #: its controller receives the log-probabilities of its tokens
     measured: bool = False
-    #: what its controller said last: an end token that is appended now does not end it
+    #: from the controller's last answer: an end token appended in this step does not end the sequence
     holds_end: bool = False
-    #: and: nobody is told the log-probability of the token that is sampled now
+    #: from the controller's last answer: it does not need the log-probability of this step's token
     skips_post: bool = False
-    #: logits after the last token, float32 [N], while they hold
+    #: logits after the last token, float32 [N]; None if they must be computed
     logits: torch.Tensor | None = None
-    #: sequences with the same object here have the same tokens: one of them is computed, the rest copy
+    #: sequences with the same object here have the same tokens: one is computed, the others copy from it
     twins: object = field(default_factory=object)
-    #: what the controller has not been told yet; None = nothing happened
+    #: the report for the controller's next step; None = nothing happened
     report: StepInput | None = None
     copies: int = 0
-    #: number of its last turn, counted over all sequences
+    #: number of the turn in which it was last scheduled, counted over all sequences
     turn: int = 0
-    #: what choosing its last token took, in the time of so many tokens of a pass
+    #: time spent on choosing its last token, in tokens of a pass
     sampling: float = 0.0
     _generator: torch.Generator | None = None
 
@@ -63,17 +63,17 @@ class Sequence(Record):
 
     @property
     def missing(self) -> int:
-        """How many tokens the cache lacks."""
+        """The number of tokens that the cache lacks."""
         return len(self.tokens) - self.slot.length
 
     @property
     def pending(self) -> list[int]:
-        """Tokens that the cache lacks."""
+        """The tokens that the cache lacks."""
         return self.tokens[self.slot.length :]
 
     @property
     def last_logits(self) -> torch.Tensor:
-        """float32 [N] after the last token; there must have been a forward pass."""
+        """The logits after the last token, float32 [N]. A forward pass must have computed them."""
         assert self.logits is not None
         return self.logits
 
@@ -94,7 +94,7 @@ class Sequence(Record):
         allowed_mass: float = NAN,
         top: list[tuple[int, float]] | None = None,
     ) -> None:
-        """Sets what the controller is told in the next step; see `StepInput`."""
+        """Sets the report for the controller's next step; see `StepInput`."""
         if self.control is not None:
             self.report = StepInput(
                 self.control,
@@ -107,25 +107,28 @@ class Sequence(Record):
             )
 
     def append(self, tokens: list[int], origin: Origin, logprob: float = NAN) -> str:
-        """See `Record`."""
+        """See `Record.append`."""
         text = Record.append(self, tokens, origin, logprob)
         self._changed()
         return text
 
     def backtrack(self, count: int) -> str:
-        """See `Record`."""
+        """See `Record.backtrack`."""
         text = Record.backtrack(self, count)
         self._changed()
         return text
 
     def _changed(self) -> None:
-        # the last token is always fed again: its logits are what comes next
+        # the last token is always fed again, for its logits
         self.slot.length = min(self.slot.length, max(0, len(self.tokens) - 1))
         self.logits = None
         self.twins = object()
 
     def fork(self, number: int, slot: Slot, control: int | None) -> Sequence:
-        """A copy with a number, slot and controller of its own. `slot` must hold what this one's holds."""
+        """Returns a copy with its own number, slot and controller.
+
+        `slot` must be a copy of this sequence's slot.
+        """
         self.copies += 1
         child = Sequence(
             id=number,
@@ -147,7 +150,7 @@ class Sequence(Record):
         return child
 
     def choice(self, row: Row | None) -> Choice:
-        """How its next token is to be chosen, under its controller's row."""
+        """Returns the options for choosing its next token under the controller's row."""
         sampling = self.request.sampling
         temperature = sampling.temperature
         if row is not None and row.temperature is not None:
@@ -163,7 +166,7 @@ class Sequence(Record):
         )
 
     def limit(self, max_context: int) -> FinishReason | None:
-        """LENGTH or WORK if it has reached a limit."""
+        """Returns LENGTH or WORK if the sequence has reached that limit, else None."""
         if self.new_tokens >= self.request.max_tokens or len(self.tokens) >= max_context:
             return FinishReason.LENGTH
         if self.work >= WORK_FACTOR * self.request.max_tokens:
@@ -171,41 +174,44 @@ class Sequence(Record):
         return None
 
     def room(self, max_context: int) -> int:
-        """How many tokens may still be appended."""
+        """Returns how many tokens may still be appended."""
         return max(0, min(self.request.max_tokens - self.new_tokens, max_context - len(self.tokens)))
 
 
 def width(request: Request) -> int:
-    """Sequences that the engine itself makes of a request: a search copies beams before it drops others."""
+    """Returns the most sequences that the engine itself creates for a request at the same time.
+
+    A beam search may copy beams before it drops others, so it needs twice its width.
+    """
     return 2 * request.beams if request.beams > 1 else request.n
 
 
 def most_tokens(request: Request, prompt: Seq[int], max_context: int) -> int:
-    """How many tokens any of them may come to have."""
+    """Returns the most tokens that a sequence of the request may have."""
     return min(max_context, len(prompt) + request.max_tokens)
 
 
 @dataclass(slots=True)
 class Family:
-    """The sequences of a request, live and ended, and their claim to room while any has a slot."""
+    """The sequences of a request and their claim to cache room, held while any of them has a slot."""
 
     request: Request
     budget: Budget
-    #: most that any of them may come to have
+    #: most tokens that a sequence of the request may have
     tokens: int
     claim: Claim | None = None
-    #: sequences that have slots
+    #: number of sequences that have slots
     placed: int = 0
     unfinished: int = 0
     ended: list[Sequence] = field(default_factory=list)
 
     def admit(self) -> bool:
-        """Claims room for what the request needs; whether there is any."""
+        """Claims the room that the request needs. Returns whether there was room."""
         self.claim = self.budget.claim(width(self.request), self.tokens)
         return self.claim is not None
 
     def widen(self) -> None:
-        """Claims room for one more than have slots. Raises SpaceError if there is none."""
+        """Claims room for one more sequence. Raises SpaceError if there is none."""
         if self.claim is None or not self.budget.widen(self.claim, self.placed + 1):
             raise SpaceError(
                 f"the key-value cache, which may have {self.budget.limit} tokens, has no room now for "
@@ -213,11 +219,11 @@ class Family:
             )
 
     def shrink(self) -> None:
-        """Gives up what is not needed any more, when one has ended."""
+        """Gives up the room that is no longer needed after a sequence has ended."""
         if self.claim is None:
             return
         if self.placed == 0:
             self.budget.release(self.claim)
             self.claim = None
-        elif self.request.beams == 1:  # a search goes on to copy beams
+        elif self.request.beams == 1:  # a beam search keeps its claim: it will copy beams again
             self.claim.sequences = self.placed

@@ -1,4 +1,4 @@
-"""Measures where the time of the steps goes."""
+"""Measures the time of each phase of the engine's steps."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pyaici.engines.engine import Counts
 
 
 class Phase(Enum):
-    """Parts of a step, in order. All but FORWARD and SAMPLE are what control adds."""
+    """Phases of a step, in order. Control adds all of them except FORWARD and SAMPLE."""
 
-    #: handing the runtime what happened in the last step
+    #: posting the reports of the last step to the runtime
     POST = "post"
     #: waiting for post_process and pre_process (the critical path)
     PRE = "pre wait"
-    #: launching the model; on CUDA it runs on, and the time shows where its result is first read
+    #: launching the model; CUDA runs it asynchronously, so its time counts where its result is first read
     FORWARD = "forward"
-    #: waiting for what mid_process has not finished during the forward pass
+    #: waiting for the part of mid_process that did not finish during the forward pass
     MID = "mid wait"
     #: splices, and applying rows to logits
     MASK = "mask"
-    #: choosing tokens, and their log-probabilities
+    #: choosing tokens and computing their log-probabilities
     SAMPLE = "sample"
 
 
 ADDED = (Phase.POST, Phase.PRE, Phase.MID, Phase.MASK)
-#: Steps whose times are kept one by one, for medians.
+#: Number of steps whose times are kept individually, for medians.
 RECENT_STEPS = 1024
 
 
@@ -41,21 +41,21 @@ RECENT_STEPS = 1024
 class StepStats(Counts):
     """Counts and times of the steps of an engine."""
 
-    #: tokens of prompts, and of sequences whose logits were asked for, that the cache had: they were not fed
+    #: tokens that the cache had, so that they were not fed: of prompts and of sequences for `next_logits`
     reused: int = 0
     #: sums over all steps
     seconds: dict[Phase, float] = field(default_factory=lambda: dict.fromkeys(Phase, 0.0))
-    #: one entry for each of the last steps, the present one included
+    #: one entry for each of the last `RECENT_STEPS` steps, the current one included
     recent: deque[dict[Phase, float]] = field(default_factory=lambda: deque(maxlen=RECENT_STEPS))
 
     def begin_step(self) -> None:
-        """Begins a new step, to which later times belong."""
+        """Begins a new step; later times count towards it."""
         self.steps += 1
         self.recent.append(dict.fromkeys(Phase, 0.0))
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Adds the time of the body to `phase`."""
+        """Adds the time of the `with` body to `phase`."""
         start = time.perf_counter()
         try:
             yield
@@ -65,17 +65,17 @@ class StepStats(Counts):
             self.recent[-1][phase] += seconds
 
     def median_ms(self, phases: Iterable[Phase]) -> float:
-        """Median over the recent steps of the time of these phases together, milliseconds."""
+        """Returns the median time of these phases together over the recent steps, in milliseconds."""
         phases = tuple(phases)
         sums = [sum(step[phase] for phase in phases) for step in self.recent]
         return 1000 * median(sums) if sums else 0.0
 
     def mean_ms(self, phases: Iterable[Phase]) -> float:
-        """Mean over all steps of the time of these phases together, milliseconds."""
+        """Returns the mean time of these phases together over all steps, in milliseconds."""
         return 1000 * sum(self.seconds[phase] for phase in phases) / max(1, self.steps)
 
     def table(self) -> Table:
-        """For people: milliseconds per step of each phase, and of what control adds."""
+        """Returns a table of the milliseconds per step of each phase and of the phases that control adds."""
         table = Table(box=None, pad_edge=False, header_style="dim")
         table.add_column("ms per step")
         for phase in Phase:

@@ -1,4 +1,4 @@
-"""The engine's side of a step with controllers: what it posts, and what their answers do to sequences."""
+"""The engine's side of a controller step: posts reports and applies the answers to sequences."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class StepActions:
-    """A step of the controllers: posted before the forward pass, waited for before and after it.
+    """The controllers' part of a step: posted before the forward pass, awaited before and after it.
 
-    If the runtime itself fails, every sequence of the step that has a controller ends with
-    its error; those without go on.
+    If the runtime itself fails, every sequence of the step that has a controller ends with its error; the
+    other sequences go on.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class StepActions:
         self._step: Step | None = None
 
     def post(self) -> None:
-        """Posts what happened to the sequences, and to those that ended in the last step."""
+        """Posts the reports of the sequences, and the final ones of those that ended in the last step."""
         runtime, inputs = self._runtime, []
         for control, seq in self._by_control.items():
             report = StepInput(control) if seq.report is None else seq.report
@@ -66,7 +66,7 @@ class StepActions:
             return [seq for seq in active.values() if seq.reason is None]
         for control, answer in answers.items():
             seq = self._by_control[control]
-            if seq.reason is not None:  # it has ended already, and its worker too
+            if seq.reason is not None:  # the sequence has already ended, and its worker too
                 continue
             if answer.verb == Verb.SUSPEND:
                 del active[seq.id]
@@ -86,11 +86,11 @@ class StepActions:
                 del active[seq.id]
                 reason = FinishReason.STOP if answer.verb == Verb.STOP else FinishReason.ERROR
                 self._pool.retire(seq, reason, answer.error)
-                self._closing.append(seq)  # what it has printed comes with the step's other answers
+                self._closing.append(seq)  # its output arrives with the step's other answers
         return list(active.values())
 
     def hear(self) -> dict[int, MidResult]:
-        """Waits for mid_process: the answers by controller number."""
+        """Waits for mid_process. Returns the answers by controller number; records logs and variables."""
         answers: dict[int, MidResult] = {}
         if self._step is not None:
             try:
@@ -111,13 +111,13 @@ class StepActions:
         return answers
 
     def abandon(self) -> None:
-        """Instead of `hear`: the forward pass has failed, and the answers to it are not wanted."""
+        """Abandons the step after the forward pass has failed; called instead of `hear`."""
         if self._step is not None:
             self._step.abandon()
         self._close()
 
     def act(self, active: list[Sequence], answers: dict[int, MidResult]) -> list[tuple[Sequence, Row | None]]:
-        """Carries out splices and ends; returns the sequences that sample, with their rows."""
+        """Carries out splices and ends. Returns the sequences that sample a token, with their rows."""
         sampling: list[tuple[Sequence, Row | None]] = []
         for seq in active:
             if seq.reason is not None:
@@ -142,7 +142,7 @@ class StepActions:
             else:
                 self._pool.splice(seq, answer.backtrack, answer.ff_tokens)
         elif answer.verb == Verb.LATE:
-            # a copy, so that the logits of the whole batch need not be kept
+            # copies the logits, so that the tensor of the whole batch can be freed
             seq.logits = None if seq.logits is None else seq.logits.clone()
         elif answer.verb == Verb.STOP:
             self._pool.finish(seq, FinishReason.STOP)
@@ -150,7 +150,7 @@ class StepActions:
             self._pool.finish(seq, FinishReason.ERROR, answer.error)
 
     def _problem(self, seq: Sequence, answer: MidResult) -> str | None:
-        """Returns what is wrong with a splice, if anything; the model must never get an id that it lacks."""
+        """Returns what is wrong with a splice, or None. The model must never be fed an unknown id."""
         if not 0 <= answer.backtrack <= len(seq.tokens):
             return f"a splice takes back {answer.backtrack} tokens of a sequence of {len(seq.tokens)}"
         for token in answer.ff_tokens:

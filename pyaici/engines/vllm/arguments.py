@@ -1,4 +1,4 @@
-"""The controller of a request to vLLM: keys of `extra_args`, over HTTP of `vllm_xargs`."""
+"""The controller parameters of a vLLM request: keys of `extra_args`, or over HTTP of `vllm_xargs`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from pyaici.scripting.script import InterpreterMissingError, read_request
 
-#: what all of our keys begin with
+#: prefix of all AICI keys
 PREFIX = "aici_"
-#: beside the forward pass, in the scheduler
+#: controllers run beside the forward pass, in the scheduler
 OVERLAPPED = "overlapped"
-#: after it, in a logits processor
+#: controllers run after the forward pass, in a logits processor
 LOGITS = "logits"
 PATHS = (OVERLAPPED, LOGITS)
 _FLAGS = ("hold", "fork", "events")
@@ -31,7 +31,7 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class ControllerCall:
-    """The controller that a request names, and what it is to be told.
+    """The controller that a request names, its argument and its options.
 
     ::
 
@@ -44,23 +44,26 @@ class ControllerCall:
     arg: str = ""
     #: where its rows are applied: OVERLAPPED or LOGITS
     path: str = OVERLAPPED
-    #: the answer is held back until it is complete, so that the controller may take tokens back
+    #: hold the output back until it is complete, so that the controller may backtrack
     hold: bool = False
-    #: the request's `n` sequences are one controller's: it begins with one, and others are for its forks
+    #: the request's `n` sequences belong to one controller: one runs, the others are for forks
     fork: bool = False
-    #: outputs say what happened to each sequence; the controller may take tokens back (see `events`)
+    #: outputs include events of each sequence (see the module `events`), so that the controller may backtrack
     events: bool = False
-    #: whose request it is, for whom limits count; None = the one that the engine's runtime works for
+    #: owner of the request, whose limits apply; None = the owner of the engine's runtime
     owner: str | None = None
 
     @property
     def backtrack(self) -> bool:
-        """Whether the client can be told of tokens that are taken back."""
+        """Whether the controller may backtrack, because the client can handle removed tokens."""
         return self.hold or self.events
 
     @classmethod
     def from_extra_args(cls, extra_args: Mapping[str, Any] | None) -> ControllerCall | None:
-        """None for a request without a controller. Raises ValueError for one that makes no sense."""
+        """Reads the keys of a request. Returns None if there is no controller.
+
+        Raises ValueError for invalid keys or values.
+        """
         ours = [key for key in extra_args or () if isinstance(key, str) and key.startswith(PREFIX)]
         if not ours:
             return None
@@ -87,7 +90,10 @@ class ControllerCall:
 
 
 def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, str]:
-    """The controller and its argument, which a script has with it."""
+    """Returns the controller and its argument; for a script, its interpreter and the argument that runs it.
+
+    Raises ValueError.
+    """
     if (script := extra_args.get("aici_script")) is not None:
         for other in ("aici_controller", "aici_arg"):
             if extra_args.get(other) is not None:
@@ -109,7 +115,10 @@ def _controlled(extra_args: Mapping[str, Any], ours: list[str]) -> tuple[str, st
 
 
 def _flag(key: str, value: Any) -> bool:
-    """vLLM's server takes no booleans here, but texts and numbers."""
+    """Returns the value of a flag. vLLM's server accepts texts and numbers here, but no booleans.
+
+    Raises ValueError.
+    """
     if isinstance(value, bool) or value in (0, 1):
         return bool(value)
     if isinstance(value, str) and value.lower() in ("true", "false", "1", "0"):
@@ -118,7 +127,7 @@ def _flag(key: str, value: Any) -> bool:
 
 
 def _text(arg: Any) -> str:
-    """A text as it is; other values as JSON."""
+    """Returns a text as it is, and other values as JSON. Raises ValueError for values without JSON."""
     if isinstance(arg, str):
         return arg
     try:
@@ -127,12 +136,12 @@ def _text(arg: Any) -> str:
         raise ValueError(f"aici_arg must be a text or a value that JSON can write: {error}") from None
 
 
-#: what reasons begin with: the controller's or its argument's fault, and that of what runs controllers
+#: beginnings of failure reasons: errors of the controller or its argument, and errors of the runtime
 OF_CONTROLLER, OF_RUNTIME = "controller ", "controllers "
 
 
 def describe(controller: str, error: BaseException) -> str:
-    """Why a request failed, for `stop_reason`."""
+    """Returns the reason of a failed request, for `stop_reason`."""
     from aicirt.contract.errors import AiciError, RuntimeFailure
 
     if isinstance(error, AiciError) and not isinstance(error, RuntimeFailure):
@@ -141,7 +150,10 @@ def describe(controller: str, error: BaseException) -> str:
 
 
 def raise_failures(engine: type) -> None:
-    """Has `generate` of vLLM's AsyncLLM raise what controllers fail with; requests without one pass by."""
+    """Makes `generate` of vLLM's AsyncLLM raise the failures of controllers.
+
+    Requests without a controller are not affected.
+    """
     generate: Callable[..., AsyncGenerator[Any, None]] = engine.generate  # type: ignore[attr-defined]
 
     @functools.wraps(generate)
@@ -165,7 +177,7 @@ async def _checked(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, No
                     _raise(choice.stop_reason)
             yield output
     finally:
-        await outputs.aclose()  # as when the caller closes it: the request is aborted
+        await outputs.aclose()  # as if the caller closed the generator: aborts the request
 
 
 def _raise(why: str) -> None:

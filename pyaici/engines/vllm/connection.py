@@ -1,4 +1,4 @@
-"""The runtime of one engine process: made when a request first needs it, in threads of its own."""
+"""The connection of an engine process to a runtime; prepares controllers in threads of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def engine_vocabulary(vllm_config: Any) -> Vocabulary:
     """Returns the model's vocabulary, as wide as its logits.
 
-    Raises VocabularyError if the bytes of its tokens cannot be known.
+    Raises VocabularyError if the bytes of its tokens cannot be determined.
     """
     from vllm.tokenizers import cached_tokenizer_from_config
 
@@ -48,7 +48,7 @@ def engine_vocabulary(vllm_config: Any) -> Vocabulary:
     try:
         return load_vocabulary(tokenizer, vocab_size=width, eos=eos)
     except VocabularyError:
-        # a tokenizer of vLLM's own: its files say it too
+        # vLLM may use a tokenizer class of its own; the tokenizer's files have the vocabulary too
         path = Path(model.tokenizer)
         if not path.exists():
             raise
@@ -63,25 +63,25 @@ class Session:
     """A runtime that has the model's vocabulary."""
 
     runtime: Runtime
-    #: the runtime's own. vLLM must not kill it with its processes: it tidies up when they have ended
+    #: a private daemon, if there is one. vLLM must not kill it with its processes: it cleans up after them
     daemon: Daemon | None = None
-    #: ids of bundled controllers that have been uploaded to it, by name
+    #: ids of bundled controllers that have been uploaded to the runtime, by name
     uploaded: dict[str, str] = field(default_factory=dict)
-    #: bundled controllers that have read this argument lately
+    #: bundled controllers that have recently been prepared, by call
     ready: dict[tuple[ControllerCall, Capabilities], Prepared] = field(default_factory=dict)
-    #: tokens of text, in the order of their ids: some of them may be forced where it does not matter which
+    #: text tokens in the order of their ids, to force where any token will do
     text_tokens: list[int] = field(default_factory=list)
-    #: what is put where a controller takes everything back
+    #: the token that a sequence gets when a controller removes all others
     begin_token: int = 0
     #: end-of-sequence tokens
     ends: frozenset[int] = frozenset()
-    #: it has failed; requests that come later need another
+    #: the runtime has failed; later requests need another session
     lost: bool = False
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A controller that has read its argument."""
+    """A controller that is prepared for its argument."""
 
     session: Session
     #: id or tag of its module
@@ -90,12 +90,12 @@ class Prepared:
 
 
 class Connection:
-    """Makes controllers ready while the engine goes on; `socket` as in `Runtime`.
+    """Prepares controllers while the engine continues. `socket`: as in `Runtime`.
 
-    Preparing runs in threads; what is prepared is used from the engine's thread alone.
+    Threads prepare the controllers; only the engine's thread uses them.
     """
 
-    #: of one owner: enough for one controller that compiles for long beside others
+    #: threads of one owner: enough for a controller that compiles slowly and others beside it
     _THREADS = 4
     _MOST_READY = 1000
 
@@ -115,11 +115,11 @@ class Connection:
         self._threads = OwnerThreads(self._THREADS)
         self._making = threading.Lock()
         self._session: Session | None = None
-        #: that have failed, and may still be in use by the engine's thread
+        #: failed sessions that the engine's thread may still use
         self._failed: list[Session] = []
 
     def prepare(self, call: ControllerCall, capabilities: Capabilities) -> Future[Prepared]:
-        """Has the controller read its argument. The future fails with an AiciError if it cannot."""
+        """Prepares the controller for its argument in a thread. On failure the future has an AiciError."""
         session = self._session
         known = None if session is None or session.lost else session.ready.get((call, capabilities))
         if known is not None and known.session.runtime.is_connected():
@@ -129,7 +129,10 @@ class Connection:
         return self._threads.submit(call.owner or "", partial(self._prepare, call, capabilities))
 
     def lose(self, session: Session) -> None:
-        """The runtime has failed: the next request gets another one. To be called in the engine's thread."""
+        """Closes a session whose runtime has failed; the next request gets another one.
+
+        Call it in the engine's thread.
+        """
         if session.lost:
             return
         session.lost = True
@@ -139,7 +142,7 @@ class Connection:
             session.daemon.close()
 
     def close(self) -> None:
-        """Ends what is left, and the runtime if it is a private one."""
+        """Ends the threads and all sessions, and the runtime if it is private."""
         self._threads.close()
         with self._making:
             sessions, self._session = [*self._failed, self._session], None
@@ -151,13 +154,13 @@ class Connection:
         session = self._live()
         try:
             prepared = Prepared(session, self._find(session, call, capabilities), capabilities)
-            if call.controller in session.uploaded:  # tags may come to mean something else
+            if call.controller in session.uploaded:  # a tag may point to another module later
                 if len(session.ready) >= self._MOST_READY:
                     session.ready.clear()
                 session.ready[call, capabilities] = prepared
             return prepared
         except SupervisorDiedError:
-            # the engine's thread closes it when it finds out; nobody may use it from now on
+            # no new request may use this session; the engine's thread closes it when it finds out
             with self._making:
                 if self._session is session:
                     self._session = None
@@ -190,7 +193,10 @@ class Connection:
             return self._session
 
     def _find(self, session: Session, call: ControllerCall, capabilities: Capabilities) -> str:
-        """The module that the name means, ready for the argument: of this id or tag, or a bundled one."""
+        """Prepares the controller's module and returns its id or tag.
+
+        The name is the id or tag of an uploaded module, or a bundled controller, which is uploaded if needed.
+        """
         runtime, name = session.runtime, call.controller
         module = session.uploaded.get(name, name)
         try:

@@ -1,4 +1,4 @@
-"""A controlled request: the results of its controller, and their effect on sampled tokens."""
+"""A controlled request: its controller's answers, and their effect on sampled and draft tokens."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ if TYPE_CHECKING:
     from pyaici.engines.vllm.outputs import Held
 
 
-#: looking no further after so long: the model has made a pass meanwhile
+#: time limit for following drafts: the model makes a pass in this time
 SECONDS = 0.02
-#: a controller that is late, or takes too long so many times in a row, has no drafts for so many passes
+#: after MOST_SLOW timeouts in a row, or one late answer, a controller gets no drafts for PAUSE passes
 MOST_SLOW, PAUSE = 3, 8
-#: of controllers for the drafts of one pass; each has two rows of shared memory
+#: most copies of controllers for the drafts of one pass; each copy has two rows of shared memory
 MOST_COPIES = 256
 
 
 @dataclass(eq=False, slots=True)
 class Guess:
-    """A draft that the position before it allows, and the position behind it."""
+    """An allowed draft, with the controller's answer for the position after it."""
 
     token: int
-    #: the copy that has been told, by number at the runtime; None within a splice, which is told as a whole
+    #: runtime number of the copy that received the draft; None within a splice, which is reported as a whole
     control: int | None
     answer: MidResult
-    #: what the copy printed
+    #: the copy's output
     log: str = ""
 
 
 class Drafts:
-    """Fills `Controlled.guesses`."""
+    """Follows drafts with copies of controllers, and fills `Controlled.guesses`."""
 
     def __init__(self, most: int) -> None:
-        """`most`: copies of controllers that there may be."""
+        """`most`: most copies of controllers at a time."""
         self._most = most
 
     def follow(self, runtime: Runtime, wanted: Iterable[tuple[Controlled, Sequence[int]]]) -> None:
-        """Finds the positions behind drafts of requests whose controllers have answered.
+        """Finds the answers after the drafts of requests whose controllers have answered.
 
-        A request's guesses end where a draft is forbidden, and where the controller says anything but which
-        tokens may come. Raises RuntimeFailure.
+        A request's guesses end at a forbidden draft, and where the controller's answer is neither a mask nor
+        a splice of the drafts. Raises RuntimeFailure.
         """
         start, room, everybody = time.monotonic(), self._most, list(wanted)
         requests = everybody
@@ -83,7 +83,10 @@ class Drafts:
     def _ask(
         self, runtime: Runtime, asked: list[tuple[Controlled, Sequence[int], list[int]]]
     ) -> list[tuple[Controlled, Sequence[int]]]:
-        """Has copies told of the next draft. Returns those that have answered."""
+        """Makes copies of controllers and reports the next drafts to them.
+
+        Returns the requests whose copies have answered, with their drafts.
+        """
         copies = runtime.clone_each([one.last_control for one, _, _ in asked])
         going = {copies[one.last_control]: each for each in asked if (one := each[0]).last_control in copies}
         inputs = [StepInput(copy, told, 0, _samples(one)) for copy, (one, _, told) in going.items()]
@@ -102,9 +105,9 @@ class Drafts:
 
 
 def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
-    """Returns the tokens that a copy gets for the next draft; none if the position before does not allow it.
+    """Returns the tokens to report to a copy for the next draft; empty if the draft is not allowed.
 
-    Drafts that a splice begins with are noted at once: they need no copy.
+    Drafts that match a splice, except its last token, are added to the guesses here: they need no copy.
     """
     told: list[int] = []
     for token in drafts[len(controlled.guesses) :]:
@@ -126,7 +129,7 @@ def _told(controlled: Controlled, drafts: Sequence[int]) -> list[int]:
 
 
 def _samples(controlled: Controlled) -> bool:
-    """Returns whether the next draft would be sampled; else it belongs to a splice."""
+    """Returns whether the next draft would be sampled; otherwise it belongs to a splice."""
     answer = controlled.answer_behind(len(controlled.guesses))
     return answer is not None and answer.verb == Verb.SAMPLE
 
@@ -145,13 +148,13 @@ log = logging.getLogger("vllm.aici")
 
 
 class Ending(Enum):
-    """Why a controlled request ends before the engine would end it."""
+    """The reason why a controller ends its request before the engine would."""
 
     STOP = "stop"
     ERROR = "error"
 
 
-#: How many steps in a row a controller may let pass without a token, being late or splicing nothing.
+#: The most steps in a row in which a controller may give no token because it is late or splices nothing.
 MOST_IDLE = 1000
 
 
@@ -159,70 +162,71 @@ MOST_IDLE = 1000
 class Outcome:
     """The effect of a controller on the tokens that a step has sampled for a request."""
 
-    #: so many of them count
+    #: number of sampled tokens to keep
     keep: int
-    #: the controller knows so many of them already
+    #: number of kept tokens that the controller has already received
     told: int = 0
-    #: for each token that counts: was it forced, not sampled?
+    #: for each kept token: whether it was forced rather than sampled
     forced: list[bool] = field(default_factory=list)
-    #: for each token that counts: does the request go on if it is an end-of-sequence token?
+    #: for each kept token: whether the request goes on if the token is an end-of-sequence token
     holds: list[bool] = field(default_factory=list)
-    #: what copies printed that were taken, and behind how many tokens
+    #: output of copies that replaced the controller, each with the number of tokens before it
     logs: list[tuple[int, str]] = field(default_factory=list)
-    #: then these many are taken back, and these appended
+    #: number of tokens to remove after that, and the tokens to append then
     backtrack: int = 0
     append: Sequence[int] = ()
-    #: the request goes on if the last of these is an end-of-sequence token
+    #: the request goes on if the last appended token is an end-of-sequence token
     hold_append: bool = False
-    #: the request sits out steps until its controller says otherwise
+    #: the request skips steps until its controller resumes it
     suspend: bool = False
-    #: the engine has to compute the last token's logits again
+    #: the engine must compute the last token's logits again
     moves: bool = False
     ending: Ending | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Controlled:
-    """State of one request; `control` is its number at the runtime once it has started."""
+    """The state of one request. `control` is its controller's number at the runtime once it has started."""
 
     request_id: str
     call: ControllerCall
     prepared: Future[Prepared]
-    #: tokens that end a text: they are not forced in the middle of one
+    #: tokens that end a text; they are not forced in the middle of a splice
     stops: Collection[int]
     session: Session | None = None
     control: int | None = None
-    #: what the controller has not been told yet
+    #: the report that `ControllerDriver.post` sends next
     report: StepInput | None = None
-    #: what it has said about the present position
+    #: the controller's answer for the current position
     answer: MidResult | None = None
-    #: the positions behind it, for drafts
+    #: the answers after each followed draft
     guesses: list[Guess] = field(default_factory=list)
-    #: copies of the controller can go ahead of it
+    #: copies of the controller may run ahead of it
     repeatable: bool = False
-    #: passes in a row in which following its drafts took too long
+    #: number of passes in a row in which following its drafts took too long
     slow: int = 0
-    #: no drafts for so many passes
+    #: number of passes without drafts
     pause: int = 0
-    #: the engine goes on from the tokens of the last pass
+    #: the engine continues from the tokens of the last pass
     steady: bool = False
-    #: sequences that are not needed any more: copies, and originals whose copy was taken
+    #: sequences to free at the runtime: copies, and controllers that a copy has replaced
     spent: list[int] = field(default_factory=list)
     error: AiciError | None = None
     #: steps since the last token
     idle: int = 0
+    #: number of tokens removed so far
     taken_back: int = 0
-    #: how many tokens of the prompt are left
+    #: number of tokens of the prompt that are left
     prompt_length: int = 0
-    #: where the answer is held back
+    #: the output that is held back, with `aici_hold`
     held: Held | None = None
-    #: what has happened to it, if clients want to know
+    #: events to send, if the client asked for them
     events: Events | None = None
-    #: with forks: all that belong to the same controller
+    #: with forks: all sequences of the same controller
     group: Group | None = None
 
     def branch(self, control: int) -> Controlled:
-        """A child that the controller has forked; it has a request later."""
+        """Returns a child that the controller has forked; it gets a request later."""
         return Controlled(
             request_id="",
             call=self.call,
@@ -245,31 +249,31 @@ class Controlled:
 
     @property
     def last_control(self) -> int:
-        """The copy that has been told the last draft that anybody has been told, or the controller."""
+        """The copy that received the last followed draft, or the controller if there is no copy."""
         controls = [guess.control for guess in self.guesses if guess.control is not None]
         control = controls[-1] if controls else self.control
         assert control is not None
         return control
 
     def answer_behind(self, drafts: int) -> MidResult | None:
-        """Returns the controller's result for the position behind so many drafts; None if it is unknown."""
+        """Returns the controller's answer for the position after this many drafts; None if unknown."""
         if drafts == 0:
             return self.answer
         return self.guesses[drafts - 1].answer if drafts <= len(self.guesses) else None
 
     def drop_guesses(self) -> None:
-        """No pass comes for them, or it is over."""
+        """Forgets the guesses after a pass, or if there is no pass for them; their copies become `spent`."""
         self.spent += [guess.control for guess in self.guesses if guess.control is not None]
         self.guesses = []
 
     def fill(self, words: NDArray[np.int32], behind: int = 0) -> None:
-        """Writes what may be sampled now, or behind so many drafts.
+        """Writes the mask of tokens that may be sampled after `behind` drafts.
 
-        int32 [ceil(V / 32)], bit t & 31 of word t >> 5 is token t.
+        `words`: int32 [ceil(V / 32)]; bit t & 31 of word t >> 5 is token t.
         """
         answer = self.answer_behind(behind)
         row = answer.row if answer is not None and answer.verb == Verb.SAMPLE else None
-        if self.session is None:  # it could not start, and will end with the reason
+        if self.session is None:  # the controller could not start; the request ends with the error
             words[:] = -1
         elif row is None:
             self._force(words, self._forced(answer))
@@ -282,7 +286,7 @@ class Controlled:
             self._force(words, row.token)
         elif row.kind == RowKind.ALL:
             words[:] = -1
-        else:  # what is sampled does not count, see `take`
+        else:  # `take` discards the sampled token
             self._force(words, self._forced(None))
 
     def _force(self, words: NDArray[np.int32], token: int) -> None:
@@ -290,23 +294,23 @@ class Controlled:
         words.view(np.uint32)[token >> 5] = np.uint32(1 << (token & 31))
 
     def _forced(self, answer: MidResult | None) -> int:
-        """The first token of a splice; else any that ends nothing, which will not count."""
+        """Returns the first token of a splice, or else a token that ends nothing and will be discarded."""
         if answer is not None and self._splices_first(answer):
             return answer.ff_tokens[0]
         assert self.session is not None
         return next((t for t in self.session.text_tokens if t not in self.stops), self.session.text_tokens[0])
 
     def _splices_first(self, answer: MidResult) -> bool:
-        """Returns whether sampling can bring the first token of the splice."""
+        """Returns whether sampling can produce the first token of the splice."""
         if answer.verb != Verb.SPLICE or answer.backtrack or not answer.ff_tokens:
             return False
         return len(answer.ff_tokens) == 1 or answer.ff_tokens[0] not in self.stops
 
     def take(self, tokens: Sequence[int]) -> Outcome:
-        """Decides about the tokens of a pass: drafts that were accepted, and one sampled behind.
+        """Decides what becomes of a pass's tokens: accepted drafts and a token sampled after them.
 
-        The answers that they were sampled under are used up. The controller is the copy that knows the last
-        draft from now on.
+        Uses up the answers that the tokens were sampled under. The copy that received the last accepted draft
+        replaces the controller.
         """
         accepted = told = 0
         forced: list[bool] = []
@@ -330,7 +334,7 @@ class Controlled:
         outcome.told, outcome.logs = told, logs
         outcome.forced, outcome.holds = forced + outcome.forced, holds + outcome.holds
         if accepted + 1 < len(tokens) and outcome.ending is None and not outcome.suspend:
-            outcome.moves = True  # a draft was accepted behind which nothing is known
+            outcome.moves = True  # a draft was accepted, but there is no answer for the position after it
         self.pause = max(0, self.pause - 1)
         self.steady = not outcome.moves
         return outcome
@@ -382,43 +386,46 @@ class Controlled:
         return Outcome(keep=0, ending=Ending.ERROR)
 
     def goes_on(self, token: int) -> bool:
-        """Returns whether the request goes on behind this token, where its controller holds its end."""
+        """Returns whether the request goes on after this token if its controller holds its end.
+
+        Only end-of-sequence tokens can be held.
+        """
         return self.session is not None and token in self.session.ends
 
     def pieces(self, outcome: Outcome, tokens: Sequence[int]) -> list[tuple[list[int], bool]]:
-        """The tokens that count, in pieces: ends that do not end the request (True), and others."""
+        """Returns the kept tokens in pieces: (tokens, whether they are ends that do not end the request)."""
         kept = [
             (token, hold and self.goes_on(token)) for token, hold in zip(tokens, outcome.holds, strict=True)
         ]
         return [([token for token, _ in group], held) for held, group in groupby(kept, key=itemgetter(1))]
 
     def print(self, text: str) -> None:
-        """The controller has printed something."""
+        """Logs the controller's output, and adds it to the events."""
         if text:
             if self.events is not None:
                 self.events.add("log", text)
             log.info("request %s: %s", self.request_id, text.rstrip("\n"))
 
     def write(self, values: Mapping[bytes, bytes]) -> None:
-        """Controllers of its request have written variables."""
+        """Adds variables that controllers of its request wrote to the events."""
         if self.events is not None and values:
             self.events.add("variables", variables_to_wire(values))
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it failed, if it did: in its own time, or before it could start."""
+        """The error of the request or of preparing its controller, if any."""
         if self.error is None and self.prepared.done() and not self.prepared.cancelled():
             return self.prepared.exception()
         return self.error
 
     def tell_tokens(self, outcome: Outcome, tokens: Sequence[int]) -> None:
-        """Notes for clients what has been sampled, and what was forced."""
+        """Adds the sampled and forced tokens to the events."""
         if self.events is not None:
             for token, forced in zip(tokens, outcome.forced, strict=False):
                 self.events.token("forced" if forced else "sampled", token)
 
     def take_back(self, count: int, length: int) -> str | None:
-        """Notes that so many of `length` tokens are taken back; why that cannot be, otherwise."""
+        """Records that the last `count` of `length` tokens are removed. Returns the reason if impossible."""
         made = length if self.held is None else len(self.held.tokens)
         if count > made:
             return f"a splice takes back {count} tokens of {made}"

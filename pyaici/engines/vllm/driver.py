@@ -1,4 +1,4 @@
-"""The runtime's side of an engine: posts what happened to requests, and waits for their controllers."""
+"""Drives the controllers of an engine's requests: posts reports and waits for answers."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("vllm.aici")
 
-#: what is done for controllers here; requests may allow more. Biases are for the logits-processor path
+#: capabilities that every request has; a request may allow more. Biases need the logits-processor path
 CAPABILITIES = Capabilities(
     fork=False, backtrack=False, ff_tokens=True, suspend=True, logprobs=False, dense=False, top_k=0
 )
 
 
-#: an engine without other work looks for new requests so often
+#: seconds after which an engine without other work checks for new requests again
 _WAY_SECONDS = 0.002
 
 
 class ControllerDriver:
-    """All controlled requests of one scheduler. No method raises what a controller or the runtime does.
+    """All controlled requests of one scheduler. Errors of controllers and of the runtime are never raised.
 
-    Nothing here knows of vLLM: the scheduler mixin calls it.
+    The class does not depend on vLLM: the scheduler mixin calls it.
     """
 
     def __init__(self, connection: Connection, *, most_copies: int = 0) -> None:
-        """`most_copies`: of controllers, for the drafts of a pass."""
+        """`most_copies`: most copies of controllers for the drafts of a pass."""
         self._connection = connection
         self._drafts = Drafts(most_copies)
         self.requests: dict[str, Controlled] = {}
-        #: those that have started, by number at the runtime
+        #: requests that have started, by their controller's number at the runtime
         self._by_control: dict[int, Controlled] = {}
-        #: posted, and not yet heard
+        #: steps that are posted and whose answers are not yet read
         self._steps: list[tuple[Session, Step]] = []
-        #: parents, and children that have been heard of and have no request yet
+        #: (parent, child) of forks whose children have no request yet
         self.forked: list[tuple[Controlled, Controlled]] = []
 
     def add(self, request_id: str, call: ControllerCall, stops: Iterable[int]) -> Controlled:
-        """Takes a request; its controller gets ready from now on."""
+        """Adds a request and begins to prepare its controller."""
         capabilities = replace(CAPABILITIES, backtrack=call.backtrack, fork=call.fork)
         prepared = self._connection.prepare(call, capabilities)
         controlled = Controlled(request_id, call, prepared, frozenset(stops))
@@ -60,13 +60,16 @@ class ControllerDriver:
         return controlled
 
     def give_way(self) -> None:
-        """For an engine that has nothing to run: lets threads that prepare controllers have the processor."""
+        """Waits briefly while controllers are prepared, to leave the processor to the preparing threads.
+
+        For an engine that has nothing to run.
+        """
         preparing = [one.prepared for one in self.requests.values() if not one.prepared.done()]
         if preparing:
             wait(preparing, timeout=_WAY_SECONDS, return_when=FIRST_COMPLETED)
 
     def start(self, controlled: Controlled, prompt: Sequence[int], seed: int | None) -> None:
-        """Starts a request whose controller is ready; `post` asks it for the first token."""
+        """Starts a request whose controller is prepared; `post` then asks for the first token."""
         prepared = controlled.prepared.result()
         controlled.session = prepared.session
         try:
@@ -82,7 +85,7 @@ class ControllerDriver:
                 owner=controlled.call.owner,
             )
         except AiciError as error:
-            if isinstance(error, UnknownModuleError):  # it has been removed since it was prepared
+            if isinstance(error, UnknownModuleError):  # the module was removed after it was prepared
                 prepared.session.ready.clear()
             controlled.fail(error)
             return
@@ -93,12 +96,12 @@ class ControllerDriver:
         self._by_control[control] = controlled
 
     def tell(self, controlled: Controlled, tokens: Sequence[int], backtrack: int, *, sampled: bool) -> None:
-        """Notes what happened to a request; `post` sends it."""
+        """Sets the report of what happened to a request; `post` sends it."""
         if controlled.control is not None:
             controlled.report = StepInput(controlled.control, list(tokens), backtrack, sampled)
 
     def post(self) -> None:
-        """Sends what has been noted. Controllers work on their answers from now on."""
+        """Sends the pending reports. The controllers then work on their answers."""
         by_session: dict[Session, list[StepInput]] = {}
         for controlled in self._by_control.values():
             report, controlled.report = controlled.report, None
@@ -116,7 +119,7 @@ class ControllerDriver:
                 self._fail(session, error)
 
     def hear(self) -> None:
-        """Waits for all answers that are under way."""
+        """Waits for all pending answers and records them."""
         steps, self._steps = self._steps, []
         for session, step in steps:
             try:
@@ -140,7 +143,7 @@ class ControllerDriver:
                     controlled.write(values)
 
     def guess(self, drafts: Mapping[str, Sequence[int]]) -> None:
-        """After `hear`: finds what controllers would say behind drafts of these requests."""
+        """Finds the controllers' answers after the drafts of these requests. Call it after `hear`."""
         by_session: dict[Session, list[tuple[Controlled, Sequence[int]]]] = {}
         for request_id, tokens in drafts.items():
             controlled = self.requests.get(request_id)
@@ -156,7 +159,7 @@ class ControllerDriver:
                 self._fail(session, error)
 
     def take(self, controlled: Controlled, tokens: Sequence[int]) -> Outcome:
-        """Decides about the tokens that a pass has brought."""
+        """Decides what becomes of the tokens of a pass."""
         before = controlled.control
         outcome = controlled.take(tokens)
         if controlled.control != before:
@@ -176,7 +179,10 @@ class ControllerDriver:
                 self._fail(controlled.session, error)
 
     def finish(self, request_id: str, tokens: Sequence[int] = ()) -> Controlled | None:
-        """A request has ended, perhaps with tokens that its controller has not been told of."""
+        """Removes an ended request and frees its controller. Returns the request if it was controlled.
+
+        `tokens`: its last tokens, if the controller has not received them yet.
+        """
         controlled = self.requests.pop(request_id, None)
         if controlled is None:
             return None
@@ -206,7 +212,7 @@ class ControllerDriver:
         return controlled
 
     def drop(self, child: Controlled) -> None:
-        """A child of a fork will have no request."""
+        """Frees the controller of a forked child that will have no request."""
         if child.control is not None and self._by_control.pop(child.control, None) is not None:
             assert child.session is not None
             if not child.session.lost:
@@ -225,7 +231,7 @@ class ControllerDriver:
 
     def _fork(self, session: Session, control: int, children: Sequence[int]) -> None:
         parent = self._by_control.get(control)
-        if parent is None:  # it has ended meanwhile
+        if parent is None:  # the request has ended in the meantime
             session.runtime.free(children)
             return
         for number in children:
@@ -242,7 +248,7 @@ class ControllerDriver:
             controlled.answer = answer
 
     def _fail(self, session: Session, error: AiciError) -> None:
-        """The runtime cannot be talked to: all that depends on it ends."""
+        """Fails all requests of a session whose runtime has failed, and gives the session up."""
         log.error("the runtime of controllers failed: %s", error)
         for controlled in list(self._by_control.values()):
             if controlled.session is session:

@@ -1,7 +1,7 @@
-"""The engine: controllers with every verb on vLLM, as `HfEngine` has them on Transformers.
+"""The vLLM engine: controllers with every verb on vLLM, like `HfEngine` on Transformers.
 
-vLLM's own engine runs the requests, and the mixin of its scheduler their controllers; here its outputs become
-events and results.
+vLLM's own engine runs the requests, and the scheduler mixin runs their controllers. This module converts
+vLLM's outputs into events and results.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Family:
-    """A request of vLLM: a sequence, and the forks of it, by vLLM's index."""
+    """A vLLM request: a sequence and its forks, by vLLM's choice index."""
 
     name: str
     number: int
     request: Request
-    #: outputs have events that tell what tokens are; else all have been sampled
+    #: outputs have events with the origin of tokens; if not, all tokens are sampled
     events: bool
     sequences: dict[int, Record] = field(default_factory=dict)
-    #: log-probabilities of tokens of which no event has told yet, each with the most likely tokens in its
-    #: place, by index
+    #: log-probabilities of tokens without an event so far, each with the most likely tokens in its place, by
+    #: choice index
     logprobs: dict[int, deque[tuple[float, list[tuple[int, float]]]]] = field(default_factory=dict)
-    #: how many tokens outputs repeat that children have from their parents, by index
+    #: number of inherited tokens that the outputs of a fork will still repeat, by choice index
     repeated: dict[int, int] = field(default_factory=dict)
-    #: events of children whose parents' events have not told of them yet, by index
+    #: events of forks that arrived before the parent's fork event, by choice index
     early: dict[int, list[Any]] = field(default_factory=dict)
 
 
 class Families:
-    """All that are unfinished, and results that nobody has fetched."""
+    """All unfinished families, and results that have not been fetched."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -75,7 +75,7 @@ class Families:
     # -- requests -------------------------------------------------------------------------------
 
     def start(self, name: str, number: int, request: Request, tokens: list[int], *, events: bool) -> None:
-        """A request that vLLM is given by this name."""
+        """Adds a family for a request that vLLM knows by `name`."""
         family = self._families[name] = Family(name, number, request, events)
         self._ended.setdefault(number, [])
         record = family.sequences[0] = self._record(family)
@@ -84,12 +84,12 @@ class Families:
 
     @property
     def busy(self) -> bool:
-        """Whether any is unfinished."""
+        """Whether any family is unfinished."""
         return bool(self._families)
 
     @property
     def unfinished(self) -> list[int]:
-        """Numbers of requests that go on."""
+        """The numbers of unfinished requests."""
         return sorted({family.number for family in self._families.values()})
 
     def names(self, number: int) -> list[str]:
@@ -97,7 +97,7 @@ class Families:
         return [name for name, family in self._families.items() if family.number == number]
 
     def cancel(self, number: int) -> None:
-        """The request has been aborted."""
+        """Ends all sequences of an aborted request."""
         for name in self.names(number):
             family = self._families.pop(name)
             for record in family.sequences.values():
@@ -105,21 +105,21 @@ class Families:
                     self._finish(family, record, FinishReason.CANCELLED, None)
 
     def results(self, number: int) -> list[GenerationResult]:
-        """Returns the results of an ended request, and forgets it. Raises ValueError before its end."""
+        """Returns the results of an ended request and forgets it. Raises ValueError while it is running."""
         if self.names(number):
             raise ValueError(f"request {number} still has sequences to finish")
         records = self._ended.pop(number)
         return [record.result() for record in sorted(records, key=lambda record: record.id)]
 
     def drain(self) -> list[Event]:
-        """The events since the last call."""
+        """Returns the events since the last call."""
         events, self._events = self._events, []
         return events
 
-    # -- what vLLM says -------------------------------------------------------------------------
+    # -- vLLM's outputs -------------------------------------------------------------------------
 
     def take(self, output: Any) -> None:
-        """A `RequestOutput` of one choice."""
+        """Applies a `RequestOutput` with one choice."""
         family = self._families.get(output.request_id)
         if family is None:
             return
@@ -241,46 +241,51 @@ class Families:
 
 
 def _most_likely(listed: Mapping[int, Any], count: int) -> list[tuple[int, float]]:
-    """(token, log-probability) of the first `count`; vLLM lists the sampled token besides."""
+    """Returns (token, log-probability) of the `count` most likely tokens.
+
+    vLLM also lists the sampled token.
+    """
     ranked = sorted(listed.items(), key=lambda item: item[1].logprob, reverse=True)
     return [(token, entry.logprob) for token, entry in ranked[:count]]
 
 
 class VllmEngine(Engine):
-    """Generates text with vLLM under the control of controllers. Use from one thread.
+    """Generates text with vLLM under the control of controllers. Use it from one thread.
 
-    Controllers run beside vLLM's engine, in the runtime that `AICI_SOCKET` named when that was made, or else
-    a private one; `Request.module` is a bundled controller's name, or the id or tag of a module there.
+    Controllers run beside vLLM's engine: in the runtime that `AICI_SOCKET` named when that engine was
+    created, or else in a private one. `Request.module` is a bundled controller's name, or the id or tag of a
+    module of that runtime.
     """
 
     def __init__(self, llm: Any, *, path: str = OVERLAPPED, max_sequences: int = 16) -> None:
-        """`llm`: a vllm.LLM, or a vllm.v1.engine.llm_engine.LLMEngine, that nobody else uses meanwhile.
+        """`llm`: a vllm.LLM or a vllm.v1.engine.llm_engine.LLMEngine, for the exclusive use of this engine.
 
-        `path`: where controllers take part; in a logits processor (`LOGITS`) they cannot take tokens back,
-        fork or suspend, and forced tokens count as sampled.
-        `max_sequences`: how many sequences one controller may have at once, its forks included. vLLM keeps
-        a request ready for each.
+        `path`: where controllers run. In a logits processor (`LOGITS`) they cannot backtrack, fork or
+        suspend, and forced tokens count as sampled.
+        `max_sequences`: most sequences of one controller at the same time, its forks included. vLLM keeps a
+        request ready for each.
         """
         self._engine = getattr(llm, "llm_engine", llm)
         config = self._engine.vllm_config
         self._tokenizer = None if config.model_config.skip_tokenizer_init else self._engine.get_tokenizer()
-        #: ids that prompts may have, and the most tokens of a prompt and its answer together
+        #: token ids of prompts are below this
         self.num_tokens = config.model_config.get_vocab_size()
+        #: the most tokens of a prompt and its answer together
         self.max_context = config.model_config.max_model_len
         self._path = path
         self._max_sequences = max_sequences
         self.vocabulary = engine_vocabulary(config)
         self._families = Families(self.vocabulary)
         self._numbers = itertools.count()
-        #: vLLM's names of what we have asked of it
+        #: the beginning of the names of this engine's requests in vLLM
         self._names = f"aici-{secrets.token_hex(4)}"
 
     def add(self, request: Request, placement: Placement | None = None) -> int:
-        """Takes a request and returns its number; it begins with the next step.
+        """Adds a request and returns its number. Generation begins with the next step.
 
-        Raises ValueError for a prompt that the model cannot take, for what vLLM refuses, and for beam search,
-        which vLLM's engine does not have; nothing of the request is left then. What a controller fails with,
-        at its argument too, is the error of its result.
+        Raises ValueError for a prompt that the model cannot take, for requests that vLLM refuses, and for
+        beam search, which vLLM's engine does not have; nothing of the request remains then. Errors of a
+        controller, also for its argument, are in the result.
         """
         from vllm import SamplingParams
         from vllm.exceptions import VLLMValidationError
@@ -307,7 +312,7 @@ class VllmEngine(Engine):
             extra = {**(extra or {}), "aici_events": True, "aici_fork": True}
             choices = self._max_sequences
             if sampling.temperature == 0:
-                # vLLM refuses n > 1 where the texts would be the same; this is the most likely token, too
+                # vLLM refuses n > 1 if all texts would be the same; top_k=1 is the most likely token, too
                 sampling = replace(sampling, temperature=1.0, top_k=1)
         names = [f"{self._names}-{number}-{copy}" for copy in range(request.n)]
         try:
@@ -317,7 +322,7 @@ class VllmEngine(Engine):
                     temperature=sampling.temperature,
                     top_p=sampling.top_p,
                     top_k=sampling.top_k,
-                    # vLLM adds the index of the choice
+                    # vLLM adds the choice index
                     seed=None if sampling.seed is None else sampling.seed + copy * self._max_sequences,
                     max_tokens=request.max_tokens,
                     logprobs=request.top_logprobs if request.logprobs else None,
@@ -327,7 +332,7 @@ class VllmEngine(Engine):
                 )
                 self._engine.add_request(name, {"prompt_token_ids": tokens}, parameters)
         except BaseException as error:
-            self._engine.abort_request(names)  # what it has taken of the request before
+            self._engine.abort_request(names)  # the parts that vLLM has already accepted
             if isinstance(error, VLLMValidationError):
                 raise ValueError(str(error)) from None
             raise
@@ -336,7 +341,7 @@ class VllmEngine(Engine):
         return number
 
     def cancel(self, request_id: int) -> None:
-        """Ends what is left of a request."""
+        """Ends all live sequences of a request."""
         names = self._families.names(request_id)
         if names:
             self._engine.abort_request(names)
@@ -344,35 +349,35 @@ class VllmEngine(Engine):
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether a call of `step` has work to do."""
         return self._families.busy
 
     @property
     def stats(self) -> Counts:
-        """Counts since the engine was made."""
+        """Counts since the engine was created."""
         return self._families.counts
 
     def step(self) -> list[Event]:
-        """Runs a step of vLLM's engine. Returns what happened, oldest first."""
+        """Runs a step of vLLM's engine. Returns the events, oldest first."""
         outputs = self._engine.step()
-        # without any it has waited for a controller
+        # a step without outputs has only waited for a controller
         self._families.counts.steps += bool(outputs)
         for output in outputs:
             self._families.take(output)
         return self._families.drain()
 
     def results(self, request_id: int) -> list[GenerationResult]:
-        """The results of a request that has ended; they can be fetched once.
+        """Returns the results of a request that has ended. They can be fetched once.
 
-        Raises ValueError before its end.
+        Raises ValueError while the request is running.
         """
         return self._families.results(request_id)
 
     def drain(self) -> list[Event]:
-        """Events that no step has returned: of requests that were added, cancelled or closed since."""
+        """Returns the events that no step has returned: of requests added, cancelled or closed since."""
         return self._families.drain()
 
     def close(self) -> None:
-        """Ends all requests; vLLM's engine stays the caller's."""
+        """Ends all requests. Does not close vLLM's engine, which belongs to the caller."""
         for request_id in self._families.unfinished:
             self.cancel(request_id)

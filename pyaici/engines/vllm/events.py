@@ -1,19 +1,19 @@
-"""Events of a controlled request for its client, beside its tokens, if it asks for `aici_events`.
+"""Events of a controlled request, sent to its client with its tokens if it asks for `aici_events`.
 
-It is in `RequestOutput.kv_transfer_params`: a dictionary that vLLM carries from its engine to its clients for
-connectors of caches; requests with controllers have none. Its key `aici` holds a list of what happened since
-the last output of the same sequence, oldest first, each a list of a word and what belongs to it:
+The events are in `RequestOutput.kv_transfer_params`, a dictionary that vLLM carries from its engine to its
+clients for cache connectors. Requests with controllers have no such connector. The key `aici` holds the list
+of events since the last output of the same sequence, oldest first. Each event is a list of a word and values:
 
 ==============================  ===========================================================================
 ``["sampled", tokens]``         token ids that were sampled
 ``["forced", tokens]``          token ids that the controller appended
-``["back", count]``             so many tokens were taken back
-``["forked", indices]``         sequences of the request that begin as copies of this one; their outputs begin
-                                with the tokens that this one has made, of which no event tells
-``["suspended"]``               it sits out steps; the next event ends that
-``["log", text]``               the controller printed something
-``["variables", values]``       controllers of the request have written these variables, which all sequences
-                                of it share: base64 texts by name; names as in `VariablesChanged`
+``["back", count]``             number of tokens that were removed from the end
+``["forked", indices]``         sequences of the request that begin as copies of this one. Their outputs begin
+                                with the tokens that this sequence has generated, without events for them
+``["suspended"]``               the sequence skips steps; its next event ends that
+``["log", text]``               output of the controller
+``["variables", values]``       variables that controllers of the request wrote, shared by all its sequences:
+                                base64 texts by name; names as in `VariablesChanged`
 ``["error", error]``            why it failed: code, message and details, as `AiciError.to_wire` writes them
 ==============================  ===========================================================================
 """
@@ -27,12 +27,12 @@ from typing import Any
 from aicirt.contract.errors import AiciError
 from pyaici.client.arguments import by_name
 
-#: the key
+#: the key of the events in `kv_transfer_params`
 KEY = "aici"
 
 
 class Events:
-    """Events of a sequence since they were last sent."""
+    """The events of a sequence that have not been sent."""
 
     __slots__ = ("_list",)
 
@@ -40,52 +40,52 @@ class Events:
         self._list: list[list[Any]] = []
 
     def add(self, word: str, *what: Any) -> None:
-        """Notes something; empty lists and texts, and a count of 0, are nothing."""
+        """Adds an event, unless a value is an empty list or text or a count of 0."""
         if not what or all(what):
             self._list.append([word, *what])
 
     def tokens(self, word: str, tokens: Sequence[int]) -> None:
-        """Notes tokens."""
+        """Adds tokens."""
         for token in tokens:
             self.token(word, token)
 
     def token(self, word: str, token: int) -> None:
-        """Notes a token; those that come together are told together."""
+        """Adds a token. Consecutive tokens with the same word share an event."""
         if self._list and self._list[-1][0] == word:
             self._list[-1][1].append(token)
         else:
             self._list.append([word, [token]])
 
     def take(self) -> list[list[Any]]:
-        """All that has not been told."""
+        """Returns the events and forgets them."""
         told, self._list = self._list, []
         return told
 
 
 def variables_to_wire(values: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Returns variables for an event: a client over HTTP gets JSON, which has no bytes."""
+    """Returns variables in the form of an event: HTTP clients get JSON, which has no bytes."""
     return {name: base64.b64encode(value).decode() for name, value in by_name(values).items()}
 
 
 def variables_of(wire: Mapping[str, str]) -> dict[str, bytes]:
-    """The variables that an event tells of."""
+    """Returns the variables of an event."""
     return {name: base64.b64decode(value) for name, value in wire.items()}
 
 
 def to_wire(error: BaseException) -> list[Any]:
-    """Returns an error for an event."""
+    """Returns an error in the form of an event."""
     return (error if isinstance(error, AiciError) else AiciError(repr(error))).to_wire()
 
 
 def events_of(output: Any) -> list[list[Any]]:
-    """The events that came with a `RequestOutput`."""
+    """Returns the events of a `RequestOutput`."""
     parameters = output.kv_transfer_params
     told: list[list[Any]] = parameters.get(KEY, []) if parameters else []
     return told
 
 
 def keep_all(output_class: type) -> None:
-    """Has `add` of vLLM's RequestOutput keep the events of both outputs, where it makes one of two."""
+    """Makes `add` of vLLM's RequestOutput, which merges two outputs, keep the events of both."""
     add = output_class.add  # type: ignore[attr-defined]
 
     def add_both(self: Any, next_output: Any, *args: Any, **keywords: Any) -> None:

@@ -1,7 +1,7 @@
-"""Requests whose controllers fork: vLLM's requests of one prompt, most of which wait for a fork.
+"""Groups of vLLM's requests for controllers that fork: one runs, the others wait for a fork.
 
-Of a request with `n` vLLM makes as many requests, named INDEX_PARENT, whose outputs are its choices. With
-`aici_fork` the first of them runs; the others wait until the controller forks, and begin as copies then.
+For a request with `n`, vLLM creates `n` requests named INDEX_PARENT, whose outputs are the choices. With
+`aici_fork` only the first of them runs. The others wait until the controller forks, and then begin as copies.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from pyaici.engines.vllm.request_state import ControllerGrammar, branch, hold, r
 if TYPE_CHECKING:
     from pyaici.engines.vllm.controlled import Controlled
 
-#: A fork waits so many steps for requests that vLLM has not handed over yet: it makes all of them at once.
+#: The most steps that a fork waits for requests that vLLM has not added yet. vLLM creates all of them at
+#: once, so they do not take long.
 _PATIENCE = 5
-#: what the client is told of sequences that no fork has needed
+#: stop reason of sequences that no fork has needed
 UNUSED = "unused"
 
 
 @dataclass(slots=True)
 class Birth:
-    """A child of a fork that has no request yet."""
+    """A forked child that has no request yet."""
 
     child: Controlled
     parent: Controlled
@@ -40,8 +41,9 @@ class Birth:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """All sequences of one controller."""
+    """All sequences of one request's controller and its forks."""
 
+    #: ids of running requests
     live: set[str] = field(default_factory=set)
     #: vLLM's requests that wait for a fork, by index
     spares: deque[Any] = field(default_factory=deque)
@@ -54,19 +56,19 @@ class Groups:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self._groups: dict[str, Group] = {}
-        #: that have children without a request
+        #: groups that have children without a request
         self._expecting: list[Group] = []
-        #: children that have begun, with the tokens that clients are to be sent
+        #: requests of children that have begun, with the first tokens to send to clients
         self._born: list[tuple[Any, list[int]]] = []
-        #: requests that no fork will need any more
+        #: requests that no fork can need, because their group has ended
         self._unused: list[Any] = []
-        #: children whose group has ended before they could begin
+        #: children that will have no request: their group has ended, or has too many forks
         self._orphans: list[Controlled] = []
-        #: spares that are in vLLM's queue
+        #: spare requests that are still in vLLM's queue
         self._new: list[Any] = []
 
     def join(self, request: Any) -> Group | None:
-        """The group that a request leads; None if it waits for a fork from now on."""
+        """Returns the new group of a request, or None if the request joins a group and waits for a fork."""
         index, parent = _split(request.request_id)
         group = self._groups.get(parent)
         if index and group is not None:
@@ -79,14 +81,14 @@ class Groups:
         return group
 
     def set_aside(self) -> None:
-        """Takes spares out of vLLM's queue, which looks at all that wait in each step."""
+        """Removes spare requests from vLLM's queue, because vLLM checks all waiting requests in each step."""
         for request in self._new:
             self._scheduler.waiting.remove_request(request)
             self._scheduler.deferred_waiting.discard(request)
         self._new.clear()
 
     def leave(self, request: Any) -> None:
-        """A request has ended; with the last one of a group go those that have waited in vain."""
+        """Removes an ended request from its group. The end of the last live request ends the group."""
         if not self._groups:
             return
         parent = _split(request.request_id)[1]
@@ -103,7 +105,7 @@ class Groups:
             del self._groups[parent]
 
     def expect(self, parent: Controlled, child: Controlled) -> None:
-        """The child wants a request, which begins where the parent is now."""
+        """Queues a child for a request that begins with the parent's current tokens."""
         assert parent.group is not None
         request = self._scheduler.requests[parent.request_id]
         parent.group.births.append(Birth(child, parent, request, list(request._all_token_ids)))
@@ -113,7 +115,10 @@ class Groups:
     def place(
         self, begun: Callable[[Controlled, Any], None], fail: Callable[[set[str], AiciError], None]
     ) -> None:
-        """Gives children requests, and calls `begun`; `fail` for all of a group whose forks are too many."""
+        """Gives requests to waiting children, and calls `begun` for each.
+
+        Calls `fail` for all requests of a group that has too many forks.
+        """
         for group in self._expecting:
             while group.births and group.spares:
                 self._begin(group, group.births.pop(0), group.spares.popleft(), begun)
@@ -142,9 +147,9 @@ class Groups:
         begun(child, request)
 
     def tell(self, outputs: Any, end: Callable[[Any], None], drop: Callable[[Controlled], None]) -> None:
-        """Clients get what new sequences begin with, and hear of those that are not needed, by `end`.
+        """Adds outputs with the first tokens of new sequences. Calls `end` for each unused request.
 
-        `drop` for children that will have no request.
+        Calls `drop` for each child that will have no request.
         """
         born, self._born = self._born, []
         for request, tokens in born:

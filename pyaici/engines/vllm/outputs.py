@@ -14,19 +14,19 @@ from pyaici.engines.vllm.events import KEY, Events
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """Output that is held back: tokens, and what vLLM sends beside the first of them."""
+    """Output that is held back: tokens, and the statistics and events that vLLM sends with them."""
 
     tokens: list[int] = field(default_factory=list)
     prefill_stats: Any = None
     events: list[Any] = field(default_factory=list)
 
     def copy(self) -> Held:
-        """For a fork."""
+        """Returns a copy of the tokens for a fork."""
         return Held(list(self.tokens))
 
 
 def add_tokens(outputs: Any, request: Any, tokens: list[int]) -> None:
-    """Tokens that were not sampled."""
+    """Adds an output with tokens that were not sampled."""
     output = EngineCoreOutput(
         request_id=request.request_id, new_token_ids=tokens, new_logprobs=_certain(request, tokens)
     )
@@ -34,7 +34,7 @@ def add_tokens(outputs: Any, request: Any, tokens: list[int]) -> None:
 
 
 def add_end(outputs: Any, request: Any, why: str | None) -> None:
-    """Adds the end of a request that has ended between two steps."""
+    """Adds the last output of a request that has ended between two steps."""
     reason = request.get_finished_reason()
     output = EngineCoreOutput(
         request_id=request.request_id,
@@ -46,7 +46,7 @@ def add_end(outputs: Any, request: Any, why: str | None) -> None:
 
 
 def keep_back(outputs: Any, held: dict[str, Held]) -> None:
-    """Takes the tokens of held requests out, and adds them before the output that ends the request."""
+    """Holds back the outputs of held requests. Adds their tokens before the output that ends a request."""
     for group in outputs.values():
         kept = []
         for output in group.outputs:
@@ -57,7 +57,7 @@ def keep_back(outputs: Any, held: dict[str, Held]) -> None:
                 one.events += output.events or ()
                 continue
             if one is not None:
-                # an output of its own: of one that ends a request the last token's text is left out
+                # a separate output, because vLLM omits the last token's text in an output that ends a request
                 del held[output.request_id]
                 kept.append(
                     EngineCoreOutput(
@@ -72,7 +72,7 @@ def keep_back(outputs: Any, held: dict[str, Held]) -> None:
 
 
 def give_reasons(outputs: Any, reasons: dict[str, str]) -> None:
-    """Puts reasons beside the outputs that end their requests."""
+    """Sets the stop reasons of failed requests in their last outputs."""
     for group in outputs.values():
         for output in group.outputs:
             if output.finish_reason is not None and output.request_id in reasons:
@@ -80,14 +80,14 @@ def give_reasons(outputs: Any, reasons: dict[str, str]) -> None:
 
 
 def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
-    """Puts what has happened to requests beside their last outputs, and forgets requests that have ended."""
+    """Adds events to the requests' newest outputs, and forgets requests that have ended."""
     last = {output.request_id: output for group in outputs.values() for output in group.outputs}
     for request_id, (request, events) in list(telling.items()):
         if told := events.take():
             output = last.get(request_id)
             if output is None and not request.is_finished():
                 output = EngineCoreOutput(request_id=request_id, new_token_ids=[])
-                # before those of children that begin in this step, which only this one tells of
+                # before the outputs of children that begin in this step: this output has the fork event
                 _add(outputs, request, output, at=0)
             if output is not None:
                 output.kv_transfer_params = {**(output.kv_transfer_params or {}), KEY: told}
@@ -96,7 +96,10 @@ def add_events(outputs: Any, telling: dict[str, tuple[Any, Events]]) -> None:
 
 
 def _certain(request: Any, tokens: list[int]) -> LogprobsLists | None:
-    """Log-probabilities of forced tokens, if the request asks for some: vLLM counts on a row for each."""
+    """Returns log-probabilities 0 for forced tokens if the request asks for log-probabilities, else None.
+
+    vLLM expects a row for each token.
+    """
     if request.sampling_params.num_logprobs is None:
         return None
     shape = (len(tokens), 1)

@@ -1,6 +1,6 @@
 """The entry point that vLLM calls in each of its processes: adds controllers to its scheduler.
 
-Nothing heavy is imported here, and nothing is raised: an installed plugin never keeps an engine from
+This module imports nothing heavy and raises nothing: an installed plugin must not keep an engine from
 starting.
 """
 
@@ -12,12 +12,12 @@ from multiprocessing import current_process
 log = logging.getLogger("vllm.aici")
 
 
-#: why requests with a controller have to be refused, if the mixin cannot be installed
+#: the reason to refuse requests with a controller, if the mixin cannot be installed
 problem: str | None = None
 
 
 def register() -> None:
-    """Puts `SchedulerMixin` before whatever scheduler class an engine chooses."""
+    """Puts `SchedulerMixin` before the scheduler class that an engine chooses."""
     global problem
     try:
         _register()
@@ -52,7 +52,8 @@ def _register() -> None:
         from vllm.outputs import RequestOutput
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        # in processes that take requests, so that they can refuse some: the engine's own imports it anyway
+        # processes that accept requests raise the failures of controllers and merge events; the engine's own
+        # processes do neither
         from pyaici.engines.vllm.arguments import raise_failures
         from pyaici.engines.vllm.events import keep_all
 

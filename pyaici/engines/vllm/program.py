@@ -1,7 +1,7 @@
-"""Runs a controller with vLLM and prints what the model writes: harness/run_vllm.py.
+"""Runs a controller with vLLM and prints the generated text: harness/run_vllm.py.
 
-What may be refused comes first, the quickest first: the options, the controller, its argument. vLLM itself
-takes half a minute at its first start, ten seconds later.
+Checks come first, the quickest first: the options, the controller, its argument. vLLM itself takes half a
+minute at its first start, and ten seconds at later ones.
 """
 
 from __future__ import annotations
@@ -44,27 +44,26 @@ if TYPE_CHECKING:
     from pyaici.engines.engine import Request
     from pyaici.recording.recorder import RecordingRuntime
 
-#: of this process, if the user says nothing else. One process: it starts sooner, and Ctrl-C ends it.
-#: Of the rest the user would see the names of files of vLLM
+#: Environment variables of this process, unless the user sets them. vLLM runs in this process, because it
+#: starts sooner and Ctrl-C ends it. The log levels hide messages that name vLLM's source files
 _ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",  # with other work on the cores OpenMP's threads spin
+    "OMP_NUM_THREADS": "1",  # OpenMP's threads spin when other work uses the cores
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB, taken as it is used
+    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB, taken only as it is used
     "VLLM_LOGGING_LEVEL": "ERROR",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs `arguments.controller`: a script, a Wasm file, a bundled controller's name, or None or "none" for
-    no control.
+    """Runs `arguments.controller` and returns the exit status: 0, or 1 if a sequence ended with an error.
 
-    With neither controller, argument nor prompt a demonstration runs. The exit status is 0, or 1 if a
-    sequence ended with an error.
+    The controller is a script, a Wasm file, a bundled controller's name, or None or "none" for no control.
+    With neither controller, argument nor prompt, runs a demonstration.
 
-    Raises AiciError, OSError or ValueError for what the arguments ask in vain.
+    Raises AiciError, OSError or ValueError if the arguments cannot be satisfied.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -89,12 +88,15 @@ def run(arguments: argparse.Namespace) -> int:
             folder = folder or default_model_path()
             given = given_argument(arguments, request)
             request = replace(request, module=_upload(wasm, socket, given, folder))
-            os.environ["AICI_SOCKET"] = str(socket)  # where vLLM's part of us finds the module
+            os.environ["AICI_SOCKET"] = str(socket)  # where the AICI plugin in vLLM finds the module
         return _generate(folder or default_model_path(), request, arguments)
 
 
 def check_plugin() -> None:
-    """Raises ValueError, with the cure, if vLLM will not load us: it would generate without control."""
+    """Raises ValueError if vLLM will not load the AICI plugin: it would then generate without control.
+
+    The message has the fix.
+    """
     from pyaici.engines.vllm.refusals import plugin_installed, plugin_refusal
 
     if not plugin_installed():
@@ -115,7 +117,7 @@ def _own_daemon(stack: contextlib.ExitStack) -> Path:
 
 
 def _upload(wasm: Path, socket: Path, arg: str | bytes | None, folder: Path) -> str:
-    """The id of the module; it has read its argument then."""
+    """Uploads a module, checks that it accepts its argument, and returns its id."""
     from pyaici.client.runtime import Runtime
 
     with Runtime(socket) as runtime:
@@ -141,9 +143,9 @@ def _generate(folder: Path, request: Request, arguments: argparse.Namespace) -> 
 
 
 def _recording(llm: Any, controller: str, max_tokens: int) -> list[RecordingRuntime]:
-    """Has the engine, which is in this process, write down the first request with a controller.
+    """Makes the engine, which is in this process, record the first request with a controller.
 
-    The runtime that does so will be in the list.
+    Returns a list, to which the engine adds the recording runtime when it creates one.
     """
     from pyaici.recording.recorder import RecordingRuntime
 
@@ -160,11 +162,11 @@ def _recording(llm: Any, controller: str, max_tokens: int) -> list[RecordingRunt
 
 
 def load_llm(folder: Path) -> Any:
-    """A vllm.LLM of a folder's model, in this process. Takes seconds, and says how many."""
+    """Loads a folder's model in this process and returns the vllm.LLM. Prints how many seconds that took."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    warnings.simplefilter("ignore")  # of libraries about each other
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # that there is no Triton
+    warnings.simplefilter("ignore")  # warnings of libraries about each other
+    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)  # hides the message on missing Triton
     start = time.perf_counter()
     from vllm import LLM
 
@@ -174,14 +176,14 @@ def load_llm(folder: Path) -> Any:
 
 
 def _dtype(folder: Path) -> Any:
-    """For "auto" vLLM casts weights of float32 to bfloat16."""
+    """Returns the dtype to pass to vLLM. With "auto", vLLM casts float32 weights to bfloat16."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     dtype = config.get("dtype") or config.get("torch_dtype")
     return dtype if dtype == "float32" else "auto"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The program of its own."""
+    """Runs harness/run_vllm.py and returns the exit status."""
     parser = argparse.ArgumentParser(
         description="Generates text with vLLM under the control of a script or a WebAssembly program.",
         epilog="Without arguments it shows a demonstration.",

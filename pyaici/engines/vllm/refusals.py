@@ -1,6 +1,6 @@
-"""Refusals of the logits-processor path: engines and sampling parameters that it cannot support.
+"""Checks which engines and sampling parameters the logits-processor path cannot support.
 
-Refused before a controller starts, because the constraint would be broken, or never be applied.
+Such requests are refused before a controller starts: the constraint would be broken or never applied.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 
 from pyaici.engines.vllm import plugin
 
-#: as `--logits-processors` takes it
+#: the processor's name for `--logits-processors`
 PROCESSOR = "pyaici.engines.vllm.logits.processor:AiciLogitsProcessor"
-#: our name among vLLM's plugins
+#: AICI's name among vLLM's plugins
 PLUGIN = "aici"
 
 
 def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
-    """Why this engine cannot take requests with aici_path "logits", and what to set; None if it can.
+    """Returns why this engine cannot run requests with aici_path "logits", and what to set; None if it can.
 
-    `v2`: whether it has vLLM's model runner V2, if that is known already.
+    `v2`: whether the engine has vLLM's model runner V2; None means unknown, and asks the configuration.
     """
     parallel = vllm_config.parallel_config
     if parallel.world_size > 1:
@@ -53,10 +53,10 @@ def engine_refusal(vllm_config: Any, *, v2: bool | None = None) -> str | None:
 
 
 def request_refusal(params: Any) -> str | None:
-    """Why a request with these sampling parameters cannot have aici_path "logits"; None if it can.
+    """Returns why a request with these sampling parameters cannot have aici_path "logits"; None if it can.
 
-    What forbids tokens beside the controller might leave none to sample, and vLLM would sample one that
-    is forbidden; and a controller that stops needs a token that ends the request.
+    Parameters that forbid tokens in addition to the controller might leave none, and vLLM would then sample a
+    forbidden one. A controller that stops needs a token that ends the request.
     """
     for name in (
         "structured_outputs",
@@ -81,10 +81,10 @@ def plugin_installed() -> bool:
 
 
 def plugin_refusal() -> str | None:
-    """Why the part of AICI that sits in the scheduler is not there; None if nothing speaks against it.
+    """Returns why the scheduler mixin is not active; None if there is no known reason.
 
-    Without it requests would run as if they named no controller. And with speculative decoding vLLM leaves
-    installed logits processors out without a word; then only that part can refuse a request.
+    Without the mixin, requests would run as if they named no controller. With speculative decoding vLLM also
+    silently leaves out installed logits processors; then only the mixin can refuse a request.
     """
     chosen = os.environ.get("VLLM_PLUGINS")
     if chosen is None or PLUGIN in chosen.split(","):

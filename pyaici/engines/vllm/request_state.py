@@ -1,4 +1,4 @@
-"""Changes requests of vLLM in place: grammars, waits, tokens that are taken back or appended."""
+"""Changes vLLM's requests in place: grammars, waits, and tokens to remove or append."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ log = logging.getLogger("vllm.aici")
 
 
 class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ignore]
-    """The scheduler mixin talks to controllers; here vLLM only asks which tokens are allowed."""
+    """A grammar whose masks come from a controller's answers; the scheduler mixin gets the answers."""
 
     def __init__(self, controlled: Controlled) -> None:
         self._controlled = controlled
-        #: drafts behind which the next mask holds
+        #: number of drafts before the position of the next mask
         self._behind = 0
 
     def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
-        """`bitmask`: int32 [rows, ceil(V / 32)]."""
+        """Fills row `batch_index` of `bitmask`, int32 [rows, ceil(V / 32)]."""
         try:
             self._controlled.fill(bitmask[batch_index].numpy(), self._behind)
         except Exception as error:
             log.exception("request %s has no mask", self._controlled.request_id)
             self._controlled.fail(ResultError(repr(error)))
-            bitmask[batch_index] = -1  # what is sampled will not count
+            bitmask[batch_index] = -1  # the sampled token will be discarded
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """All drafts that can be followed: which are allowed is known when the controller has answered."""
+        """Returns all drafts if they can be followed. The controller's answers decide later."""
         return tokens if self._controlled.follows and self._controlled.steady else []
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """vLLM goes over drafts while it asks for masks; what was sampled comes when answers are used up."""
+        """Advances the mask over drafts. vLLM also calls this after sampling, when the answer is used up."""
         if self._controlled.answer is not None:
             self._behind += len(tokens)
         return True
@@ -66,9 +66,9 @@ class ControllerGrammar(StructuredOutputGrammar):  # type: ignore[misc,unused-ig
 
 
 def follow_drafts(driver: ControllerDriver, requests: Mapping[str, Any], output: Any) -> None:
-    """Asks controllers about drafts. Those that are not allowed, or not followed, become padding.
+    """Asks controllers about drafts. Drafts that are not allowed, or not followed, become padding.
 
-    That is what vLLM itself makes of drafts that a grammar forbids. `requests`: the scheduler's, by id;
+    vLLM itself does the same with drafts that a grammar forbids. `requests`: the scheduler's requests, by id.
     `output`: a SchedulerOutput.
     """
     scheduled: dict[str, list[int]] = output.scheduled_spec_decode_tokens
@@ -89,7 +89,7 @@ def follow_drafts(driver: ControllerDriver, requests: Mapping[str, Any], output:
 
 
 def hold(request: Any, grammar: Future[Any]) -> None:
-    """Keeps a request waiting until its grammar is there."""
+    """Keeps a request waiting until its grammar is ready."""
     structured = StructuredOutputRequest(params=None)
     structured.grammar = grammar
     structured.reasoning_ended = True
@@ -98,15 +98,15 @@ def hold(request: Any, grammar: Future[Any]) -> None:
 
 
 def release(request: Any, grammar: Any) -> None:
-    """Has it wait no longer."""
+    """Gives a waiting request its grammar, so that vLLM can schedule it."""
     request.structured_output_request.grammar = grammar
 
 
 @contextlib.contextmanager
 def suspended(requests: list[Any]) -> Iterator[None]:
-    """While this holds their grammars seem not to be ready, so they are not scheduled.
+    """Hides the grammars of these requests within the `with` body, so that vLLM does not schedule them.
 
-    Not for longer: passes that are under way may still need their masks.
+    Outside of it, passes in progress may still need the masks.
     """
     grammars = [request.structured_output_request.grammar for request in requests]
     try:
@@ -119,7 +119,7 @@ def suspended(requests: list[Any]) -> Iterator[None]:
 
 
 def then(future: Future[Prepared], make: Callable[[Prepared], Any]) -> Future[Any]:
-    """A future of what is made of another's result."""
+    """Returns a future of `make(future.result())`. Errors and cancellation of `future` become its error."""
     made: Future[Any] = Future()
 
     def done(_: Any) -> None:
@@ -134,27 +134,28 @@ def then(future: Future[Prepared], make: Callable[[Prepared], Any]) -> Future[An
 
 
 def failed(error: Exception) -> Future[Any]:
-    """A future that has failed."""
+    """Returns a failed future."""
     future: Future[Any] = Future()
     future.set_exception(error)
     return future
 
 
 def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) -> None:
-    """Takes `backtrack` tokens back and appends `tokens`; logits of the last token will be computed again.
+    """Removes the last `backtrack` tokens and appends `tokens`. The last token's logits are computed again.
 
     `request` (v1.request.Request) is RUNNING, or has been preempted since it was scheduled. Its counters
-    begin anew: all it has is prompt from now on, and `max_tokens` is what is left.
+    restart: all its tokens become its prompt, and `max_tokens` becomes the number of remaining tokens.
     """
     keep = len(request._all_token_ids) - backtrack
     in_cache = min(request.num_computed_tokens - request.num_output_placeholders, keep)
     hashed = _hashed_tokens(scheduler, request)
     _rewrite(scheduler, request, keep, tokens)
-    if request.status != RequestStatus.RUNNING:  # it holds no blocks
+    if request.status != RequestStatus.RUNNING:  # the request holds no blocks
         request.status = RequestStatus.WAITING
         return
     if keep < hashed:
-        # a block that others may share would change: the request gets others, most of them by their hashes
+        # a block that other requests may share would change: the request gives up its blocks and gets others,
+        # most of them by their hashes
         _put_back(scheduler, request)
         request.status = RequestStatus.WAITING
         return
@@ -169,9 +170,9 @@ def move(scheduler: Any, request: Any, backtrack: int, tokens: Sequence[int]) ->
 
 
 def suspend(scheduler: Any, request: Any) -> None:
-    """Takes its blocks from a request that is RUNNING, or has been preempted; it waits while `suspended`.
+    """Frees the blocks of a request that is RUNNING or has been preempted; it waits while in `suspended`.
 
-    They can be found again by their hashes, unless others need the room.
+    Its blocks can be found again by their hashes, unless other requests need the room.
     """
     _rewrite(scheduler, request, len(request._all_token_ids), ())
     if request.status == RequestStatus.RUNNING:
@@ -182,7 +183,7 @@ def suspend(scheduler: Any, request: Any) -> None:
 
 @contextlib.contextmanager
 def unending(request: Any) -> Iterator[None]:
-    """Meanwhile no token ends the request, but its limits do."""
+    """Lets no token end the request within the `with` body; its limits still do."""
     parameters = request.sampling_params
     request.sampling_params = endless = copy.copy(parameters)
     endless._eos_token_id, endless.stop_token_ids = None, []
@@ -193,7 +194,7 @@ def unending(request: Any) -> Iterator[None]:
 
 
 def branch(request: Any, parent: Any, tokens: Sequence[int]) -> None:
-    """Has a request that has not begun begin with these tokens, which `parent` had when it was forked."""
+    """Makes a request that has not begun start with `tokens`, the tokens of `parent` at the fork."""
     request.max_tokens = (
         parent.max_tokens - parent.num_output_tokens + len(parent._all_token_ids) - len(tokens)
     )
@@ -205,7 +206,7 @@ def branch(request: Any, parent: Any, tokens: Sequence[int]) -> None:
 
 
 def _rewrite(scheduler: Any, request: Any, keep: int, tokens: Sequence[int]) -> None:
-    """Keeps so many tokens, appends others, and makes all of it prompt."""
+    """Keeps the first `keep` tokens, appends `tokens`, and makes all of them the prompt."""
     length = len(request._all_token_ids)
     request.max_tokens -= keep - request.num_prompt_tokens + len(tokens)
     del request._all_token_ids[keep:]
@@ -219,14 +220,14 @@ def _rewrite(scheduler: Any, request: Any, keep: int, tokens: Sequence[int]) -> 
 
 
 def _put_back(scheduler: Any, request: Any) -> None:
-    """Preempts a request as when memory is short: it gives up its blocks and waits."""
+    """Preempts a request as if memory were short: it gives up its blocks and waits."""
     scheduler.running.remove(request)
     scheduler._preempt_request(request, time.monotonic(), drop_stale_output=True)
     request.num_preemptions -= 1
 
 
 def _hashed_tokens(scheduler: Any, request: Any) -> int:
-    """Tokens of the request in blocks that can be found by their hashes."""
+    """Returns how many tokens of the request are in blocks that can be found by their hashes."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     return max(
         (manager.num_cached_block.get(request.request_id, 0) * manager.block_size for manager in managers),

@@ -1,4 +1,4 @@
-"""The controlled requests of a scheduler: how they begin, what their controllers want, how they end."""
+"""The controlled requests of a scheduler: starts them, applies controllers' answers, and ends them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pyaici.engines.vllm.request_state import (
 log = logging.getLogger("vllm.aici")
 
 
-#: status and stop reason of requests that end so; an error's reason is told otherwise
+#: status and stop reason of requests with these endings; `give_reasons` adds the reason of an error
 END = {
     Ending.STOP: (RequestStatus.FINISHED_STOPPED, "controller"),
     Ending.ERROR: (RequestStatus.FINISHED_ERROR, None),
@@ -47,47 +47,47 @@ class ControlledRequests:
     """The controlled requests of one scheduler."""
 
     def __init__(self, scheduler: Any) -> None:
-        """`scheduler` is used once it is complete."""
+        """`scheduler`: not used before its constructor has finished."""
         self._scheduler = scheduler
         self._socket = os.environ.get("AICI_SOCKET")
-        #: of the first request with a controller; a program that records has another
+        #: makes the runtime for the first request with a controller; a recording program replaces it
         self.make_runtime: Callable[..., Runtime] = Runtime
-        #: made for the first request with a controller
+        #: created for the first request with a controller
         self.driver: ControllerDriver | None = None
-        #: what requests want that have just been taken tokens for, until the step is over
+        #: (request, controlled, outcome, kept tokens) of the current step, until `end_step`
         self._outcomes: list[tuple[Any, Controlled, Outcome, list[int]]] = []
-        #: what clients have not been sent, of requests whose answers are held back
+        #: output that is held back, by request id
         self._held: dict[str, Held] = {}
-        #: what clients want to know that has happened
+        #: requests whose clients asked for events, by request id
         self._telling: dict[str, tuple[Any, Events]] = {}
-        #: why requests have failed that vLLM has not told of yet
+        #: reasons of failed requests for which vLLM has sent no output yet, by request id
         self._failed: dict[str, str] = {}
-        #: requests that sit out steps
+        #: requests that skip steps, by request id
         self.suspended: dict[str, Controlled] = {}
         self.groups = Groups(scheduler)
 
     def controlled(self, request_id: str) -> Controlled | None:
-        """The controller of a request, if it has one."""
+        """Returns the controlled state of a request, or None if it has no controller."""
         return None if self.driver is None else self.driver.requests.get(request_id)
 
     # -- beginning ------------------------------------------------------------------------------
 
     def refuse(self, request: Any, error: Exception) -> None:
-        """A request that will fail, with this reason."""
+        """Makes a request fail with this reason once vLLM schedules it."""
         log.warning("request %s cannot be controlled: %s", request.request_id, error)
         extra = getattr(request.sampling_params, "extra_args", None) or {}
         self._failed[request.request_id] = describe(str(extra.get("aici_controller", "")), error)
         hold(request, failed(error))
 
     def add(self, request: Any) -> None:
-        """Makes a request with a controller one with a grammar that is being compiled.
+        """Gives a request with a controller a grammar that vLLM waits for while the controller is prepared.
 
-        Raises AiciError or ValueError for one that makes no sense.
+        Raises AiciError or ValueError for invalid parameters.
         """
         parameters = request.sampling_params
         call = ControllerCall.from_extra_args(parameters.extra_args)
         if call is not None and call.path == LOGITS:
-            # with speculative decoding vLLM leaves the logits processor out without a word
+            # with speculative decoding vLLM silently leaves out the logits processor
             refusal = engine_refusal(self._scheduler.vllm_config)
             if refusal is not None:
                 raise ArgumentError(refusal)
@@ -125,16 +125,16 @@ class ControlledRequests:
             driver.post()
         if self._scheduler.num_spec_tokens:
             for request_id, controlled in driver.requests.items():
-                if not controlled.follows:  # else drafts that are not known yet would be scheduled
+                if not controlled.follows:  # otherwise vLLM would schedule drafts that are not known yet
                     self._scheduler.requests[request_id].spec_token_ids = []
 
     def follow_drafts(self, output: Any) -> None:
-        """Asks controllers about the drafts of a pass."""
+        """Asks the controllers about the drafts of a pass."""
         if output.scheduled_spec_decode_tokens and self.driver is not None:
             follow_drafts(self.driver, self._scheduler.requests, output)
 
     def hear(self) -> None:
-        """Waits for what controllers say; children of forks get requests."""
+        """Waits for the controllers' answers, and gives requests to the children of forks."""
         driver = self.driver
         assert driver is not None
 
@@ -153,7 +153,7 @@ class ControlledRequests:
         self.groups.place(begun, fail)
 
     def _attend(self, controlled: Controlled, request: Any) -> None:
-        """From now on there is somebody to tell, or not to tell yet."""
+        """Registers a request whose output is held back or whose client asked for events."""
         if controlled.held is not None:
             self._held[request.request_id] = controlled.held
         if controlled.events is not None:
@@ -164,7 +164,7 @@ class ControlledRequests:
             config = self._scheduler.vllm_config
             manager = self._scheduler.structured_output_manager
             if manager._grammar_bitmask is None:
-                # what every backend of vLLM makes at its first request
+                # every backend of vLLM allocates this at its first request
                 rows = config.scheduler_config.max_num_seqs * (1 + config.num_speculative_tokens)
                 words = (config.model_config.get_vocab_size() + 31) // 32
                 manager._grammar_bitmask = torch.full((rows, words), -1, dtype=torch.int32)
@@ -173,26 +173,26 @@ class ControlledRequests:
             connection = Connection(
                 functools.partial(engine_vocabulary, config),
                 socket=self._socket,
-                # two for each that runs, and for some that have been put off
+                # two for each running request and each copy, and some for preempted requests
                 num_rows=2 * (running + copies) + 64,
                 make_runtime=self.make_runtime,
             )
             self.driver = ControllerDriver(connection, most_copies=copies)
         return self.driver
 
-    # -- a step is over -------------------------------------------------------------------------
+    # -- the end of a step ----------------------------------------------------------------------
 
     def take(self, controlled: Controlled, tokens: list[int]) -> Outcome:
-        """Decides about the tokens that a pass has brought."""
+        """Decides what becomes of the tokens of a pass."""
         assert self.driver is not None
         return self.driver.take(controlled, tokens)
 
     def note(
         self, request: Any, controlled: Controlled, outcome: Outcome, tokens: list[int], stopped: bool
     ) -> None:
-        """vLLM has appended these tokens, and perhaps ended the request with the last of them.
+        """Records the tokens that vLLM has appended. `stopped`: the last of them has ended the request.
 
-        What the controller wants beyond that comes when the step is over.
+        `end_step` carries out the rest of the outcome.
         """
         controlled.tell_tokens(outcome, tokens)
         for behind, text in outcome.logs:
@@ -201,7 +201,7 @@ class ControlledRequests:
         self._outcomes.append((request, controlled, outcome, tokens))
 
     def end_step(self, nothing_ran: bool, outputs: Any) -> None:
-        """Does what controllers want, tells them what has happened, and completes what clients are sent."""
+        """Carries out the controllers' answers, posts reports to them, and completes the clients' outputs."""
         outcomes, self._outcomes = self._outcomes, []
         if self.driver is not None:
             for request, controlled, outcome, tokens in outcomes:
@@ -214,7 +214,7 @@ class ControlledRequests:
             self._ask_suspended(self.driver, outputs)
             self.driver.post()
             if self.suspended and nothing_ran:
-                self.hear()  # there is no pass during which they could work
+                self.hear()  # there is no pass that the controllers could work beside
         self.groups.tell(
             outputs,
             lambda spare: self._end(spare, RequestStatus.FINISHED_STOPPED, UNUSED, outputs),
@@ -236,9 +236,9 @@ class ControlledRequests:
         tokens: list[int],
         outputs: Any,
     ) -> None:
-        """Does what the controller wants beyond sampling, and notes what is to be told."""
+        """Carries out an outcome beyond the sampled tokens, and sets the controller's next report."""
         news = tokens[outcome.told :]
-        if outcome.ending:  # an output of its own, see `keep_back`
+        if outcome.ending:  # needs an output of its own, see `keep_back`
             self._end(request, *END[outcome.ending], outputs)
             return
         if outcome.suspend:
@@ -249,7 +249,7 @@ class ControlledRequests:
         if not outcome.moves:
             driver.tell(controlled, news, 0, sampled=len(news) == 1 and not outcome.forced[-1])
             return
-        if outcome.backtrack and controlled.held is not None and tokens:  # what is sent is not taken back
+        if outcome.backtrack and controlled.held is not None and tokens:  # tokens once sent cannot be removed
             keep_back(outputs, {request.request_id: controlled.held})
         room = min(
             request.max_tokens - request.num_output_tokens + outcome.backtrack,
@@ -283,7 +283,7 @@ class ControlledRequests:
             self._end(request, RequestStatus.FINISHED_LENGTH_CAPPED, None, outputs)
 
     def _ask_suspended(self, driver: ControllerDriver, outputs: Any) -> None:
-        """Sequences that sit out steps are asked again in each, until they have something to do."""
+        """Asks the controllers of suspended requests again in each step, and applies their answers."""
         for controlled in list(self.suspended.values()):
             request = self._scheduler.requests[controlled.request_id]
             answer = controlled.answer
@@ -308,7 +308,7 @@ class ControlledRequests:
         add_end(outputs, request, why)
 
     def leave(self, request: Any) -> None:
-        """A request has ended; its controller goes, if it has one."""
+        """Frees the controller of an ended request, if it has one."""
         if self.driver is not None and request.request_id in self.driver.requests:
             self._free(self.driver, request)
         self.groups.leave(request)
@@ -316,7 +316,7 @@ class ControlledRequests:
     def _free(self, driver: ControllerDriver, request: Any) -> None:
         last: list[int] = []
         for other, _, outcome, tokens in self._outcomes:
-            if other is request and not outcome.moves:  # vLLM has ended it before the step was over
+            if other is request and not outcome.moves:  # vLLM has ended the request during the step
                 last = tokens[outcome.told :]
         self.suspended.pop(request.request_id, None)
         ended = driver.finish(request.request_id, last)

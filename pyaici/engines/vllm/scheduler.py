@@ -1,8 +1,9 @@
-"""A mixin of vLLM's scheduler with controllers, put before the class that vLLM has chosen.
+"""A mixin that adds controllers to vLLM's scheduler classes.
 
-In a step, `schedule` starts requests that are new, and the model runs. `get_grammar_bitmask` waits for
-the controllers, which have worked meanwhile, and passes their masks on. `update_from_output` applies their
-results to the tokens, and reports to them what happened. Nothing is raised here: it would end vLLM's engine.
+In a step, `schedule` starts the controllers of new requests, and the model runs. `get_grammar_bitmask` waits
+for the controllers, which have worked in the meantime, and passes their masks on. `update_from_output`
+applies their answers to the tokens and posts the next reports. The mixin raises no errors of its own, because
+they would end vLLM's engine.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger("vllm.aici")
 
 
 class SchedulerMixin:
-    """Put it before a scheduler class of vLLM: ``class Mine(SchedulerMixin, AsyncScheduler)``."""
+    """A mixin to put before a scheduler class of vLLM: ``class Mine(SchedulerMixin, AsyncScheduler)``."""
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         self._aici = ControlledRequests(self)
@@ -84,7 +85,10 @@ class SchedulerMixin:
     def _aici_append(
         self, request: Any, pieces: list[tuple[list[int], bool]], *args: Any, **keywords: Any
     ) -> tuple[list[int], bool]:
-        """Has vLLM append tokens, and look whether they end the request; see `Controlled.pieces`."""
+        """Appends tokens through vLLM. Returns the appended tokens, and whether they ended the request.
+
+        `pieces`: see `Controlled.pieces`.
+        """
         added: list[int] = []
         for tokens, held in pieces:
             with unending(request) if held else nullcontext():
@@ -121,10 +125,10 @@ class SchedulerMixin:
 
 
 def _before(owner: Any, name: str, what: Callable[[], None]) -> None:
-    """Has a method of an object do something first.
+    """Makes a method of an object call `what` first.
 
-    The scheduler's own `shutdown` comes after that of the workers; an engine that is given little time is
-    killed by then.
+    The scheduler's own `shutdown` runs after that of the workers, and an engine with little time is killed
+    before that.
     """
     method = getattr(owner, name, None)
     if method is not None:

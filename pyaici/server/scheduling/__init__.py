@@ -1,1 +1,1 @@
-"""Who is served when: the engine's thread, its queues, and work in other threads."""
+"""Scheduling: the engine's thread, the queues in front of it, and work in other threads."""

@@ -1,4 +1,4 @@
-"""Runs an engine in a thread of its own: requests come from tasks of an event loop, events go there."""
+"""Runs an engine in its own thread: requests arrive from an event loop, events go back to it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 class Job(Protocol):
-    """Something to be done once, or not any more."""
+    """Work for the engine's thread: it is done once, or it is dropped."""
 
     def do(self) -> object:
-        """Raises nothing."""
+        """Does the work. Must not raise."""
 
     def end(self, error: ApiError) -> None:
-        """It will not be done: whoever waits for it gets this error."""
+        """Drops the work; whatever waits for it gets this error."""
 
 
 class Call:
-    """A function to be called."""
+    """A function call for the engine's thread."""
 
     def __init__(
         self,
@@ -44,14 +44,17 @@ class Call:
         refused: Callable[[ApiError], None] | None = None,
         told: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """`refused`: told when it will not be called. `told`: hears what it raises, where nobody waits."""
+        """Wraps `work`. `refused` is called with the error if `work` will not be called.
+
+        `told` is called with the exception that `work` raises, for calls whose future nobody awaits.
+        """
         self._work = work
         self._refused = refused
         self._told = told
         self.future: Future[Any] = Future()
 
     def do(self) -> None:
-        """Calls it, unless whoever waited does not any more."""
+        """Calls the function, unless the future has been cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -62,7 +65,7 @@ class Call:
                 self._told(error)
 
     def end(self, error: ApiError) -> None:
-        """As `Job` has it."""
+        """Drops the call; see `Job.end`."""
         if self._refused is not None:
             self._refused(error)
         elif self.future.set_running_or_notify_cancel():
@@ -70,7 +73,7 @@ class Call:
 
 
 class Piecewise:
-    """A generator whose pieces are done one by one; it returns the result."""
+    """A generator whose pieces are done one by one; its return value is the result."""
 
     def __init__(self, work: Callable[[], Generator[None, None, Any]], wanted: Callable[[], bool]) -> None:
         self._work = work
@@ -79,7 +82,7 @@ class Piecewise:
         self.future: Future[Any] = Future()
 
     def do(self) -> bool:
-        """Does the next piece; whether there are more. Raises nothing."""
+        """Does the next piece; returns whether there are more. Does not raise."""
         if self._pieces is None and not self.future.set_running_or_notify_cancel():
             return False
         try:
@@ -88,7 +91,7 @@ class Piecewise:
             if self._wanted():
                 next(self._pieces)
                 return True
-            self._pieces.close()  # what it holds of the engine is given back
+            self._pieces.close()  # gives back what the generator holds of the engine
             self.future.set_exception(ApiError(499, "the client has gone", code="disconnected"))
         except StopIteration as done:
             self.future.set_result(done.value)
@@ -97,7 +100,7 @@ class Piecewise:
         return False
 
     def end(self, error: ApiError) -> None:
-        """As `Job` has it."""
+        """Drops the work that is left; see `Job.end`."""
         if self._pieces is None and not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -109,40 +112,42 @@ class Piecewise:
 
 _log = logging.getLogger("aicirt.server")
 Result = TypeVar("Result")
-#: attempts at starting a request: others may take the place of its controller before it begins
+#: attempts at starting a request: its template may be evicted before the request begins
 PLACINGS = 4
-#: an engine that fails so often in a row will not recover
+#: an engine that fails so many times in a row will not recover
 MAX_FAILURES = 3
-#: turns of its thread on a processor: a step waits for workers and for the event loop's thread many times
+#: scheduler time slice of the thread: a step waits for workers and for the event loop's thread many times
 _TURN_SECONDS = 300e-6
 _FAILED = "the engine has failed: the server must be started again"
 
 
 class EngineThread:
-    """The engine, and who waits for what of it. Whatever it ends with, nobody who waits is forgotten."""
+    """Owns the engine and its thread. However the engine ends, every waiting caller gets a result or an
+    error.
+    """
 
     def __init__(
         self, engine: Engine, loop: asyncio.AbstractEventLoop, on_failure: Callable[[], None] | None = None
     ) -> None:
-        """`loop`: where streams are read. The engine is this thread's own from now on.
+        """Starts the thread. From now on only that thread may use `engine`. `loop`: where streams are read.
 
-        `on_failure`: called, in the thread, when the engine ends though nobody has asked for that.
+        `on_failure` is called, in the thread, when the engine ends without `close` having been called.
         """
         self.engine = engine
         self._loop = loop
         self._on_failure = on_failure
         self._todo: SimpleQueue[Job] = SimpleQueue()
-        #: work that is done in pieces, one between two steps, each of them in turn
+        #: work in pieces, taken in turn: one piece between two steps
         self._pieces: deque[Piecewise] = deque()
         self._streams: dict[int, EngineStream] = {}
         self._backlogs = Backlogs()
         self._stopping = False
-        #: guards `_todo` against what would come after its last reader
+        #: keeps jobs from being put into `_todo` after its last reader has ended
         self._entry = threading.Lock()
         self._ended = False
-        #: why it does not work any more
+        #: the message for requests after the end
         self._why = "the server is closing: try again when it is back"
-        #: steps that failed in a row
+        #: number of failed steps in a row
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
@@ -152,11 +157,12 @@ class EngineThread:
     async def add(self, request: Request, backlog: Backlog | None = None) -> EngineStream:
         """Starts a request. Raises what `Engine.add` raises, and ApiError if the engine has ended.
 
-        `backlog`: what other answers of the same request count in; None = it is the only one.
+        `backlog`: shared by all answers of one request; None if this is the only one.
         """
         gone, left = None, PLACINGS
         while True:
-            # here, not in the engine's thread: others shall not wait for a controller that reads its argument
+            # not in the engine's thread: other requests must not wait for a controller that reads its
+            # argument
             placement = await in_own_thread(partial(self.engine.place, request, gone))
             try:
                 return await self._add(request, placement, backlog or Backlog())
@@ -176,22 +182,22 @@ class EngineThread:
         try:
             await self.call(start)
         except BaseException:
-            stream.close()  # it may have been added meanwhile
+            stream.close()  # the engine may have added the request meanwhile
             raise
         return stream
 
     def cancel(self, stream: EngineStream) -> None:
-        """Ends a request that nobody waits for any more."""
+        """Cancels the request of a stream that is no longer read."""
 
         def end() -> None:
             if self._streams.pop(stream.number, None) is not None:
                 self.engine.cancel(stream.number)
 
-        with contextlib.suppress(ApiError):  # then all requests have ended
+        with contextlib.suppress(ApiError):  # raised if the engine has ended, and all requests with it
             self._put(Call(end, told=_log_failure))
 
     def cancel_all(self) -> None:
-        """Ends all requests; their streams tell it."""
+        """Cancels all requests; each stream reports its end."""
 
         def end() -> None:
             for number in list(self._streams):
@@ -202,20 +208,20 @@ class EngineThread:
             self._put(Call(end, told=_log_failure))
 
     async def call(self, work: Callable[[], Result]) -> Result:
-        """Has the engine's thread do something between two steps; what comes of it."""
+        """Returns `work()`, called in the engine's thread between two steps."""
         return await asyncio.wrap_future(self.post(work))
 
     def post(self, work: Callable[[], Result]) -> Future[Result]:
-        """As `call`, from any thread. The future has an ApiError if the engine has ended."""
+        """Does what `call` does, from any thread. The future fails with ApiError if the engine has ended."""
         call = Call(work)
         return self._posted(call, call.future)
 
     def post_in_pieces(
         self, work: Callable[[], Generator[None, None, Result]], wanted: Callable[[], bool]
     ) -> Future[Result]:
-        """As `post`, for work that takes long: other things are done between its pieces.
+        """Does what `post` does, for long work: steps and other jobs run between its pieces.
 
-        It is given up between two of them when it is not `wanted` any more.
+        The work is given up between two pieces once `wanted` returns False.
         """
         piecewise = Piecewise(work, wanted)
         return self._posted(Call(partial(self._pieces.append, piecewise), piecewise.end), piecewise.future)
@@ -228,24 +234,24 @@ class EngineThread:
         return future
 
     def _put(self, job: Job) -> None:
-        """Raises ApiError if nobody would do it."""
+        """Queues a job. Raises ApiError if the engine has ended or is ending."""
         with self._entry:
             if self._ended or self._stopping:
                 raise self.gone()
             self._todo.put(job)
 
     def gone(self) -> ApiError:
-        """What requests end with when the engine has."""
+        """Returns the error for requests that come after the engine has ended."""
         return busy(self._why, 5)
 
     @property
     def alive(self) -> bool:
-        """Whether the engine can do anything."""
+        """Whether the engine can take work."""
         return self._thread.is_alive() and not self._stopping
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended though nobody has asked for that."""
+        """Whether the engine has ended because of errors, not by `close`."""
         return self._why == _FAILED
 
     def close(self) -> None:
@@ -275,7 +281,7 @@ class EngineThread:
         _log.critical("%s (%s)", _FAILED, type(error).__name__, exc_info=error)
 
     def _end(self) -> None:
-        """Whoever waits for anything hears that there is no more to come."""
+        """Closes the engine and ends everything that still waits: pieces, streams and jobs."""
         with self._entry:
             self._ended = True
         self._end_pieces()
@@ -297,7 +303,7 @@ class EngineThread:
             self._pieces.popleft().end(self.gone())
 
     def _work_off(self, *, wait: bool) -> None:
-        """Does what was asked for; waits for it if there is nothing else to do."""
+        """Does all queued jobs; with `wait`, waits for the first one."""
         with contextlib.suppress(Empty):
             self._todo.get(wait).do()
             while not self._stopping:
@@ -315,7 +321,7 @@ class EngineThread:
         try:
             events = self.engine.step()
         except Exception as error:
-            # its sequences have ended with the error; what the model could not do now it may do next
+            # The sequences have ended with the error. The next step may succeed.
             self._failures += 1
             _log.error("a step of the engine failed: %s", type(error).__name__, exc_info=error)
             if self._failures >= MAX_FAILURES:
@@ -331,7 +337,7 @@ class EngineThread:
         told: list[Callable[[], None]] = []
         for number, happened in news.items():
             try:
-                # fetched in any case: the engine keeps them until then
+                # fetched even if no stream reads them: the engine keeps results until they are fetched
                 ended = any(type(event) is Finished for event in happened)
                 results = self._results(number) if ended else None
             except Exception as error:
@@ -347,7 +353,7 @@ class EngineThread:
         self._tell(told)
 
     def _results(self, number: int) -> list[GenerationResult] | None:
-        """None while it goes on."""
+        """Returns the results of a request; None while it goes on."""
         try:
             return self.engine.results(number)
         except ValueError:
@@ -355,24 +361,26 @@ class EngineThread:
 
     def _tell(self, told: list[Callable[[], None]]) -> None:
         if told:
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
+            with contextlib.suppress(RuntimeError):  # the event loop has been closed
                 self._loop.call_soon_threadsafe(_do_each, told)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """What comes of `work`. A cancellation waits for its end: until then it takes what its caller may use."""
+    """Returns the result of `work`. When cancelled, waits for the end of `work`, which uses what its caller
+    owns.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # nobody wants to know any more
+            task.exception()  # marks the exception as retrieved
         raise
 
 
 def _do_each(told: list[Callable[[], None]]) -> None:
-    """In the event loop: what one stream cannot take is nothing to the others."""
+    """Calls each function in the event loop; the failure of one does not affect the others."""
     for tell in told:
         try:
             tell()

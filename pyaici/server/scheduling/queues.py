@@ -1,4 +1,4 @@
-"""Bounded queues in which callers take turns where there is no room for all."""
+"""Bounded queues in which callers take turns when there are not enough places."""
 
 from __future__ import annotations
 
@@ -18,32 +18,41 @@ if TYPE_CHECKING:
 
 
 class WaitingLimits:
-    """Who finds it full is told to come again: that bounds the memory of one caller, and of all."""
+    """Limits how many requests wait, in all and for one caller, which bounds their memory.
+
+    A request beyond the limit is refused with an error that asks the client to retry.
+    """
 
     def __init__(self, most: int, each: int) -> None:
-        """So many requests of all may wait, and so many of one caller."""
+        """Allows `most` waiting requests in all, and `each` of one caller."""
         self._most = most
         self._each = each
         self._waiting: Counter[str] = Counter()
 
     @classmethod
     def for_streams(cls, settings: ServerSettings) -> Self:
-        """Of those that are ready to generate."""
+        """Returns the limits for requests that are ready to generate."""
         return cls(settings.max_waiting, settings.max_waiting_each)
 
     @classmethod
     def before_streams(cls, settings: ServerSettings) -> Self:
-        """Of those that are not ready yet: of as many as may generate, and wait for that."""
+        """Returns the limits for requests that are not ready to generate yet.
+
+        As many may wait here as may generate and wait for that together.
+        """
         streams = settings.max_streams
         return cls(settings.max_waiting + streams, settings.max_waiting_each + streams)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Returns how many requests wait."""
         return self._waiting.total()
 
     @contextmanager
     def waiting(self, caller: str) -> Iterator[None]:
-        """Around the waiting. Raises ApiError: 429 if it is full of this caller's requests, else 503."""
+        """Counts a request as waiting inside the block.
+
+        Raises ApiError: 429 if this caller has too many waiting requests, 503 if all callers together have.
+        """
         own, total = self._waiting[caller], len(self)
         if own >= self._each:
             raise too_many(f"{own} requests of yours wait already: send more when some have been answered")
@@ -59,33 +68,37 @@ class WaitingLimits:
 
 
 Result = TypeVar("Result")
-#: One of so many places is kept for callers that hold none. What has begun is not ended for others, so a
-#: later caller finds a place at once only if nobody could take all. Fewer than `_FEW` are not divided.
+#: One place in `_RESERVE` is kept for callers that hold none. Running work is not ended for others, so a
+#: later caller finds a free place at once only if no caller could take all of them. Fewer places than `_FEW`
+#: are not divided.
 _RESERVE, _FEW = 8, 4
 
 
 class FairTurns:
-    """So many places, given out caller by caller: one who asks for much delays only their own requests.
+    """A number of places that callers share: one who asks for much delays only their own requests.
 
-    First comes who has least under way, then who has waited longest; what one caller asks for is done in
-    order. The last places are for callers that hold none.
+    A free place goes to the caller that holds fewest, then to the one that has waited longest. Requests of
+    one caller are served in order. The last places are reserved for callers that hold none.
     """
 
     def __init__(self, places: int, room: WaitingLimits, each: int | None = None) -> None:
-        """`each`: places that one caller may have at the same time; None = all."""
+        """Shares out `places`; `room` limits the waiting. `each`: places that one caller may hold; None =
+        all.
+        """
         self._free = places
         self._reserved = max(1, places // _RESERVE) if places >= _FEW else 0
         self._each = places if each is None else each
         self._room = room
         self._why_closed: Callable[[], ApiError] | None = None
-        #: places that callers have
+        #: places held, by caller
         self._held: Counter[str] = Counter()
-        #: by caller, in order; who has waited longest, since coming or since the last turn, is first
+        #: By caller, in order of arrival. The first caller has waited longest, since arriving or since its
+        #: last turn.
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
-        """Around what takes a place. Raises ApiError if there is none, and too many wait for one already."""
+        """Holds a place inside the block. Raises ApiError if no place is free and too many wait already."""
         await self._enter(caller)
         try:
             yield
@@ -93,16 +106,16 @@ class FairTurns:
             self._give_back(caller)
 
     async def run(self, caller: str, threads: Executor, work: Callable[[], Result]) -> Result:
-        """Takes a place and does `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.
+        """Takes a place and calls `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.
 
-        The place is free again when the work has ended, even if nobody waits for it any more: a client that
+        The place is free again when the work has ended, even if its caller has stopped waiting: a client that
         leaves early cannot begin more work than one that stays.
         """
         await self._enter(caller)
         loop = asyncio.get_running_loop()
 
         def ended(_: Future[Result]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has been closed
+            with contextlib.suppress(RuntimeError):  # the event loop has been closed
                 loop.call_soon_threadsafe(self._give_back, caller)
 
         try:
@@ -116,7 +129,7 @@ class FairTurns:
     async def _enter(self, caller: str) -> None:
         if self._why_closed is not None:
             raise self._why_closed()
-        # if a place is free, those who wait may not have it
+        # a free place while callers wait is one that none of the waiting callers may take
         if self._may_take(caller):
             self._take(caller)
         else:
@@ -128,7 +141,7 @@ class FairTurns:
         return held < self._each and self._free > (self._reserved if held else 0)
 
     def close(self, why: Callable[[], ApiError]) -> None:
-        """There are no more turns, for those who wait and for whoever comes."""
+        """Gives out no more turns: waiting requests and new ones get the error that `why` returns."""
         self._why_closed = why
         waiting, self._waiting = self._waiting, OrderedDict()
         for turns in waiting.values():
@@ -144,7 +157,7 @@ class FairTurns:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._forget(caller, turn)
-            elif turn.exception() is None:  # it was given its turn a moment ago
+            elif turn.exception() is None:  # it got its turn just before the cancellation
                 self._give_back(caller)
             raise
 
@@ -167,7 +180,7 @@ class FairTurns:
         self._next()
 
     def _next(self) -> None:
-        """Lets those start for whom there is room."""
+        """Gives free places to waiting requests."""
         while self._free:
             able = [caller for caller in self._waiting if self._may_take(caller)]
             if not able:

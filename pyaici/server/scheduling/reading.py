@@ -1,4 +1,4 @@
-"""Requests are read in threads: tokens of a long prompt take a second, and streams must not wait."""
+"""Reads requests in threads: tokenizing a long prompt takes a second, and streams must not wait."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-#: requests that are read at the same time: the engine and the controllers need the cores, too
+#: requests that are read at the same time; the engine and the controllers need cores, too
 _THREADS = 2
 
 
 class Reading:
-    """Makes of bodies what the engine takes: tokens, grammars, arguments. Callers take turns."""
+    """Turns request bodies into input for the engine: tokens, grammars, arguments. Callers take turns."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reading")
@@ -32,10 +32,11 @@ class Reading:
         self._parser_turns = FairTurns(1, WaitingLimits.before_streams(settings), each=1)
 
     async def read(self, user: User, work: Callable[[], Result]) -> Result:
-        """What comes of `work`, which must not touch what belongs to the event loop.
+        """Returns `work()`, called in a thread; `work` must not touch anything that belongs to the event
+        loop.
 
-        Raises what it raises, and ApiError where too many wait already, or where the body goes so deep that
-        whatever follows it comes to an end.
+        Raises what `work` raises. Raises ApiError if too many requests wait already, or if the body is nested
+        so deeply that reading it ends in a RecursionError.
         """
         try:
             return await self._turns.run(user.caller, self._threads, work)
@@ -43,22 +44,24 @@ class Reading:
             raise bad_request("the body has too many values within each other") from None
 
     async def parse(self, user: User, work: Callable[[], Result]) -> Result:
-        """Does `work`, which parses a large body, in a thread; one body is parsed at a time.
+        """Returns `work()`, which parses a large body, called in a thread; one body is parsed at a time.
 
-        Raises what it raises, and ApiError if too many bodies wait already.
+        Raises what `work` raises, and ApiError if too many bodies wait already.
         """
         return await self._parser_turns.run(user.caller, self._parser, lambda: self._parse(work))
 
     def _parse(self, work: Callable[[], Result]) -> Result:
-        """Does `work`; then the thread rests for as long, which leaves half of the time to others."""
+        """Calls `work`, then has the thread sleep for as long as that took, which leaves half of the time to
+        others.
+        """
         start = time.perf_counter()
         try:
             return work()
         finally:
-            with contextlib.suppress(RuntimeError):  # the server ends
+            with contextlib.suppress(RuntimeError):  # the server is shutting down
                 self._parser.submit(time.sleep, time.perf_counter() - start)
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Shuts the threads down; nothing more is read."""
         for threads in (self._threads, self._parser):
             threads.shutdown(wait=False, cancel_futures=True)

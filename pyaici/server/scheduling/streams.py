@@ -1,4 +1,4 @@
-"""What happens to one request, on its way from the engine's thread to the task that reads it."""
+"""Carries the events of one request from the engine's thread to the task that reads them."""
 
 from __future__ import annotations
 
@@ -14,74 +14,77 @@ if TYPE_CHECKING:
     from pyaici.engines.engine import Event, GenerationResult
 
 
-#: What a reader may be behind by, with all answers of a request together. A token is some 300 bytes here,
-#: with twenty alternatives 3000: thousands of them, minutes of a model's time. But controllers may print
-#: 64 KiB in a step, and write a MiB of variables.
+#: Most bytes of unread events of one request, all of its answers together. A token takes some 300 bytes here,
+#: 3000 with twenty alternatives: the limit is thousands of tokens, minutes of a model's time. But controllers
+#: may print 64 KiB in a step, and write a MiB of variables.
 MAX_BACKLOG_BYTES = 16 << 20
-#: of all requests: where many run, each may be behind by less
+#: Most bytes of unread events of all requests: where many run, each may have fewer.
 MAX_BACKLOGS_BYTES = 256 << 20
-#: an event by itself, a token, one of the most likely tokens in a place; measured, and rounded up
+#: bytes of an event by itself, of a token, and of one of the most likely tokens; measured, and rounded up
 _EVENT_BYTES, _TOKEN_BYTES, _CANDIDATE_BYTES = 200, 80, 120
 
 
 class Backlog:
-    """Counts the bytes of events that wait to be read, of all answers of one request."""
+    """Counts the bytes of unread events, over all answers of one request."""
 
     def __init__(self) -> None:
         self.nbytes = 0
-        #: streams that count here
+        #: streams that count their bytes here
         self.streams = 0
 
 
 class Backlogs:
-    """Says how much a request may be behind by."""
+    """Limits the unread bytes of each request by how many requests are open."""
 
     def __init__(self) -> None:
         self._open: set[Backlog] = set()
 
     def join(self, backlog: Backlog) -> None:
-        """A stream counts there from now on."""
+        """Registers a stream that counts its bytes in `backlog`."""
         backlog.streams += 1
         self._open.add(backlog)
 
     def leave(self, backlog: Backlog, nbytes: int) -> None:
-        """A stream is closed; so many bytes of it have not been read."""
+        """Removes a closed stream that had `nbytes` unread bytes."""
         backlog.nbytes -= nbytes
         backlog.streams -= 1
         if not backlog.streams:
             self._open.discard(backlog)
 
     def is_full(self, backlog: Backlog) -> bool:
-        """Whether its request is too far behind."""
+        """Tells whether the request has more unread bytes than it may have."""
         return backlog.nbytes > min(MAX_BACKLOG_BYTES, MAX_BACKLOGS_BYTES // max(1, len(self._open)))
 
 
 class EngineStream:
-    """What happens to one request, for one task. Closing it before its end cancels the request."""
+    """The events of one engine request, for one reading task. Closing it early cancels the request."""
 
     def __init__(self, cancel: Callable[[EngineStream], None], backlogs: Backlogs, backlog: Backlog) -> None:
-        """`cancel`: ends the request at the engine. `backlog`: of the request that it is an answer of."""
+        """Opens the stream. `cancel` ends the request at the engine.
+
+        `backlog`: the unread bytes of the request that this stream is an answer of.
+        """
         self._cancel = cancel
         self._backlogs, self._backlog = backlogs, backlog
         backlogs.join(backlog)
         self._steps: deque[tuple[list[Event], int]] = deque()
-        #: about so many bytes wait to be read
+        #: approximate size of the unread events in bytes
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._closed = False
         self._error: ApiError | None = None
-        #: what became of its sequences, when there is no more to come
+        #: results of all sequences; None until the request has ended
         self.results: list[GenerationResult] | None = None
-        #: the engine's number of it
+        #: the engine's number of the request
         self.number = -1
 
     def __aiter__(self) -> EngineStream:
         return self
 
     async def __anext__(self) -> list[Event]:
-        """The events of the next step in which anything happened to it.
+        """Returns the events of the next step that has events of this request.
 
-        Raises ApiError if there is no more to come though it has not ended.
+        Raises ApiError if the stream failed before the request ended.
         """
         while not self._steps:
             if self._error is not None:
@@ -99,7 +102,7 @@ class EngineStream:
         self._backlog.nbytes += nbytes
 
     def close(self) -> None:
-        """Nobody wants to know more."""
+        """Stops reading, and cancels the request if it has not ended."""
         if not self._closed:
             self._closed = True
             self._backlogs.leave(self._backlog, self._bytes)
@@ -110,7 +113,8 @@ class EngineStream:
             self._arrived.set()
 
     def take(self, events: list[Event], results: list[GenerationResult] | None) -> None:
-        """More has happened; called in the event loop."""
+        """Adds the events of a step; call it in the event loop. `results`: given once the request has ended.
+        """
         if self._closed or self._error is not None:
             return
         if events:
@@ -127,14 +131,14 @@ class EngineStream:
         self._arrived.set()
 
     def fail(self, error: ApiError) -> None:
-        """There is no more to come, though it has not ended; called in the event loop."""
+        """Ends the stream with an error, unless the request has ended; call it in the event loop."""
         if self.results is None:
             self._error = error
             self._arrived.set()
 
 
 def size(event: Event) -> int:
-    """About how many bytes of memory an event takes."""
+    """Returns about how many bytes of memory an event takes."""
     match event:
         case TokensAppended():
             candidates = sum(map(len, event.top or ()))

@@ -1,4 +1,4 @@
-"""Calls that block, in threads: each ends when nobody waits for it any more."""
+"""Runs blocking calls in threads, and ends a call when its waiting task is cancelled."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Result = TypeVar("Result")
 
 
 async def in_own_thread(call: Callable[[], Result]) -> Result:
-    """Returns or raises what `call` does.
+    """Returns or raises what `call` does, in a thread of its own.
 
-    When this is cancelled, what `call` asks of aicirt is cancelled too. It raises CancelledError only after
-    `call` has ended, so that whoever holds a turn for it keeps the turn until then.
+    Cancelling this coroutine also cancels the request that `call` has sent to aicirt. CancelledError is
+    raised only after `call` has ended, so that a caller who holds a turn keeps it until then.
     """
     done: Future[Result] = Future()
     done.set_running_or_notify_cancel()
     left = threading.Event()
 
     def work() -> None:
-        abandoned.set(left)  # contexts are each thread's own
+        abandoned.set(left)  # each thread has its own context
         try:
             done.set_result(call())
         except BaseException as error:
@@ -37,5 +37,5 @@ async def in_own_thread(call: Callable[[], Result]) -> Result:
     except asyncio.CancelledError:
         left.set()
         await asyncio.wait([waiting])
-        waiting.exception()  # nobody asks for it
+        waiting.exception()  # marks the exception as retrieved
         raise

@@ -1,1 +1,1 @@
-"""Controllers after vLLM's forward pass, in a logits processor."""
+"""The logits-processor path: controllers that run after vLLM's forward pass."""

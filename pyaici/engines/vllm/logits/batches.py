@@ -1,7 +1,7 @@
-"""Places and tokens of the controlled requests in the batch of vLLM's model runner.
+"""Tracks the places and tokens of controlled requests in the batches of vLLM's two model runners.
 
-The two model runners tell this differently: the first names every change of its batch and shares its
-lists of tokens, the second numbers its requests once and keeps the tokens on the device.
+V1 reports every change of its batch and shares its token lists. V2 numbers its requests once and keeps the
+tokens on the device.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyaici.client.step import Row
 
 
-#: what stands for a token that is not known yet
+#: placeholder for a token that is not known yet
 _UNKNOWN = -1
-#: a slot that is in none of so many batches in a row has ended, or will be made anew if it comes back
+#: a slot absent from this many batches in a row loses its controller; if it comes back, it gets a new one
 ABSENT_STEPS = 16
 
 
@@ -31,7 +31,7 @@ ABSENT_STEPS = 16
 class _Sharing:
     request: Constrained
     prompt: Sequence[int] | None
-    #: the model runner's own list, which grows
+    #: the model runner's own list of output tokens, which grows
     outputs: list[int]
 
 
@@ -46,7 +46,7 @@ class SharedLists:
         return len(self._at)
 
     def update(self, batch_update: Any, calls: dict[int, ControllerCall]) -> None:
-        """Follows vLLM's BatchUpdate; `calls`: the controllers of requests that it adds, by index."""
+        """Applies vLLM's BatchUpdate. `calls`: the controllers of the added requests, by index."""
         for index in batch_update.removed:
             self._leave(index)
         for index, params, prompt, outputs in batch_update.added:
@@ -65,13 +65,13 @@ class SharedLists:
                 self._constraints.drop([replaced.request])
 
     def prepare(self) -> None:
-        """Before the forward pass: controllers run beside it, if their tokens are known already."""
+        """Posts to the controllers before the forward pass; those whose tokens are known run beside it."""
         for sharing in self._at.values():
             self._hear(sharing)
         self._constraints.post()
 
     def apply(self, logits: torch.Tensor) -> None:
-        """After the forward pass."""
+        """Applies the controllers' rows to the logits after the forward pass."""
         for sharing in self._at.values():
             self._hear(sharing)
             if _UNKNOWN in sharing.outputs[sharing.request.heard :]:
@@ -84,7 +84,7 @@ class SharedLists:
 
     def _hear(self, sharing: _Sharing) -> None:
         request, outputs = sharing.request, sharing.outputs
-        if len(outputs) < request.heard:  # vLLM has dropped some, e.g. because cached keys got lost
+        if len(outputs) < request.heard:  # vLLM has dropped some tokens, e.g. because cached keys were lost
             self._constraints.start(request, sharing.prompt)
         if len(outputs) > request.heard:
             new = outputs[request.heard :]
@@ -116,7 +116,7 @@ class DeviceSlots:
         return len(self._slots)
 
     def enter(self, index: int, params: Any, call: ControllerCall | None) -> None:
-        """A request has got this slot, whose last one has ended."""
+        """Assigns a slot to a request. The slot's previous request has ended."""
         slot = self._slots.pop(index, None)
         if slot is not None:
             self._constraints.drop([slot.request])
@@ -124,16 +124,16 @@ class DeviceSlots:
             self._slots[index] = _Slot(Constrained.of(call, params))
 
     def apply(self, logits: torch.Tensor, context: Any) -> None:
-        """After the forward pass; `context`: vLLM's LogitsContext."""
+        """Applies the controllers' rows after the forward pass. `context`: vLLM's LogitsContext."""
         batch: list[int] = context.idx_mapping_np.tolist()
         lengths: list[int] = context.seq_lens_upper_bound_np.tolist()
         prefill = self._states.prefill_len.np
-        # a prompt that is computed in parts has rows whose tokens are thrown away
+        # a prompt that is computed in parts has rows whose tokens vLLM discards
         sampling = [i for i, length in zip(batch, lengths, strict=False) if length >= prefill[i]]
         self._hear([index for index in sampling if index in self._slots])
         self._forget(batch)
         rows = self._constraints.rows()
-        # with drafts, which are refused, a request has several rows
+        # a request with drafts has several rows; engines with drafts are refused
         each = batch if len(batch) == len(logits) else context.expanded_idx_mapping.tolist()
         apply_masks(logits, [self._row(index, rows) for index in each])
 
@@ -149,7 +149,7 @@ class DeviceSlots:
         tokens, totals = self._states.all_token_ids.gpu, self._states.total_len.gpu
         which = torch.tensor(indices, device=totals.device)
         total = totals[which].long()
-        # one copy for all: every copy waits for the device
+        # one transfer for all requests, because every transfer waits for the device
         known, last = torch.stack(
             [total, tokens[which.to(tokens.device), total.to(tokens.device) - 1].long()]
         ).tolist()
@@ -168,7 +168,7 @@ class DeviceSlots:
                 self._constraints.hear(slot.request, tokens[index, heard:length].tolist())
 
     def _forget(self, batch: list[int]) -> None:
-        """Requests that have ended are not told: the controllers of those that are never seen go."""
+        """Drops the controllers of slots that stay absent: vLLM does not report the end of a request."""
         present = set(batch)
         for index, slot in self._slots.items():
             if index not in present and slot.started:

@@ -1,6 +1,6 @@
-"""The controllers of the requests that a model runner samples for, on the logits-processor path.
+"""The controllers of a model runner's requests, on the logits-processor path.
 
-Nothing is raised that would end the engine: what fails ends its request, with a line in the log.
+No error is raised that would end the engine: a failure ends only its request, with a line in the log.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyaici.tokens import Vocabulary
 
 
-#: below vLLM's own logger, so that its settings count
+#: a child of vLLM's logger, so that vLLM's logging settings apply
 logger = logging.getLogger("vllm.aici")
-#: an aicirt that cannot be reached is not tried again for so long: every try keeps the whole batch waiting
+#: seconds before an unreachable aicirt is tried again: every try delays the whole batch
 RETRY_SECONDS = 5.0
-#: rows of biases for all tokens that are set aside per worker of the runtime: a request needs two
+#: most rows with biases for all tokens that are reserved per worker of the runtime; a request needs two
 MAX_DENSE = 32
 
 
@@ -37,40 +37,43 @@ class Constrained:
     """A request with a controller."""
 
     call: ControllerCall
-    #: tokens that end it; the first is forced where the controller ends it
+    #: tokens that end the request; the first is forced when the controller ends it
     ends: list[int]
     seed: int
-    #: how many of its output tokens the controller has been told
+    #: number of output tokens that the controller has received
     heard: int = 0
 
     @classmethod
     def of(cls, call: ControllerCall, params: Any) -> Constrained:
-        """`params`: vLLM's SamplingParams."""
+        """Creates the state of a request with these parameters. `params`: vLLM's SamplingParams."""
         eos = [] if params.eos_token_id is None else [params.eos_token_id]
         ends = eos + sorted(set(params.stop_token_ids or ()) - set(eos))
-        # the same after a preemption, when nothing is left of the request but its parameters and tokens
+        # the seed must not change after a preemption, when only the request's parameters and tokens are left
         return cls(call, ends, params.seed or 0)
 
 
 class Constraints:
-    """Makes a `Runtime` when it is first needed: at $AICI_SOCKET, or one of its own."""
+    """The controllers of all requests.
+
+    Connects to a runtime when it is first needed: at $AICI_SOCKET, or a private one.
+    """
 
     def __init__(self, vllm_config: Any, refusal: str | None) -> None:
-        """`refusal`: why this engine's requests cannot be constrained, if it is so."""
+        """`refusal`: why this engine's requests cannot be constrained; None if they can."""
         self._vllm_config = vllm_config
         self._refusal = refusal
         self._runtime: Runtime | None = None
         self._lines: Lines[Constrained] | None = None
-        #: names of bundled controllers that have been uploaded, and their modules
+        #: module ids of uploaded bundled controllers, by name
         self._modules: dict[str, str] = {}
         self._vocabulary: Vocabulary | None = None
-        #: when there was no runtime to be had, and why
+        #: when connecting to a runtime last failed, and why
         self._failure: tuple[float, AiciError] | None = None
-        #: requests that are to end, and have no controller
+        #: requests without a controller that must end
         self._ended: set[Constrained] = set()
 
     def start(self, request: Constrained, prompt: Sequence[int] | None, outputs: Sequence[int] = ()) -> None:
-        """Starts the request's controller, and tells it the output tokens that there are already."""
+        """Starts the request's controller, and reports the existing output tokens to it."""
         self.drop([request])
         request.heard = 0
         try:
@@ -91,7 +94,7 @@ class Constraints:
             self.hear(request, outputs)
 
     def hear(self, request: Constrained, tokens: Sequence[int]) -> None:
-        """The request got tokens."""
+        """Records new tokens of a request."""
         request.heard += len(tokens)
         if self._lines is None or request in self._ended:
             return
@@ -109,7 +112,7 @@ class Constraints:
         _log(request, error)
 
     def post(self) -> None:
-        """Asks the controllers that have something to say, and does not wait."""
+        """Begins a step of the controllers with pending reports, without waiting."""
         if self._lines is not None:
             try:
                 self._lines.post()
@@ -131,7 +134,7 @@ class Constraints:
         return rows
 
     def drop(self, requests: Iterable[Constrained]) -> None:
-        """Requests that are over, or wait for another turn: their controllers are freed."""
+        """Forgets requests that have ended or are preempted, and frees their controllers."""
         requests = list(requests)
         for request in requests:
             self._ended.discard(request)
@@ -139,14 +142,14 @@ class Constraints:
             self._lines.drop(requests)
 
     def close(self) -> None:
-        """Frees everything."""
+        """Frees all controllers and closes the runtime."""
         self._ended.clear()
         self._disconnect()
 
     # -- the runtime ----------------------------------------------------------------------------
 
     def _instantiate(self, request: Constrained, prompt: Sequence[int]) -> None:
-        """Raises AiciError."""
+        """Starts a controller, after uploading it if it is a bundled one. Raises AiciError."""
         lines = self._connect()
         call, ends, seed = request.call, request.ends, request.seed
         module = self._modules.get(call.controller, call.controller)
@@ -158,7 +161,7 @@ class Constraints:
             lines.start(request, module, call.arg, prompt, ends, seed=seed, wait=False, owner=call.owner)
 
     def _connect(self) -> Lines[Constrained]:
-        """Raises AiciError where there is no runtime to be had."""
+        """Returns the lines of a connected runtime. Raises AiciError if no runtime is available."""
         if self._lines is not None:
             return self._lines
         if self._failure is not None and time.monotonic() - self._failure[0] < RETRY_SECONDS:
@@ -176,7 +179,7 @@ class Constraints:
         return self._lines
 
     def _give_up(self, error: Exception) -> None:
-        """The runtime is gone: its requests end, and the next one tries to make another."""
+        """Gives up a failed runtime: its requests end, and the next request connects to a new one."""
         lines = self._lines
         if lines is not None:
             self._report(lines)
@@ -202,7 +205,7 @@ class Constraints:
 
 
 def _log(request: Constrained, error: Exception) -> None:
-    """vLLM takes no message from here to the client."""
+    """Logs the failure of a request. On this path vLLM cannot carry a message to the client."""
     unexpected = not isinstance(error, (AiciError, OverruledError))
     name, why = request.call.controller, str(error)
     logger.error("the controller %r of a request has failed: %s", name, why, exc_info=unexpected)

@@ -1,7 +1,7 @@
-"""Controllers in vLLM after the forward pass: a logits processor for both of its model runners.
+"""A logits processor with controllers, for both of vLLM's model runners.
 
-vLLM imports this module, as a plugin, into processes that may never see a controlled request, and does
-not start if it cannot: what might fail, or takes time, is imported when a controller is wanted.
+vLLM imports this module as a plugin into processes that may never have a controlled request, and does not
+start if the import fails. So imports that are slow or may fail wait until a request has a controller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("vllm.aici")
 
 
 def _interfaces() -> tuple[type, ...]:
-    """The base classes by which the model runners of this vLLM know a logits processor."""
+    """Returns the base classes of logits processors for the model runners of the installed vLLM."""
     found: list[type] = []
     try:
         from vllm.v1.sample.logits_processor import LogitsProcessor as ForV1
@@ -43,24 +43,24 @@ def _interfaces() -> tuple[type, ...]:
 class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
     """Applies the rows of controllers of requests with ``aici_path: "logits"``.
 
-    It is there when AICI is installed; ``--logits-processors`` and ``LLM(logits_processors=[...])`` may
-    name it besides, and under async scheduling of model runner V1 they must.
+    vLLM loads the processor if AICI is installed. ``--logits-processors`` or ``LLM(logits_processors=[...])``
+    may also name it, and must do so under async scheduling of model runner V1.
     """
 
-    #: which of the processors of an engine, if it has two, is the one that serves requests
+    #: the processor that serves requests, by id of the engine's configuration; an engine may have two
     _serving: ClassVar[weakref.WeakValueDictionary[int, AiciLogitsProcessor]] = weakref.WeakValueDictionary()
 
     def __init__(self, vllm_config: Any, *runner: Any) -> None:
         """`runner`: (device, is_pin_memory) of model runner V1, or the request states of V2."""
         self._vllm_config = vllm_config
         self._states = runner[0] if len(runner) == 1 else None
-        #: made when a controlled request comes
+        #: created for the first controlled request
         self._shared: SharedLists | None = None
         self._slots: DeviceSlots | None = None
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Raises ValueError for a request that names a controller in a wrong way: HTTP 400."""
+        """Raises ValueError for a request with invalid controller parameters; clients get HTTP 400."""
         extra_args = sampling_params.extra_args
         if not extra_args:
             return
@@ -73,13 +73,13 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
             raise ValueError(refusal)
 
     def is_argmax_invariant(self) -> bool:
-        """No: what a controller forbids may be the most likely token."""
+        """Returns False: a controller may forbid the most likely token."""
         return False
 
     # -- model runner V1 ------------------------------------------------------------------------
 
     def update_state(self, batch_update: Any) -> None:
-        """Before each forward pass."""
+        """Applies the changes of the batch and posts to the controllers. Called before each forward pass."""
         if batch_update is not None:
             calls = {}
             for index, params, _, _ in batch_update.added:
@@ -96,7 +96,7 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
     # -- model runner V2 ------------------------------------------------------------------------
 
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        """A request has got a slot; says whether `apply` has to be called for it."""
+        """Assigns a slot to a request. Returns whether `apply` must be called for the request."""
         call = _call(sampling_params)
         if call is not None and self._slots is None and self._serves():
             self._slots = self._enter()
@@ -108,7 +108,7 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
     # -- both -----------------------------------------------------------------------------------
 
     def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
-        """After each forward pass: forbids what the controllers forbid, in place."""
+        """Applies the controllers' rows to the logits in place. Called after each forward pass."""
         if self._shared:
             self._shared.apply(logits)
         elif self._slots:
@@ -116,7 +116,10 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
         return logits
 
     def _serves(self) -> bool:
-        """An engine that is started with this class while it is installed has two of them."""
+        """Returns whether this processor serves the engine's requests.
+
+        An engine has two processors if it was started with this class while AICI is installed.
+        """
         return self._serving.setdefault(id(self._vllm_config), self) is self
 
     def _share(self) -> SharedLists:
@@ -133,20 +136,21 @@ class AiciLogitsProcessor(*_interfaces()):  # type: ignore[misc]
         from pyaici.engines.vllm.logits.constraints import Constraints
 
         constraints = Constraints(self._vllm_config, engine_refusal(self._vllm_config, v2=v2))
-        # at the end of the process too, unless it is killed: then the runtime notices by itself
+        # closes at the end of the process too. If the process is killed, the runtime notices by itself
         weakref.finalize(self, constraints.close)
         return constraints
 
 
 def _call(params: Any) -> ControllerCall | None:
-    """The controller of a request that is to be constrained here."""
+    """Returns the controller call of a request on the logits-processor path, or None for other requests."""
     extra_args = params.extra_args
     if not extra_args:
         return None
     try:
         call = ControllerCall.from_extra_args(extra_args)
     except ValueError as error:
-        # `validate_params` has refused it, unless somebody went past it: it ends, for no module is called so
+        # usually `validate_params` has refused the request. If a caller bypassed it, the empty name ends the
+        # request, because no module has that name
         logger.error("a request names its controller in a wrong way: %s", str(error))
         return ControllerCall("", path=LOGITS)
     return call if call is not None and call.path == LOGITS else None
