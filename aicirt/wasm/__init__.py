@@ -1,30 +1,33 @@
-"""Guests: WebAssembly controllers under wasmtime. Nothing outside sees wasmtime or ctypes.
+"""Guests: instances of WebAssembly controllers under wasmtime.
 
-Life of a guest, by the functions that a worker calls::
+The interface exposes neither wasmtime nor ctypes. The life of a guest, in calls of the worker::
 
     engine = Engine(Limits())                      # once per process, before it is made undumpable
-    ticker = Ticker(engine)                        # time limits; ``with ticker:`` around guests
+    ticker = Ticker(engine)                        # time limits; run guests inside ``with ticker:``
     linker = Linker(engine, host_functions({"read": read, ...}))   # callables (instance, *ints)
     program = Program.from_file(linker, artifact)  # once per module
     guest = Instance(program); guest.start()       # fresh; or Instance.from_snapshot(snapshot)
-    guest.call(Export.PRE)                         # to the end, on this thread's stack
-    fiber = Fiber(guest, Export.MID); fiber.poll() # in slices of about 1 ms
+    guest.call(Export.PRE)                         # runs to the end, on this thread's stack
+    fiber = Fiber(guest, Export.MID); fiber.poll() # runs in slices of about 1 ms
     children = guest.fork_many(3); snapshot = guest.snapshot()
     guest.close()
 
-Rules: one thread; a host function does not call or clone guests; an exception from a call
-leaves the guest failed, it can only be closed; slices of `Instance.view` do not outlive the
-instance; no signal handler of the process raises (see `Engine`); the sum of host functions in
-one guest call is counted as the guest's time unless they are `timed`, so bound what each does.
+Rules:
 
-Two things that one might expect otherwise:
+* All guests of a process run on one thread.
+* A host function must not call or clone guests.
+* After a call has raised an exception, the guest can only be closed.
+* Slices of `Instance.view` must not outlive the instance.
+* No signal handler of the process may raise (see `Engine`).
+* Time in host functions counts as the guest's time unless they are `timed`, so each must be short.
 
-* `Instance.map_readonly` makes private copy-on-write mappings. A read-only page would turn a
-  guest's store into a trap, but its memory.fill or memory.copy, and any host function that
-  writes where the guest says, into a crash of the process.
-* A synchronous call may be mixed with asynchronous ones on one guest, one after the other;
-  `Instance.view` covers the memory as of the last `refresh`: `check`, `read` and `write`
-  refresh it when they need to.
+Two points that may surprise:
+
+* `Instance.map_readonly` makes private copy-on-write mappings. With a read-only page, a guest's store would
+  trap. Its memory.fill or memory.copy, or a host function that writes to an address from the guest, would
+  crash the process.
+* Synchronous and asynchronous calls of one guest may follow each other. `Instance.view` covers the memory as
+  of the last `refresh`; `check`, `read` and `write` refresh it when they need to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wasmtime engine of a process: its configuration, and the clock of running guests."""
+"""The wasmtime engine of a process: configuration, time limits, and the ticker that enforces them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 def _timer_library() -> Any:
-    """The C library; before glibc 2.34 timers lay in librt."""
+    """Returns the library with the timer functions: the C library, or librt before glibc 2.34."""
     library = ctypes.CDLL(None, use_errno=True)
     return library if hasattr(library, "timer_create") else ctypes.CDLL("librt.so.1", use_errno=True)
 
@@ -61,17 +61,17 @@ _timers.timer_delete.argtypes = [ctypes.c_void_p]
 
 
 class Ticker:
-    """Ticks for the guests of one engine; does not survive a fork of the process.
+    """A timer that advances the epoch of one engine; a fork of the process does not inherit it.
 
-    ``with ticker:`` (or `arm`, `disarm`) around everything that runs guests.
+    Run guests only inside ``with ticker:``, or between `arm` and `disarm`.
     """
 
     __slots__ = ("_armed", "_off", "_on", "_timer")
 
     def __init__(self, engine: Engine, tick_ms: float = TICK_MS) -> None:
         """Raises `RuntimeFailure` if no timer or thread can be made, or if no tick comes."""
-        # After timer_delete a tick may still be on its way in a thread of the C library, so
-        # the handle it uses is a copy that is never freed (a process has one engine).
+        # After timer_delete, a thread of the C library may still deliver a tick. The tick therefore uses a
+        # copy of the handle that is never freed (a process has one engine).
         handle = wasmtime._bindings.wasmtime_engine_clone(engine.wasmtime.ptr())
         event = _SigEvent(
             value=ctypes.cast(handle, ctypes.c_void_p).value,
@@ -95,7 +95,7 @@ class Ticker:
             raise
 
     def _check(self, engine: Engine) -> None:
-        """Wait for a tick: timers that cannot make threads fail without a word."""
+        """Waits for a tick, because a timer that cannot make threads fails silently."""
         store = wasmtime.Store(engine.wasmtime)
         module = wasmtime.Module(engine.wasmtime, '(module (func (export "nothing")))')
         nothing: Any = wasmtime.Instance(store, module, []).exports(store)["nothing"]
@@ -113,19 +113,19 @@ class Ticker:
         )
 
     def arm(self) -> None:
-        """Start to tick; calls nest."""
+        """Starts ticking; calls nest."""
         self._armed += 1
         if self._armed == 1:
             self._set(self._on)
 
     def disarm(self) -> None:
-        """Stop to tick, when called as often as `arm`."""
+        """Stops ticking when called as often as `arm`."""
         self._armed -= 1
         if self._armed == 0:
             self._set(self._off)
 
     def hasten(self, seconds: float) -> None:
-        """The next tick comes in so many seconds, if that is sooner than usual; not armed, there is none."""
+        """Moves the next tick to `seconds` from now if less than a period; does nothing unless armed."""
         first, period = max(1, int(seconds * 1e9)), self._on.every_ns
         if self._armed and first < period:
             self._set(_TimerSpec(0, period, 0, first))
@@ -144,7 +144,7 @@ class Ticker:
         self.disarm()
 
     def close(self) -> None:
-        """Idempotent; before the engine is closed."""
+        """Deletes the timer. Idempotent. Call before the engine is closed."""
         if self._timer is not None:
             timer, self._timer = self._timer, None
             _timers.timer_delete(timer)
@@ -154,15 +154,15 @@ class Ticker:
             self.close()
 
 
-#: one line per setting that changes compiled code or what is accepted; see `_config`
+#: summary of the settings that change compiled code or accepted modules; see `_config`
 CONFIG_VERSION = "epoch, cow, no memory64/threads/gc/components/multi-memory, deterministic simd; 1"
 
-#: which of `Engine.words` a trap is put into
+#: index in `Engine.words` of the word that receives a trap
 TRAP_WORD = 4
-#: a row of calls of host functions may take so much longer than its limit
+#: seconds by which consecutive calls of host functions may exceed the limit
 _LOOK_SECONDS = 0.0005
-#: CPU time that counts between two looks at the clock. A guest needs no more than a tick of the clock and the
-#: code between two checkpoints. More means that a virtual machine stood still, which charges a running thread
+#: most CPU time that is charged between two readings of the clock. A guest needs at most one tick and the
+#: code between two checkpoints. More means that the virtual machine was paused, which charges running threads
 _MOST_BETWEEN_LOOKS_NS = 2_000_000
 _SIGSEGV = 11
 _PR_SET_THP_DISABLE = 41
@@ -183,16 +183,16 @@ def _config() -> wasmtime.Config:
     raw_config = config.ptr()
     bindings: Any = wasmtime._bindings
     bindings.wasmtime_config_async_stack_size_set(raw_config, FIBER_STACK)
-    # a 64-bit memory may ask for any size, and cannot be guarded by reserved addresses
+    # a 64-bit memory can be of any size, and reserved addresses cannot guard it
     config.wasm_memory64 = False
     config.wasm_threads = False
     config.shared_memory = False
     config.wasm_multi_memory = False
     config.wasm_component_model = False
     bindings.wasmtime_config_wasm_gc_set(raw_config, False)
-    # exceptions stay on: C's setjmp needs them
+    # C's setjmp needs exceptions
     config.wasm_exceptions = True
-    # the same masks on every machine
+    # results, and so masks, are the same on every machine
     config.wasm_relaxed_simd_deterministic = True
     return config
 
@@ -213,14 +213,14 @@ def _cpu_features() -> str:
 
 
 def segv_handler() -> int:
-    """Address of the process's SIGSEGV handler."""
+    """Returns the address of the process's SIGSEGV handler."""
     action = (ctypes.c_uint64 * 20)()
     _libc.sigaction(_SIGSEGV, None, action)
     return int(action[0])
 
 
 def stack_size() -> int:
-    """Bytes of stack of the calling thread."""
+    """Returns the stack size of the calling thread in bytes. Raises `RuntimeFailure` if it is unknown."""
     attributes, address, size = (ctypes.c_char * 256)(), ctypes.c_void_p(), ctypes.c_size_t()
     if _libc.pthread_getattr_np(ctypes.c_void_p(_libc.pthread_self()), attributes):
         raise RuntimeFailure("the C library does not tell the size of this thread's stack")
@@ -230,7 +230,10 @@ def stack_size() -> int:
 
 
 def _check_stack() -> None:
-    """Wasm that runs out of stack traps only if the thread has more stack than Wasm may use."""
+    """Raises `RuntimeFailure` unless the thread has more stack than Wasm may use.
+
+    Otherwise a guest that runs out of stack does not trap.
+    """
     size = stack_size()
     if size < WASM_STACK + STACK_MARGIN:
         raise RuntimeFailure(
@@ -255,12 +258,12 @@ def _never() -> bool:
 
 
 class Engine:
-    """The engine of a process. Guests run on the thread that made it, one at a time.
+    """The wasmtime engine of a process. Guests run on the thread that made it, one at a time.
 
-    Turns off transparent huge pages for the process. A Python signal handler must not raise while
-    a guest runs: no exception can pass from a callback's first moment through C code, and what
-    comes instead kills the process. Python's own handler of SIGINT, if there, is replaced by one
-    that ends the guest and then raises `KeyboardInterrupt`.
+    Turns off transparent huge pages for the process. A Python signal handler must not raise while a guest
+    runs: an exception that is raised before a callback's `try` cannot pass through C code, and the process
+    dies. If Python's own handler of SIGINT is installed, the engine replaces it by one that ends the guest
+    and then raises `KeyboardInterrupt`.
 
     Raises `RuntimeFailure` if the thread's stack is too small for guests.
     """
@@ -290,7 +293,7 @@ class Engine:
 
     def __init__(self, limits: Limits | None = None) -> None:
         _check_stack()
-        # where huge pages are always used, a fork would copy 2 MiB for each page that was changed
+        # with huge pages, a fork would copy 2 MiB for each page that was changed
         _libc.prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
         self.limits = limits or Limits()
         #: finds changed pages of guests
@@ -300,25 +303,25 @@ class Engine:
         self.closed = False
         self._thread = threading.get_ident()
         self._segv = segv_handler()
-        #: frees large guests; None = closing a guest frees it at once
+        #: frees large guests in another thread; None = `Instance.close` frees every guest at once
         self.reaper: Reaper | None = None
         #: the guest that runs now, for callbacks
         self.running: Instance | None = None
-        #: thread CPU time (ns) up to which the running call has been charged; -1 = from the next tick on
+        #: thread CPU time (ns) up to which the running call has been charged; -1 = charging has not begun
         self.clock_start = -1
-        #: thread CPU time since `clock_start` that was the host's own
+        #: thread CPU time (ns) since `clock_start` that slow host functions have used
         self.excluded_ns = 0
-        #: when (`time.monotonic`) a host function must check the time limit next
+        #: time (`time.monotonic`) from which a host function must check the time limit
         self.look_at = 0.0
-        #: whether something else should have its turn; asked at every tick of a fiber
+        #: returns whether other work waits; a fiber whose charging has not begun yields at a tick only then
         self.wanted: Callable[[], bool] = _never
-        #: SIGINT came while a guest ran
+        #: SIGINT arrived while a guest ran
         self.interrupted = False
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._on_interrupt)
-        # argument and result of synchronous calls (4 words), and where they put a trap (1 word); the
-        # view is read and written in half the time that the array takes
+        # argument and result of synchronous calls (4 words), and the place for their trap (1 word). Access to
+        # the view takes half as long as access to the array
         self._words = (ctypes.c_uint64 * 5)()
         self.words = memoryview(self._words).cast("B").cast("Q")
         self.words_address = ctypes.addressof(self._words)
@@ -327,10 +330,10 @@ class Engine:
         self.callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def check_process(self) -> None:
-        """Raises `RuntimeFailure` where a guest could kill the process.
+        """Raises `RuntimeFailure` if a guest could kill the process, or if the engine is closed.
 
-        `faulthandler.enable()` after the engine was made replaces wasmtime's SIGSEGV handler;
-        another thread may have a smaller stack, and the callbacks expect one guest at a time.
+        `faulthandler.enable()` replaces wasmtime's SIGSEGV handler if it is called after the engine was made.
+        Another thread may have a smaller stack, and the callbacks expect one guest at a time.
         """
         if self.closed:
             raise RuntimeFailure("the engine is closed")
@@ -343,7 +346,7 @@ class Engine:
             )
 
     def take_trap(self) -> int:
-        """The trap that a synchronous call left, or 0; the caller frees it."""
+        """Returns the address of a synchronous call's trap, or 0; the caller frees it."""
         trap, self.words[TRAP_WORD] = self.words[TRAP_WORD], 0
         return trap
 
@@ -353,12 +356,12 @@ class Engine:
         self.interrupted = True
 
     def raise_interrupt(self) -> None:
-        """Raises the `KeyboardInterrupt` that was put off while a guest ran."""
+        """Raises the `KeyboardInterrupt` that was deferred while a guest ran."""
         self.interrupted = False
         raise KeyboardInterrupt
 
     def charge(self, guest: Instance) -> None:
-        """Charges the running call for the CPU time since the last look at the clock."""
+        """Charges the running call for the CPU time since the last reading of the clock."""
         now = time.thread_time_ns()
         if self.clock_start >= 0:
             guest.used_ns += min(now - self.clock_start - self.excluded_ns, _MOST_BETWEEN_LOOKS_NS)
@@ -366,11 +369,11 @@ class Engine:
         self.excluded_ns = 0
 
     def check_time(self, guest: Instance) -> bool:
-        """Charges the running call; whether it has been charged before.
+        """Charges the running call; returns whether charging had begun before.
 
-        Reading the thread's CPU clock costs a system call, so a call is charged from the first look at it,
-        at a tick or its first call of a host function: short ones pay nothing, and none is ended before it
-        used its limit. Raises `TimeLimitError`.
+        Reading the thread's CPU clock costs a system call. So charging begins at the first tick or at the
+        first call of a host function: short calls pay nothing, and no call ends before it has used its
+        limit. Raises `TimeLimitError`.
         """
         counted = self.clock_start >= 0
         self.charge(guest)
@@ -390,10 +393,10 @@ class Engine:
         )
 
     def look(self, guest: Instance) -> None:
-        """Checks the time limit; host functions call it from `look_at` on.
+        """Checks the time limit in a host function, at or after the time `look_at`.
 
-        Wasm itself checks in loops and where its functions begin, not in a long row of calls of host
-        functions, nor when it returns from a slow one.
+        Wasm code checks the limit only in loops and at the start of functions. It does not check during a
+        long series of host calls, or when it returns from a slow one.
 
         Raises `TimeLimitError`.
         """
@@ -401,7 +404,7 @@ class Engine:
         self.check_time(guest)
 
     def start_clock(self) -> int:
-        """The thread's CPU time in ns, from which on the running call is counted at the latest."""
+        """Returns the thread's CPU time in ns; begins to charge the running call if that has not begun."""
         now = time.thread_time_ns()
         if self.clock_start < 0:
             self.clock_start = now
@@ -409,7 +412,7 @@ class Engine:
         return now
 
     def charge_host(self, guest: Instance, name: str, spent_ns: int) -> None:
-        """A slow host function has worked for the guest, on its own account where the call has one.
+        """Charges the CPU time of a slow host function: to the call's extra time for these, or to the guest.
 
         Raises `TimeLimitError`.
         """
@@ -422,7 +425,7 @@ class Engine:
             raise _host_limit_error(guest, name)
 
     def _on_epoch(self, _context: int, _data: int, delta: Any, kind: Any) -> int | None:
-        """The epoch has passed the deadline of the running guest: go on, yield or end it."""
+        """Continues, yields or ends the running guest when the epoch has passed its deadline."""
         guest = self.running
         try:
             delta[0] = 1
@@ -441,11 +444,11 @@ class Engine:
             return raw.error_new(b"ended")  # type: ignore[no-any-return]
 
     def interrupt_slice(self) -> None:
-        """From any thread: the fiber that runs now gives way at once, as at a tick."""
+        """Makes the running fiber yield at once, as at a tick. Callable from any thread."""
         raw.increment_epoch(self.pointer)
 
     def close(self) -> None:
-        """Frees the engine. Instances and the ticker must be closed before."""
+        """Frees the engine. Close all instances and the ticker first."""
         self.closed = True
         if signal.getsignal(signal.SIGINT) == self._on_interrupt:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Why a guest's call ended: wasmtime's traps and errors as typed errors."""
+"""Translation of wasmtime's traps and errors into typed errors."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from aicirt.wasm.program import REFUSED_SLOT
 if TYPE_CHECKING:
     from aicirt.wasm.instance import Instance
 
-#: every sequence of a request may die of the same trap: the text that each carries is bounded
+#: characters. Every sequence of a request may end with the same trap, so the text of each is bounded
 _MAX_BACKTRACE = 4000
-#: wasmtime's words, which come without a code, and from a fiber as an error that is no trap
+#: wasmtime's message, which comes without a trap code, and from a fiber as an error instead of a trap
 _UNCAUGHT = "thrown Wasm exception"
 
 
 def translate(
     guest: Instance, error: int | None, trap: int | None, pending: BaseException | None
 ) -> BaseException:
-    """The exception for a call that ended with an error or a trap (addresses; both are freed).
+    """Returns the exception for a call that ended with an error or a trap (addresses), and frees both.
 
-    `pending` is what a callback raised, if that ended the call: it wins.
+    `pending` is the exception of a callback that ended the call; it takes precedence.
     """
     message, code = raw.take_trap(trap) if trap else ("", None)
     if error:
@@ -44,8 +44,8 @@ def translate(
 
 
 def _refused_pages(guest: Instance) -> int:
-    """Pages that the last memory.grow asked for in vain; 0 if it succeeded."""
-    if not guest.program.watches_growth or not guest.base:  # no base: it trapped before it was there
+    """Returns the pages that the last memory.grow was refused; 0 if it succeeded."""
+    if not guest.program.watches_growth or not guest.base:  # no base: instantiation trapped
         return 0
     value = ctypes.create_string_buffer(raw.VAL_SIZE)
     handle = guest.extern(REFUSED_SLOT, REFUSED.encode())
@@ -80,5 +80,5 @@ def _out_of_memory(guest: Instance, message: str, pages: int) -> AiciError:
 
 
 def _cause(message: str) -> str:
-    """Returns the cause, which wasmtime states below the backtrace."""
+    """Returns the cause, which wasmtime writes below the backtrace."""
     return message.strip().rpartition("Caused by:")[2].strip()

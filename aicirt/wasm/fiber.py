@@ -1,4 +1,4 @@
-"""An asynchronous guest call: it runs in slices, so that others get their turn."""
+"""Asynchronous guest calls, which run in slices so that other work gets its turn."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from aicirt.contract.errors import RuntimeFailure
 from aicirt.wasm import raw
 from aicirt.wasm.instance import Instance
 
-#: places in a frame, in 64-bit words: one argument, the result, trap pointer, error pointer
+#: offsets in a frame, in 64-bit words: one argument, the result, trap pointer, error pointer
 _ARG, _RESULT = raw.VAL_OF // 8, (raw.VAL_SIZE + raw.VAL_OF) // 8
 _TRAP, _ERROR = raw.VAL_SIZE // 4, raw.VAL_SIZE // 4 + 1
 
 
 class _Frame:
-    """The memory that wasmtime writes to during a call; it must stay until the call's end."""
+    """The memory that wasmtime writes to during a call; it must exist until the call ends."""
 
     __slots__ = ("_buffer", "address", "error", "result", "trap", "words")
 
@@ -29,15 +29,15 @@ class _Frame:
         self.error = self.address + 8 * _ERROR
 
 
-#: frames of calls that have ended: making one takes as long as a short call
+#: frames of ended calls, for reuse: making one takes as long as a short call
 _spare: list[_Frame] = []
 
 
 class Fiber:
-    """A call of `export` that is under way; nothing runs before the first `poll`.
+    """A call of `export` in progress; the guest does not run before the first `poll`.
 
-    The stack of the guest is wasmtime's own. Between two polls the instance can only be
-    closed. `limit_ms` is CPU time of all slices together; None = the export's own limit.
+    The guest runs on a stack of wasmtime's own. Between two polls the instance can only be closed.
+    `limit_ms` limits the CPU time of all slices together; None = the export's own limit.
     """
 
     __slots__ = ("_frame", "_future", "_polled", "done", "instance", "result")
@@ -53,7 +53,7 @@ class Fiber:
             raise RuntimeFailure(f"{program.callbacks[export]} takes {arity} arguments, not {len(args)}")
         self.instance = instance
         self.done = False
-        #: the guest's answer as an unsigned int, once `done`
+        #: the function's result as an unsigned int, once `done`
         self.result = 0
         self._polled = False
         self._frame = frame = _spare.pop() if _spare else _Frame()
@@ -78,9 +78,9 @@ class Fiber:
         instance.host_ns = program.host_ns[export]
 
     def poll(self) -> bool:
-        """Run one slice (until the end, or for about one tick); True when the call is done.
+        """Runs one slice (to the end, or for about one tick); returns whether the call is done.
 
-        Raises as `Instance.call`; the fiber is over then.
+        Raises as `Instance.call` does; the fiber has ended then.
         """
         instance = self.instance
         engine = instance.engine
@@ -93,7 +93,7 @@ class Fiber:
             engine.clock_start = time.thread_time_ns()
             engine.excluded_ns = 0
         else:
-            # counted from the first tick that it meets: see Engine._on_epoch
+            # charging begins at the first tick or host call: see Engine.check_time
             self._polled = True
             poll = raw.future_poll
             engine.clock_start = -1
@@ -105,10 +105,10 @@ class Fiber:
         if engine.interrupted:
             engine.raise_interrupt()
         if not done:
-            if engine.clock_start >= 0:  # else no tick has come yet
+            if engine.clock_start >= 0:  # else charging has not begun
                 engine.charge(instance)
             return False
-        if instance.used_ns:  # as in `Instance.call`: a short call is not worth a system call
+        if instance.used_ns:  # as in `Instance.call`, a short call saves the system call
             engine.charge(instance)
         words = self._frame.words
         self.result, trap, error = words[_RESULT] & 0xFFFFFFFF, words[_TRAP], words[_ERROR]
@@ -119,13 +119,13 @@ class Fiber:
         return True
 
     def run(self) -> int:
-        """Poll to the end; the result."""
+        """Polls until the call is done and returns the result."""
         while not self.poll():
             pass
         return self.result
 
     def cancel(self) -> None:
-        """Give the call up. The guest is in the middle of something then: it can only be closed."""
+        """Abandons the call. The guest is then in an unknown state and can only be closed."""
         if self._future is not None:
             self._end()
             self.instance.failed = True

@@ -1,8 +1,8 @@
 """Host functions: Python callables that a guest may import.
 
-A callable gets the calling `Instance` and its arguments as unsigned ints, and returns an
-int (or None where the signature has no result). It ends the guest by raising: `GuestExit`,
-an `AiciError`, or anything else comes out of `Instance.call` or `Fiber.poll` as it is.
+A callable receives the calling `Instance` and its arguments as unsigned ints, and returns an int (or None if
+the signature has no result). It ends the guest by raising `GuestExit`, an `AiciError` or any other exception,
+which `Instance.call` or `Fiber.poll` then raises unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HostCallable = Callable[..., "int | None"]
 
 
 class GuestExit(Exception):
-    """The guest asked to be ended, without an error; `reason` says by which call."""
+    """Raised when the guest ends itself without an error; `reason` names the call that it used."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -36,10 +36,10 @@ class GuestExit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """A function to import.
+    """A function that guests can import.
 
-    `timed`: it may use much CPU time, so the guest's limit is checked after each call; in `aici_mid_process`
-    it has a limit of its own, `Limits.mid_host_ms`.
+    `timed`: the function may use much CPU time, so the guest's limit is checked after each call. In
+    `aici_mid_process`, timed functions have an extra limit, `Limits.mid_host_ms`.
     """
 
     module: str
@@ -58,7 +58,7 @@ _VALTYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {
 
 
 class Linker:
-    """The host functions of a process, for every module that it instantiates."""
+    """The host functions of a process, which are linked to every module."""
 
     __slots__ = ("_callbacks", "engine", "functions", "wasmtime")
 
@@ -92,12 +92,12 @@ class Linker:
             raise RuntimeFailure(f"host function {function.module}.{function.name}: {raw.take_error(error)}")
 
     def close(self) -> None:
-        """Frees wasmtime's part; guests that are still there keep their host functions."""
+        """Frees the wasmtime linker; live guests keep their host functions."""
         self.wasmtime.close()
 
 
 def _adapter(engine: Engine, function: HostFunction) -> Callable[[int, int, Any, int], int | None]:
-    """A C callback around `function`. Values are 16 bytes each, seen as 32-bit words."""
+    """Returns a C callback around `function`. Each value has 16 bytes, accessed as 32-bit words."""
     call, returns = function.call, bool(function.type.results)
     if function.timed:
         call = _timed(engine, function)

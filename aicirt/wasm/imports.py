@@ -1,4 +1,4 @@
-"""Everything that a controller may import: module ``aici``, and WASI preview 1, cut down."""
+"""All functions that a controller may import: module ``aici``, and a subset of WASI preview 1."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 SUCCESS, EBADF, EFAULT, EINVAL, ENOSYS, ESPIPE = 0, 8, 21, 28, 52, 70
 
-#: an iovec list longer than this is an error (as IOV_MAX elsewhere)
+#: entries of an iovec list; a longer list is an error (as IOV_MAX elsewhere)
 _MAX_IOVECS = 1024
-#: bytes taken by one fd_write; a caller with more sees a short write and calls again, so that
-#: time spent here stays small between two looks at the time limit
+#: bytes written by one fd_write; a caller with more gets a short write and calls again. This bounds the time
+#: between two checks of the time limit
 _MAX_WRITE = 65536
 #: bytes of one random_get, for the same reason
 _MAX_RANDOM = 65536
-#: what the clock claims to tell apart; it moves once per step
+#: reported resolution of the clocks, which advance once per step
 _CLOCK_RESOLUTION_NS = 1_000_000
-#: a character device that cannot seek is a terminal to C's stdio, so that stdout is flushed
-#: at each newline; a reactor never exits, and would lose what is left in a buffer
+#: fdstat of a character device that cannot seek. C's stdio takes it for a terminal and flushes stdout at each
+#: newline; a reactor never exits, so buffered output would be lost
 _TERMINAL = bytes([2, 0, 0, 0, 0, 0, 0, 0]) + (1 << 1 | 1 << 6).to_bytes(8, "little") + bytes(8)
 
 
@@ -135,16 +135,16 @@ _IMPLEMENTED: dict[str, HostCallable] = {
 
 
 def wasi_functions() -> list[HostFunction]:
-    """All of WASI preview 1, for the linker."""
+    """Returns all of WASI preview 1, for the linker; functions outside the subset return ENOSYS."""
     return [HostFunction(WASI, n, wasi_type(n), _IMPLEMENTED.get(n, _no_such_call)) for n in WASI_SIGNATURES]
 
 
 def host_functions(calls: Mapping[str, HostCallable], timed: Collection[str] = ()) -> list[HostFunction]:
-    """Our part of WASI, and module ``aici`` from `calls`: one callable per name of aici.h.
+    """Returns module ``aici`` made from `calls`, one callable per name of aici.h, and WASI.
 
-    A callable takes (instance, *unsigned ints) and returns an int, or None if the import has
-    no result. Those in `timed` may take long: see `HostFunction`.
-    Raises `RuntimeFailure` if a name is missing or unknown.
+    A callable takes (instance, *unsigned ints) and returns an int, or None if the import has no result.
+    `timed` names the callables that may take long: see `HostFunction`. Raises `RuntimeFailure` if a name is
+    missing or unknown.
     """
     if calls.keys() != IMPORTS.keys():
         wrong = sorted(calls.keys() ^ IMPORTS.keys())

@@ -1,4 +1,4 @@
-"""A guest: one instance of a controller, with its memory, calls and limits."""
+"""Instances of a controller (guests), with their memory, calls and limits."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from aicirt.wasm.snapshot import Image, Mapping, Snapshot
 
 
-#: reserved for a memory: pages beyond its size are not there
+#: bytes of address space that are reserved for a memory; pages beyond the memory's size do not exist
 _ADDRESSES = 4 << 30
 
 
 class Instance:
-    """A guest of `program`. Fresh unless `base` gives the memory to start from.
+    """A guest of `program`, fresh or in the state of the snapshot `base`.
 
-    A fresh instance must be `start()`ed before its first call. After a call raised, the guest
-    is in the middle of something: it can only be closed.
+    A fresh instance needs `start()` before its first call. After a call has raised, the guest is in an
+    unknown state and can only be closed.
     """
 
     __slots__ = (
@@ -67,44 +67,46 @@ class Instance:
     )
 
     def __init__(self, program: Program, *, base: Snapshot | None = None) -> None:
-        """Raises `MemoryLimitError` if the memory it starts with is over the limit, `RuntimeFailure`
-        if this process or thread cannot run guests or has no address space left."""
+        """Raises `MemoryLimitError` if the initial memory is over the limit.
+
+        Raises `RuntimeFailure` if this process or thread cannot run guests or has no address space left.
+        """
         engine = program.engine
         engine.check_process()
         self.program: Program = program
         self.engine: Engine = engine
-        #: whatever the owner wants host functions to find
+        #: any object of the creator's, for host functions to find
         self.owner: Any = None
-        #: gets (1 = stdout or 2 = stderr, bytes) of everything that the guest prints
+        #: receives (1 = stdout or 2 = stderr, bytes) for everything that the guest prints
         self.log: Callable[[int, bytes], None] | None = None
-        #: random numbers of the guest follow from it; each fork gets a seed of its own
+        #: the guest's random numbers depend on it; each fork gets its own seed
         self.seed: int = 0
         self.random: random.Random | None = None
         self.forks = 0
-        #: what the guest's clocks show
+        #: time on the guest's clocks
         self.clock_ns = 0
         #: an exception raised in a callback, on its way to the caller of the guest
         self.pending: BaseException | None = None
         self.failed = False
         #: the unfinished asynchronous call, if any
         self.fiber: Fiber | None = None
-        #: name, CPU limit and CPU use of the present call, and what slow host functions may still use on
-        #: top; below 0 by what they have used of the guest's own
+        #: name, CPU limit and CPU use of the current call, and extra CPU time left to slow host functions.
+        #: `host_ns` is below 0 by the part of the guest's own time that they have used
         self.callback = ""
         self.limit_ns = 0
         self.used_ns = 0
         self.host_ns = 0
-        #: it may have changed memory since `changed_bytes` has looked
+        #: the guest may have changed memory since the last `changed_bytes`
         self.ran = True
         self._changed_bytes = 0
-        #: what the memory is a private copy of; None = the module's own data
+        #: the image that the memory is a private copy of; None = the module's own data
         self.base_image: Image | None = None
         self.mappings: tuple[Mapping, ...] = base.mappings if base else ()
         self.shared_bytes = sum(m.pages * WASM_PAGE for m in self.mappings)
         self._handles = [0] * len(Export)
         #: addresses of the handles of the mutable globals
         self.globals: list[int] = []
-        #: address of the memory in this process (it never moves) and its size at the last `refresh`
+        #: address of the memory in this process (which never moves), and its size at the last `refresh`
         self.base = self.size = 0
         self._instantiate()
         if base:
@@ -116,7 +118,7 @@ class Instance:
 
     @classmethod
     def from_snapshot(cls, base: Snapshot) -> Instance:
-        """A guest in the state of `base`; the memory is shared until it is changed."""
+        """Makes a guest in the state of `base`; both share each page until the guest changes it."""
         return cls(base.program, base=base)
 
     def _instantiate(self) -> None:
@@ -151,7 +153,10 @@ class Instance:
         self.refresh()
 
     def extern(self, slot: int, name: bytes) -> int:
-        """Address of the handle of an export, which is kept in `slot`."""
+        """Looks up an export, keeps its handle in `slot`, and returns the handle's address.
+
+        Raises `ModuleError` if the module has no such export.
+        """
         address = ctypes.addressof(self._externs) + raw.INSTANCE_SIZE + slot * raw.EXTERN_SIZE
         instance = ctypes.addressof(self._externs)
         if not raw.instance_export_get(self.context, instance, name, len(name), address):
@@ -161,13 +166,13 @@ class Instance:
     # -- memory ---------------------------------------------------------------------------
 
     def limit_memory(self) -> None:
-        """Tell wasmtime the limits; read-only mappings come on top of the guest's own memory."""
+        """Sets the limits in wasmtime; read-only mappings are added to the guest's own memory limit."""
         limits = self.program.limits
         memory = limits.memory_bytes + self.shared_bytes
         raw.store_limiter(self.store, memory, limits.table_elements, 1, limits.tables, 1)
 
     def refresh(self) -> None:
-        """Look at the memory's size again: `view` covers all of it afterwards.
+        """Rereads the memory's size, so that `view` covers the whole memory.
 
         Raises `RuntimeFailure` if the guest is closed.
         """
@@ -176,12 +181,12 @@ class Instance:
         size: int = raw.memory_data_size(self.context, self._memory)
         if size != self.size:
             self.size = size
-            #: the linear memory as of the last `refresh` (it may have grown since, never moved);
-            #: slices of it must not outlive the instance
+            #: the linear memory as of the last `refresh`; it can have grown since, but never moves.
+            #: Slices of it must not outlive the instance
             self.view = memoryview((ctypes.c_ubyte * size).from_address(self.base)).cast("B")
 
     def check(self, address: int, length: int) -> None:
-        """Raises `ResultError` unless the memory has all these bytes; afterwards `view` does."""
+        """Raises `ResultError` unless the memory has all these bytes, and makes `view` cover them."""
         if address + length > self.size or address < 0 or length < 0:
             self.refresh()
             if address + length > self.size or address < 0 or length < 0:
@@ -193,18 +198,18 @@ class Instance:
                 )
 
     def read(self, address: int, length: int) -> bytes:
-        """A copy of guest memory. Raises `ResultError` if out of range, as all that use `check`."""
+        """Returns a copy of guest memory. Raises `ResultError` if the range is outside the memory."""
         self.check(address, length)
         return bytes(self.view[address : address + length])
 
     def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
-        """Raises `ResultError` if out of range; writes nothing then."""
+        """Writes to guest memory. Raises `ResultError`, and writes nothing, if the range is outside."""
         length = len(data)
         self.check(address, length)
         self.view[address : address + length] = data
 
     def grow(self, pages: int) -> int:
-        """Add Wasm pages; the address of the first. Raises `MemoryLimitError` over the limit."""
+        """Adds Wasm pages and returns the address of the first. Raises `MemoryLimitError` over the limit."""
         self.refresh()
         previous = ctypes.c_uint64()
         error = raw.memory_grow(self.context, self._memory, pages, ctypes.addressof(previous))
@@ -215,37 +220,37 @@ class Instance:
         return previous.value * WASM_PAGE
 
     def map_readonly(self, fd: int, nbytes: int) -> int:
-        """Map a sealed memory file at the end of memory; its address there.
+        """Maps a sealed memory file at the end of the memory and returns its address there.
 
-        The guest sees `nbytes` of the file; they count against `Limits.shared_bytes`, not
-        against its memory. What it writes there (it should not) stays private to it, and
-        forks do not see it. Raises `RuntimeFailure` if the file is not sealed or too short,
-        `MemoryLimitError` over the limit.
+        The guest sees `nbytes` of the file; they count against `Limits.shared_bytes`, not against its memory.
+        A guest should not write there: its writes stay private, and forks do not see them. Raises
+        `RuntimeFailure` if the file is not sealed or too short, `MemoryLimitError` over the limit.
         """
         return snapshot.map_readonly(self, fd, nbytes)
 
     # -- calls ----------------------------------------------------------------------------------
 
     def handle(self, export: int) -> int:
-        """Address of the wasmtime_func_t of an export. Raises `ModuleError` if there is none."""
+        """Returns the address of the wasmtime_func_t of an export. Raises `ModuleError` if it is missing."""
         found = self._handles[export]
         if not found:
             found = self._handles[export] = self.extern(export, self.program.names[export])
         return found
 
     def start(self) -> None:
-        """Run the start function and `_initialize`, each within `Limits.init_ms`."""
+        """Runs the start function and `_initialize`, each within `Limits.init_ms`."""
         for export in (Export.START, Export.INITIALIZE):
             if self.program.has[export]:
                 self.call(export)
 
     def call(self, export: int, arg: int = 0, limit_ns: int | None = None) -> int:
-        """Run an exported function to its end; its result as an unsigned int (0 if it has none).
+        """Runs an exported function to its end and returns its result as an unsigned int (0 if it has none).
 
-        `limit_ns` is CPU time; None = the export's own limit. Raises `TrapError`, `TimeLimitError` (also if
-        the limit was passed just before the function returned), `MemoryLimitError`, or what a host function
-        raised.
-        The ticker must be armed, or a loop never ends.
+        `limit_ns` is CPU time; None = the export's own limit. The ticker must be armed: without it, an
+        endless loop is never interrupted.
+
+        Raises `TrapError`, `MemoryLimitError`, any exception of a host function, or `TimeLimitError`, also
+        if the function passed its limit just before it returned.
         """
         engine = self.engine
         if self.failed or self.fiber is not None or engine.running is not None:
@@ -256,7 +261,7 @@ class Instance:
         self.callback = program.callbacks[export]
         self.limit_ns = program.limit_ns[export] if limit_ns is None else limit_ns
         self.used_ns = 0
-        self.host_ns = 0  # what is called like this is waited for: none of the host's time is free
+        self.host_ns = 0  # others wait for synchronous calls: host functions get no extra time
         engine.clock_start = -1
         engine.running = self
         words = engine.words
@@ -276,13 +281,15 @@ class Instance:
         return words[0] & 0xFFFFFFFF
 
     def touch(self, address: int) -> None:
-        """Brings what a call uses into the processor's caches: wasmtime's part, the end of the guest's stack,
-        and the memory at `address`. Changes nothing."""
+        """Brings the data of a call into the processor's caches, and changes nothing.
+
+        This covers wasmtime's data, the end of the guest's stack, and the memory at `address`.
+        """
         if self.failed or self.fiber is not None:
             return
         raw.set_epoch_deadline(self.context, 1)
         view, size = self.view, self.size
-        if self.globals:  # compilers make the stack pointer the first one
+        if self.globals:  # the first global of compiled code is the stack pointer
             words = self.engine.words
             raw.global_get(self.context, self.globals[0], self.engine.words_address)
             stack = (words[raw.VAL_OF // 8] & 0xFFFFFFFF) - 16
@@ -292,7 +299,7 @@ class Instance:
             view[address]
 
     def not_callable(self) -> RuntimeFailure:
-        """Why this guest cannot be called or cloned now."""
+        """Returns the error that says why this guest cannot be called or cloned now."""
         if self.failed:
             return RuntimeFailure("the guest ended in the middle of a call; it can only be closed")
         if self.fiber is not None:
@@ -300,7 +307,7 @@ class Instance:
         return RuntimeFailure("a guest is running: host functions cannot call or clone guests")
 
     def failure(self, error: int | None, trap: int | None) -> BaseException:
-        """The exception for a call that ended with a wasmtime error or trap, which are freed."""
+        """Frees the wasmtime error or trap that ended a call, and returns the exception for it."""
         self.failed = True
         pending, self.pending = self.pending, None
         return failure.translate(self, error, trap, pending)
@@ -308,22 +315,24 @@ class Instance:
     # -- clones -------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The state of the guest between two calls, to make others from."""
+        """Returns the state of the guest between two calls, from which other guests can start."""
         return snapshot.take(self)
 
     def grown_bytes(self) -> int:
-        """How many bytes a snapshot of it would have more than the one that it started from."""
+        """Returns how many bytes larger a snapshot of this guest would be than the one it started from."""
         return snapshot.grown(self)
 
     def changed_bytes(self) -> int:
-        """Memory that it alone has, also in the middle of an asynchronous call: its pages that differ from
-        its base and from shared mappings, and those in which wasmtime keeps its exceptions. Looks only if it
-        has run since it was last asked."""
+        """Returns the bytes of memory that only this guest uses, also in the middle of an asynchronous call.
+
+        These are the pages that differ from its base and from shared mappings, and those in which wasmtime
+        keeps its exceptions. Counts again only if the guest has run since the last count.
+        """
         if self.ran and self.store:
             self.ran = False
             nbytes = min(self.program.limits.memory_bytes + self.shared_bytes, _ADDRESSES)
             count = self.engine.changes.count
-            # in the middle of a call nothing can be looked up, but the function that was called has been
+            # exports cannot be looked up during a call, but the handle of the called function is known
             function = next(filter(None, self._handles), 0) or self.handle(Export.ARG)
             start, length = raw.exception_heap(function)
             self._changed_bytes = count(self.base, self.base + nbytes)
@@ -332,24 +341,24 @@ class Instance:
         return self._changed_bytes
 
     def fork_bytes(self, count: int) -> int:
-        """Memory that so many forks take when they are made."""
+        """Returns the bytes of memory that `count` forks take when they are made."""
         return snapshot.fork_bytes(self, count)
 
     def fork(self) -> Instance:
-        """A new guest in the same state; the owner, log and clock are taken over."""
+        """Makes a guest in the same state, with the same owner, log and clock."""
         return snapshot.fork(self, 1)[0]
 
     def fork_many(self, count: int) -> list[Instance]:
-        """`count` forks; changed pages are looked for once."""
+        """Makes `count` forks, and searches for changed pages only once."""
         return snapshot.fork(self, count)
 
     def check_idle(self) -> None:
-        """Raises `RuntimeFailure` in the middle of any guest's call, or after a failed one of this."""
+        """Raises `RuntimeFailure` during a call of any guest, or after a failed call of this one."""
         if self.failed or self.fiber is not None or self.engine.running is not None:
             raise self.not_callable()
 
     def close(self) -> None:
-        """Frees the guest, and an unfinished call first. Idempotent."""
+        """Cancels an unfinished call and frees the guest. Idempotent."""
         if self.fiber is not None:
             self.fiber.cancel()
         if self.store:

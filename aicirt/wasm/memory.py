@@ -1,4 +1,4 @@
-"""Memory of guests: pages that they have changed, files mapped into them, and freeing it when they close."""
+"""Memory of guests: finding changed pages, mapping files, and freeing the memory of closed guests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAP_FIXED = 0x10
 
 
 def map_private(address: int, nbytes: int, fd: int) -> None:
-    """Copy-on-write view of the first `nbytes` of `fd` in place of what is at `address`.
+    """Maps the first `nbytes` of `fd` copy-on-write at `address`, in place of the pages there.
 
     Raises `RuntimeFailure` if the kernel refuses.
     """
@@ -41,13 +41,13 @@ def map_private(address: int, nbytes: int, fd: int) -> None:
 
 
 def copy_runs(runs: list[tuple[int, int]], offset: int) -> None:
-    """Copy runs (address, bytes) of pages to the same place `offset` bytes on."""
+    """Copies runs (address, bytes) of pages to addresses that are `offset` bytes higher."""
     for address, length in runs:
         ctypes.memmove(address + offset, address, length)
 
 
 class _ScanArg(ctypes.Structure):
-    """struct pm_scan_arg of linux/fs.h"""
+    """The struct pm_scan_arg of linux/fs.h."""
 
     _fields_ = [
         ("size", ctypes.c_uint64),
@@ -74,14 +74,14 @@ _MAX_REGIONS = 512
 class PageScanner:
     """Finds changed pages by asking the kernel (PAGEMAP_SCAN, Linux 6.7).
 
-    Changed pages of a private mapping are anonymous; untouched ones are of the file, the
-    zero page, or not there at all.
+    Changed pages of a private mapping are anonymous. Untouched pages belong to the file, are the zero page,
+    or do not exist.
     """
 
     __slots__ = ("_arg", "_fd", "_regions")
 
     def __init__(self) -> None:
-        """Raises `OSError` where the kernel does not have it."""
+        """Raises `OSError` if the kernel does not support PAGEMAP_SCAN."""
         self._fd = _open_pagemap()
         self._regions = (ctypes.c_uint64 * (3 * _MAX_REGIONS))()
         self._arg = _ScanArg(
@@ -100,7 +100,7 @@ class PageScanner:
             raise
 
     def changed(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Runs (address, bytes) of changed pages between two page-aligned addresses."""
+        """Returns runs (address, bytes) of changed pages between two page-aligned addresses."""
         runs: list[tuple[int, int]] = []
         while True:
             self._arg.start, self._arg.end = start, end
@@ -112,7 +112,7 @@ class PageScanner:
                 return runs
 
     def count(self, start: int, end: int) -> int:
-        """Bytes of changed pages between two page-aligned addresses."""
+        """Returns the bytes of changed pages between two page-aligned addresses."""
         total = 0
         while True:
             self._arg.start, self._arg.end = start, end
@@ -129,9 +129,9 @@ class PageScanner:
 
 
 class PagemapReader:
-    """The same for older kernels, from the 8 bytes per page in /proc/self/pagemap.
+    """Finds changed pages on older kernels, from the 8 bytes per page in /proc/self/pagemap.
 
-    Reads zero pages as changed too, which costs a copy and is otherwise harmless.
+    Also reports zero pages as changed, which costs a copy and is otherwise harmless.
     """
 
     __slots__ = ("_fd",)
@@ -140,11 +140,11 @@ class PagemapReader:
         self._fd = _open_pagemap()
 
     def changed(self, start: int, end: int) -> list[tuple[int, int]]:
-        """See `PageScanner.changed`."""
+        """Returns runs of changed pages; see `PageScanner.changed`."""
         return _runs(start, self._marked(start, end))
 
     def count(self, start: int, end: int) -> int:
-        """See `PageScanner.count`."""
+        """Returns the bytes of changed pages; see `PageScanner.count`."""
         return int(self._marked(start, end).sum()) * PAGE
 
     def _marked(self, start: int, end: int) -> NDArray[np.bool_]:
@@ -158,7 +158,7 @@ class PagemapReader:
 
 
 def page_faults() -> int:
-    """How many pages the kernel has given to the calling thread, or copied for it, when it touched them."""
+    """Returns how many pages the kernel has supplied to, or copied for, the calling thread on access."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
@@ -167,10 +167,10 @@ def _open_pagemap() -> int:
 
 
 def change_finder(use_scan: bool = True) -> PageScanner | PagemapReader:
-    """The fastest way that this kernel has. The result sees only the process that made it.
+    """Returns the fastest finder that this kernel supports. It sees only the process that made it.
 
-    Must be made while the process is dumpable (later, /proc/self belongs to root).
-    Raises `RuntimeFailure` without /proc/self/pagemap.
+    Call this while the process is dumpable: later, /proc/self belongs to root. Raises `RuntimeFailure` if
+    /proc/self/pagemap cannot be opened.
     """
     if use_scan:
         try:
@@ -187,7 +187,7 @@ def change_finder(use_scan: bool = True) -> PageScanner | PagemapReader:
 
 
 def nonzero(start: int, nbytes: int) -> list[tuple[int, int]]:
-    """Runs (address, bytes) of pages at `start` that are not all zero."""
+    """Returns runs (address, bytes) of pages at `start` that have nonzero bytes."""
     words = np.frombuffer(memoryview((ctypes.c_ubyte * nbytes).from_address(start)), np.uint64)
     return _runs(start, np.asarray(words.reshape(-1, PAGE // 8).any(axis=1)))
 
@@ -198,29 +198,30 @@ def _runs(start: int, marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(start + first * PAGE, (last - first) * PAGE) for first, last in pairs]
 
 
-#: A guest with less memory is freed at once, in less than 0.2 ms; passing it to the thread takes 0.02 ms.
+#: A guest with less memory is freed at once, in less than 0.2 ms; handing it to the thread takes 0.02 ms.
 LEAST_BYTES = 4 << 20
 
 
 class Reaper:
-    """Unmapping the memory of one guest takes the kernel up to 4 ms for 64 MiB.
+    """A thread that frees large guests.
 
-    A user can end many such guests at once; the sequences of others would wait for all of them.
+    The kernel takes up to 4 ms to unmap 64 MiB of a guest. A user can end many such guests at once, and the
+    sequences of others would wait for all of them.
     """
 
     def __init__(self) -> None:
         self._stores: SimpleQueue[int | threading.Event | None] = SimpleQueue()
-        #: bytes of each store that is not yet freed, oldest first
+        #: bytes of each store that has not been freed yet, oldest first
         self._sizes: deque[int] = deque()
         self._thread: threading.Thread | None = None
 
     @property
     def pending_bytes(self) -> int:
-        """Memory of guests that are closed and not yet freed, at most."""
+        """Upper bound in bytes on the memory of closed guests that has not been freed yet."""
         return sum(tuple(self._sizes))
 
     def start(self) -> None:
-        """Raises RuntimeFailure if there can be no thread."""
+        """Starts the thread. Raises RuntimeFailure if no thread can be made."""
         self._thread = threading.Thread(target=self._run, name="reaper", daemon=True)
         try:
             self._thread.start()
@@ -228,18 +229,18 @@ class Reaper:
             raise RuntimeFailure("a worker cannot start: no thread is left (ulimit -u, -i)") from error
 
     def free(self, store: int, nbytes: int) -> None:
-        """Frees a wasmtime store soon. Nothing may use it any more."""
+        """Frees a wasmtime store soon. The caller must no longer use it."""
         self._sizes.append(nbytes)
         self._stores.put(store)
 
     def drain(self) -> None:
-        """Returns when all that was to be freed before this call is free."""
+        """Waits until all stores that were passed to `free` before are freed."""
         done = threading.Event()
         self._stores.put(done)
         done.wait()
 
     def stop(self) -> None:
-        """Frees what is left and ends the thread."""
+        """Frees the remaining stores and ends the thread."""
         if self._thread is not None:
             self._stores.put(None)
             self._thread.join()

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from aicirt.wasm.engine import Engine
     from aicirt.wasm.host import Linker
 
-#: where an instance keeps the handles of its exports: functions by `Export`, then these
+#: slots of an instance's export handles: functions by `Export`, then these
 MEMORY_SLOT, REFUSED_SLOT, FIRST_GLOBAL_SLOT = range(len(Export), len(Export) + 3)
-#: of which the memory is measured; later ones take as much
+#: number of instances whose memory is measured; later ones take as much
 MEASURED_INSTANCES = 8
 
 
 class Program:
-    """A module in this process; `Instance` makes guests of it."""
+    """A compiled module that is loaded in this process; each `Instance` is a guest of it."""
 
     __slots__ = (
         "arity",
@@ -50,8 +50,8 @@ class Program:
     )
 
     def __init__(self, linker: Linker, module: wasmtime.Module) -> None:
-        """Raises `ModuleError` if the module's imports or required exports do not fit."""
-        #: id of the module, which other processes know it by; set by the loader
+        """Raises `ModuleError` if an import does not match or a required export is missing."""
+        #: id of the module, as in other processes; set by the loader
         self.id = ""
         self.linker = linker
         self.engine: Engine = linker.engine
@@ -65,11 +65,11 @@ class Program:
         self.global_names = tuple(f"{GLOBAL}{n}".encode() for n in numbers)
         self.watches_growth = REFUSED in exports
         self.names = tuple(name.encode() for name, _ in EXPORTS.values())
-        # by `Export`, which is an index: looking something up by a member of an Enum takes as long as a call
+        # tuples indexed by `Export`: a lookup by a member of an Enum takes as long as a call
         self.callbacks = tuple(name for name, _ in EXPORTS.values())
         self.arity = tuple(len(kind.params) for _, kind in EXPORTS.values())
         self.results = tuple(len(kind.results) for _, kind in EXPORTS.values())
-        #: which optional functions there are, by `Export`
+        #: whether the module exports each function, by `Export`
         self.has = tuple(name in exports for name, _ in EXPORTS.values())
         limits = self.limits
         ms = {
@@ -78,13 +78,13 @@ class Program:
             Export.POST: limits.post_ms,
             Export.WARM: limits.warm_ms,
         }
-        #: CPU time of a call in ns, by `Export`
+        #: CPU time limit of a call in ns, by `Export`
         self.limit_ns = tuple(int(ms.get(e, limits.init_ms) * 1e6) for e in Export)
-        #: CPU time of slow host functions in a call that is not counted as the guest's, by `Export`
+        #: extra CPU time in ns for slow host functions in a call, by `Export`
         self.host_ns = tuple(int(limits.mid_host_ms * 1e6) if e == Export.MID else 0 for e in Export)
-        #: pages (offset, bytes) of a fresh memory that are not zero; found at the first snapshot
+        #: nonzero pages (offset, bytes) of a fresh memory; None until they are first needed
         self.initial_runs: list[tuple[int, int]] | None = None
-        #: most memory that making an instance took, and how many were measured: see `count_instance`
+        #: the most memory that making an instance took, and how many were measured: see `count_instance`
         self.instance_bytes = self.num_instances = 0
         pre = ctypes.c_void_p()
         error = raw.linker_instantiate_pre(
@@ -97,7 +97,7 @@ class Program:
 
     @classmethod
     def from_file(cls, linker: Linker, path: str | PathLike[str]) -> Program:
-        """Load a compiled artifact. It is trusted: it must come from a private directory.
+        """Loads a compiled artifact, which is trusted: it must come from a private directory.
 
         Raises `ModuleError` if it was compiled by another wasmtime or for another CPU.
         """
@@ -109,17 +109,17 @@ class Program:
 
     @classmethod
     def compile(cls, linker: Linker, wasm: bytes) -> Program:
-        """Rewrite and compile in this process: for tests and trusted modules only."""
+        """Rewrites and compiles a module in this process; only for tests and trusted modules."""
         return cls(linker, compile_module(linker.engine, wasm))
 
     def count_instance(self, nbytes: int) -> None:
-        """An instance was made, which took so much memory for its tables, functions and globals."""
-        if self.num_instances:  # the first one also brings in code
+        """Counts an instance whose tables, functions and globals took `nbytes` of memory."""
+        if self.num_instances:  # the first instance also loads code pages
             self.instance_bytes = max(self.instance_bytes, nbytes)
         self.num_instances += 1
 
     def close(self) -> None:
-        """Frees the compiled code; its instances and snapshots must be closed before."""
+        """Frees the compiled code. Close all instances and snapshots first."""
         if self.pre:
             raw.instance_pre_delete(self.pre)
             self.pre = 0
@@ -131,10 +131,10 @@ class Program:
 
 
 def compile_module(engine: Engine, wasm: bytes) -> wasmtime.Module:
-    """Rewrites and compiles a module. Raises `ModuleError` with the compiler's words.
+    """Rewrites and compiles a module. Raises `ModuleError` with the compiler's message.
 
-    The module as it came is validated first: rewriting adds functions, types and globals, so that an index
-    which is out of range may be of one of them afterwards.
+    Validates the original module first: rewriting adds functions, types and globals, so an index that is out
+    of range could point to one of them afterwards.
     """
     try:
         wasmtime.Module.validate(engine.wasmtime, wasm)
@@ -144,7 +144,7 @@ def compile_module(engine: Engine, wasm: bytes) -> wasmtime.Module:
 
 
 def serialize(module: wasmtime.Module) -> bytes:
-    """The artifact that `Program.from_file` loads."""
+    """Returns the artifact that `Program.from_file` loads."""
     try:
         return bytes(module.serialize())
     except wasmtime.WasmtimeError as error:

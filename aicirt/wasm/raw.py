@@ -1,8 +1,7 @@
-"""wasmtime's C functions of the hot path as plain calls on integers.
+"""Calls of wasmtime's C functions on the hot path, with plain integers.
 
-The bindings that come with wasmtime-py convert every pointer on every call; declared
-with integers only, a call costs about 0.4 us instead of 1 to 10 us. Addresses are ints,
-null is None or 0.
+wasmtime-py's own bindings convert every pointer on every call. Declared with integers only, a call costs
+about 0.4 us instead of 1-10 us. Addresses are ints; null is None or 0.
 """
 
 from __future__ import annotations
@@ -36,27 +35,26 @@ EpochCallback = CFUNCTYPE(c_void_p, c_void_p, c_void_p, POINTER(c_uint64), POINT
 
 
 def address_of(name: str) -> int:
-    """Address of an exported C function of wasmtime."""
+    """Returns the address of an exported C function of wasmtime."""
     address = ctypes.cast(getattr(_ffi.dll, name), c_void_p).value
     assert address
     return address
 
 
 def pointer(owned: Any) -> int:
-    """Address held by one of wasmtime-py's objects."""
+    """Returns the address that an object of wasmtime-py holds."""
     address = ctypes.cast(owned.ptr(), c_void_p).value
     assert address
     return address
 
 
 def _function(name: str, result: Any, *args: Any) -> Any:
-    # PYFUNCTYPE keeps the interpreter's lock: giving it away and taking it back costs as much as a short
-    # call itself
+    # PYFUNCTYPE keeps the interpreter's lock: releasing and reacquiring it costs as much as a short call
     return ctypes.PYFUNCTYPE(result, *args)(address_of(name))
 
 
 _p = c_void_p
-#: a 64-bit number that is passed often: as a pointer it costs half of what c_uint64 does
+#: type of 64-bit numbers that are passed often: a pointer costs half as much as c_uint64
 _word = c_void_p
 
 linker_define = _function(
@@ -72,7 +70,7 @@ instance_export_get = _function("wasmtime_instance_export_get", c_bool, _p, _p, 
 
 store_new = _function("wasmtime_store_new", _p, _p, _p, _p)
 store_delete = _function("wasmtime_store_delete", None, _p)
-#: the same for much memory: other Python threads may run meanwhile
+#: store_delete for large memories: releases the interpreter's lock, so that other Python threads can run
 store_delete_unlocked = CFUNCTYPE(None, _p)(address_of("wasmtime_store_delete"))
 store_context = _function("wasmtime_store_context", _p, _p)
 store_limiter = _function("wasmtime_store_limiter", None, _p, *[ctypes.c_int64] * 5)
@@ -82,7 +80,7 @@ set_epoch_deadline = _function("wasmtime_context_set_epoch_deadline", None, _p, 
 func_call = _function("wasmtime_func_call_unchecked", _p, _p, _p, _p, _word, _p)
 func_call_async = _function("wasmtime_func_call_async", _p, _p, _p, _p, _word, _p, _word, _p, _p)
 future_poll = _function("wasmtime_call_future_poll", c_bool, _p)
-#: the same for a call that is known to take long: other Python threads may run meanwhile
+#: future_poll for calls that are known to be long: releases the interpreter's lock, for other Python threads
 future_poll_unlocked = CFUNCTYPE(c_bool, _p)(address_of("wasmtime_call_future_poll"))
 future_delete = _function("wasmtime_call_future_delete", None, _p)
 
@@ -98,16 +96,18 @@ error_new = _function("wasmtime_error_new", _p, c_char_p)
 trap_new = _function("wasmtime_trap_new", _p, c_char_p, c_size_t)
 
 
-#: of wasmtime's own structures, which its C API does not show: VMFuncRef.vmctx, VMContext.store_context and
-#: VMStoreContext.gc_heap (base and length), in bytes. tests/aicirt/wasm/test_snapshot.py notices a change
+#: offsets in bytes inside structures that wasmtime's C API does not expose: VMFuncRef.vmctx,
+#: VMContext.store_context and VMStoreContext.gc_heap (base and length).
+#: tests/aicirt/wasm/test_snapshot.py detects a change of them
 _VMCTX, _STORE_CONTEXT, _GC_HEAP = 24, 8, 32
 _VMCTX_MAGIC = b"core"
 
 
 def exception_heap(function: int) -> tuple[int, int]:
-    """Address and bytes of the memory in which the store of a wasmtime_func_t keeps exceptions.
+    """Returns address and bytes of the memory in which the store of a wasmtime_func_t keeps exceptions.
 
-    There are 0 bytes if it has none. They are not returned before the store is deleted.
+    The size is 0 if there is no such memory. The store keeps this memory until it is deleted. Raises
+    `RuntimeFailure` if this version of wasmtime has another layout.
     """
     context = _word_at(_word_at(function + 8) + _VMCTX)
     if ctypes.string_at(context, len(_VMCTX_MAGIC)) != _VMCTX_MAGIC:
@@ -121,8 +121,10 @@ def _word_at(address: int) -> int:
 
 
 def export_names(module: int) -> frozenset[str]:
-    """Names of all exports of a wasmtime_module_t. wasmtime-py reads their types too, which takes ten times
-    as long."""
+    """Returns the names of all exports of a wasmtime_module_t.
+
+    wasmtime-py reads their types too, which takes ten times as long.
+    """
     exports = _bindings.wasm_exporttype_vec_t()
     _module_exports(module, ctypes.addressof(exports))
     first = ctypes.cast(exports.data, c_void_p).value
@@ -133,12 +135,12 @@ def export_names(module: int) -> frozenset[str]:
 
 
 def _name_at(address: int) -> str:
-    """The text of a wasm_name_t: its size and its data."""
+    """Decodes a wasm_name_t, which consists of a size and a pointer to the data."""
     return ctypes.string_at(_word_at(address + 8), _word_at(address)).decode()
 
 
 def take_trap(address: int) -> tuple[str, int | None]:
-    """Message (with the Wasm backtrace) and code of a trap, which is freed."""
+    """Returns the message (with the Wasm backtrace) and the code of a trap, and frees the trap."""
     owned = ctypes.cast(address, POINTER(_bindings.wasm_trap_t))
     text = _bindings.wasm_byte_vec_t()
     _bindings.wasm_trap_message(owned, ctypes.byref(text))
@@ -150,7 +152,7 @@ def take_trap(address: int) -> tuple[str, int | None]:
 
 
 def take_error(address: int) -> str:
-    """Message of an error, which is freed."""
+    """Returns the message of an error, and frees the error."""
     owned = ctypes.cast(address, POINTER(_bindings.wasmtime_error_t))
     text = _bindings.wasm_byte_vec_t()
     _bindings.wasmtime_error_message(owned, ctypes.byref(text))

@@ -1,6 +1,6 @@
-"""`python -m aicirt.wasm.selfcheck`: tries what guests need, and says what works.
+"""Self-check of the platform features that guests need: `python -m aicirt.wasm.selfcheck`.
 
-The ticker, when it is made, sees itself interrupt a guest.
+Creating the ticker includes a check that it interrupts a guest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from aicirt.wasm.engine import Engine, Ticker
 
 
 def main() -> None:
-    """Prints a line for each thing that works. Raises what the first that does not fails with."""
+    """Prints a line for each feature that works. Raises the error of the first that fails."""
     engine = Engine()
     ticker = Ticker(engine)
     module = wasmtime.Module(engine.wasmtime, '(module (func (export "trap") unreachable))')

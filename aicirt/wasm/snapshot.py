@@ -1,11 +1,11 @@
-"""Copy-on-write clones of guests.
+"""Snapshots and forks: copy-on-write clones of guests.
 
-A snapshot is a sealed memory file with the pages that are not zero, the mutable globals,
-and the read-only mappings. An instance made from it maps the file privately. A fork is an
-instance made from its parent's base, plus the pages that the parent changed since.
+A snapshot consists of a sealed memory file with the nonzero pages, the mutable globals, and the read-only
+mappings. An instance made from a snapshot maps the file privately. A fork is an instance made from its
+parent's base, plus the pages that the parent has changed since.
 
-Tables are those of a fresh instance, since modules that change tables are refused; and so are
-dropped data segments, which nothing but memory.init can tell.
+A clone has the tables of a fresh instance, because modules that change tables are refused. It also has the
+data segments of a fresh instance: only memory.init can tell whether a segment was dropped.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 Runs = list[tuple[int, int]]
 
-#: below this, copying what changed (0.7 us per KiB) costs less than a new base (60 us and more)
+#: changed bytes up to which copying them (0.7 us per KiB) costs less than a new base (60 us and more)
 _REBASE_BYTES = 256 << 10
 
 
 def read_globals(guest: Instance) -> bytes:
-    """All mutable globals, as an array of wasmtime_val_t."""
+    """Returns all mutable globals as an array of wasmtime_val_t."""
     count = len(guest.globals)
     values = ctypes.create_string_buffer(max(1, count * raw.VAL_SIZE))
     address = ctypes.addressof(values)
@@ -43,7 +43,7 @@ def read_globals(guest: Instance) -> bytes:
 
 
 def write_globals(guest: Instance, values: bytes) -> None:
-    """The reverse of `read_globals`."""
+    """Restores the globals that `read_globals` has returned. Raises `RuntimeFailure` if one cannot be set."""
     buffer = ctypes.create_string_buffer(values, max(1, len(values)))
     address = ctypes.addressof(buffer)
     for i, handle in enumerate(guest.globals):
@@ -54,11 +54,11 @@ def write_globals(guest: Instance, values: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Contents of a memory from address 0 on; immutable, shared by all that start from it."""
+    """Contents of a memory from address 0 on; immutable, and shared by all guests that start from it."""
 
     file: Descriptor
     nbytes: int
-    #: (offset, bytes) of the pages that are in the file; the others are zero
+    #: (offset, bytes) of the pages in the file; all others are zero
     runs: Runs
     #: bytes of those pages
     stored: int = field(init=False)
@@ -77,16 +77,16 @@ class Mapping:
 
     @property
     def pages(self) -> int:
-        """Wasm pages that it takes."""
+        """Wasm pages that the mapping occupies."""
         return -(-self.nbytes // WASM_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State of a guest between two calls."""
+    """The state of a guest between two calls."""
 
     program: Program
-    #: None: the memory that a fresh instance has
+    #: None = the memory of a fresh instance
     image: Image | None
     #: bytes of memory, mappings included
     size: int
@@ -95,18 +95,18 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the snapshot alone takes, for a cache with a limit."""
+        """Bytes of memory that only the snapshot takes, for a cache with a limit."""
         return self.image.stored if self.image else 0
 
     def restore(self, guest: Instance) -> None:
-        """Give a new instance this memory and these globals."""
+        """Sets memory and globals of a new instance."""
         if self.size > guest.size:
             guest.grow((self.size - guest.size) // WASM_PAGE)
         self.map_into(guest)
         write_globals(guest, self.globals)
 
     def map_into(self, guest: Instance) -> None:
-        """Put this memory in place of the guest's own, which must be as large."""
+        """Replaces the guest's memory by this one; the guest's must be at least as large."""
         if self.image:
             map_private(guest.base, self.image.nbytes, self.image.file.fd)
         for mapping in self.mappings:
@@ -119,14 +119,14 @@ def _whole_pages(nbytes: int) -> int:
 
 
 def take(guest: Instance) -> Snapshot:
-    """A snapshot of `guest`, which goes on unchanged. Raises `RuntimeFailure` if there is no memory."""
+    """Takes a snapshot of `guest`, which stays unchanged. Raises `RuntimeFailure` if no memory is left."""
     guest.check_idle()
     guest.refresh()
     return _take(guest, _changed(guest))
 
 
 def grown(guest: Instance) -> int:
-    """Bytes that a snapshot of `guest` would have beyond those of its base."""
+    """Returns the bytes that a snapshot of `guest` would have beyond those of its base."""
     guest.check_idle()
     guest.refresh()
     base = _base_runs(guest)
@@ -146,10 +146,10 @@ def _take(guest: Instance, changed: Runs) -> Snapshot:
 
 
 def fork(parent: Instance, count: int) -> list[Instance]:
-    """`count` new guests in the state of `parent`.
+    """Makes `count` guests in the state of `parent`.
 
-    When more has changed than not since its base, the parent gets a new base, which costs about
-    as much as two forks; so forking again and again stays cheap, and copies are shared.
+    If the pages that the parent has changed outweigh those of its base, the parent gets a new base. That
+    costs about as much as two forks, keeps repeated forks cheap, and lets the children share pages.
     """
     parent.check_idle()
     parent.refresh()
@@ -179,7 +179,7 @@ def fork(parent: Instance, count: int) -> list[Instance]:
 
 
 def fork_bytes(parent: Instance, count: int) -> int:
-    """Memory that `fork` takes before it returns: a copy for each child, or a new base."""
+    """Returns the bytes of memory that `fork` takes: a copy for each child, or a new base."""
     parent.check_idle()
     parent.refresh()
     nbytes = _nbytes(_changed(parent))
@@ -187,18 +187,18 @@ def fork_bytes(parent: Instance, count: int) -> int:
 
 
 def _rebases(parent: Instance, nbytes: int) -> bool:
-    """Returns whether a fork makes a new base, when so many bytes have changed since the parent's."""
+    """Returns whether a fork makes a new base, when `nbytes` have changed since the parent's."""
     return nbytes > _REBASE_BYTES and nbytes > _nbytes(_base_runs(parent))
 
 
 def _child_seed(seed: int, number: int) -> int:
-    """Differs from the parent's and from that of the other children; the same in each run."""
+    """Returns a child's seed: different from the parent's and from other children's, the same in each run."""
     digest = hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 def _changed(guest: Instance) -> Runs:
-    """Runs (address, bytes) of the guest's own pages that differ from its base."""
+    """Returns runs (address, bytes) of the guest's own pages that differ from its base."""
     runs: Runs = []
     start = guest.base
     for mapping in guest.mappings:
@@ -208,7 +208,7 @@ def _changed(guest: Instance) -> Runs:
 
 
 def _base_runs(guest: Instance) -> Runs:
-    """Pages (offset, bytes) that are not zero in the memory that the guest started from."""
+    """Returns runs (offset, bytes) of nonzero pages in the memory that the guest started from."""
     if guest.base_image:
         return guest.base_image.runs
     program = guest.program
@@ -227,7 +227,7 @@ def _nbytes(runs: Runs) -> int:
 
 
 def _union(first: Runs, second: Runs) -> Runs:
-    """Two lists of disjoint runs as one, sorted and merged."""
+    """Returns the union of two lists of runs, sorted and merged."""
     merged: Runs = []
     for at, length in sorted(first + second):
         if merged and at <= merged[-1][0] + merged[-1][1]:
@@ -239,11 +239,11 @@ def _union(first: Runs, second: Runs) -> Runs:
 
 
 def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
-    """See `Instance.map_readonly`.
+    """Maps a sealed file into a guest; see `Instance.map_readonly`.
 
-    The mapping is private and writable, not PROT_READ: memory.fill and memory.copy write from
-    wasmtime's own code, where a write to a read-only page kills the process instead of
-    trapping, and so would a host function. Written pages become private copies.
+    The mapping is private and writable, not PROT_READ. Written pages become private copies. memory.fill and
+    memory.copy write from wasmtime's own code, where a write to a read-only page kills the process instead
+    of trapping. A write from a host function would kill it too.
     """
     guest.refresh()
     check_sealed(fd, nbytes)
@@ -254,16 +254,16 @@ def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
     guest.shared_bytes += pages * WASM_PAGE
     guest.limit_memory()
     address = guest.grow(pages)
-    # a mapping never ends inside a page of the file: behind its end a page would be a SIGBUS
+    # the mapping has no page after the last of the file: access to such a page raises SIGBUS
     map_private(guest.base + address, _whole_pages(nbytes), fd)
     guest.mappings = (*guest.mappings, Mapping(Descriptor(os.dup(fd)), address, nbytes))
     return address
 
 
 def pages_to_copy(guest: Instance, *, whole: bool) -> Runs:
-    """Runs (offset, bytes) of pages that somebody lacks who has the guest's base, or nothing (`whole`).
+    """Returns runs (offset, bytes) of the pages that differ from the base; `whole`: and nonzero base pages.
 
-    What a guest has written to read-only mappings, which forks do not see, is among them.
+    This includes pages of read-only mappings that the guest has written, which forks do not see.
     """
     start, end = guest.base, guest.base + guest.size
     own = [(address - start, length) for address, length in guest.engine.changes.changed(start, end)]

@@ -1,4 +1,4 @@
-"""Guests and snapshots that go to another process, checked like any input."""
+"""Transfer of guests and snapshots to another process, which checks them like any input."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from aicirt.wasm.program import Program
 
 
-#: kinds of wasmtime_val_t that are plain numbers: i32, i64, f32, f64, v128. Others would be pointers.
+#: kinds of wasmtime_val_t that are plain numbers: i32, i64, f32, f64, v128. Other kinds are pointers.
 _NUMBERS = range(5)
 
 
 def to_wire(snapshot: Snapshot) -> tuple[list[Any], int]:
-    """Returns a description of a snapshot, and the descriptor of its memory file (-1: none), not a copy."""
+    """Returns a description of a snapshot, and its memory file's own descriptor, -1 if it has no file."""
     image = snapshot.image
     runs = [number for run in image.runs for number in run] if image else []
     mapped = [[mapping.address, mapping.nbytes] for mapping in snapshot.mappings]
@@ -33,11 +33,11 @@ def to_wire(snapshot: Snapshot) -> tuple[list[Any], int]:
 
 
 def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int]) -> Snapshot:
-    """The snapshot again, for guests of the same `program` in this process.
+    """Rebuilds a snapshot for guests of the same `program` in this process.
 
-    Takes `fd` over, also when it raises. `shared`: descriptor and size of the only file that guests map.
-    Raises ProtocolError for a description that no snapshot of this program can have, RuntimeFailure if the
-    file is not sealed.
+    Takes over `fd`, also when it raises. `shared`: descriptor and size of the only file that guests map.
+    Raises ProtocolError if no snapshot of this program can have the description, RuntimeFailure if the file
+    is not sealed.
     """
     file = Descriptor(fd) if fd >= 0 else None
     try:
@@ -67,7 +67,7 @@ def read_image(nbytes: Any, flat: Any, file: Descriptor) -> Image:
 def read_snapshot(
     program: Program, size: Any, values: Any, mapped: Any, image: Image | None, shared: tuple[int, int]
 ) -> Snapshot:
-    """The rest of it. Raises as `from_wire`."""
+    """Reads the rest of a snapshot's description. Raises as `from_wire` does."""
     try:
         mappings = tuple(
             Mapping(Descriptor(os.dup(shared[0])), address, length)
@@ -95,7 +95,7 @@ def _require(holds: bool, what: str) -> None:
 
 
 def _ordered(runs: list[tuple[int, int]], nbytes: int) -> bool:
-    """Whole pages, one after the other, within the file."""
+    """Returns whether the runs are whole pages in ascending order within the file."""
     end = 0
     for at, length in runs:
         if at % PAGE or length % PAGE or at < end or length <= 0:
@@ -110,18 +110,16 @@ def _are_numbers(values: Any, count: int) -> bool:
     return all(kind in _NUMBERS for kind in values[:: raw.VAL_SIZE])
 
 
-#: files of bases that go along, of the 16 descriptors that a message may have; memories with other ones are
-#: copied whole
+#: files of bases in one message, which may have 16 descriptors. Guests with another base are copied whole
 MAX_BASES = 12
 _RANDOM_WORDS = 625
 
 
 def pack(guests: Sequence[Instance], most_bytes: int) -> tuple[list[Any], Descriptor, list[Descriptor]]:
-    """A description of guests of one program, which go on unchanged, the file with their pages, and the files
-    of their bases.
+    """Returns a description of guests of one program, a file with their pages, and the files of their bases.
 
-    Raises `RuntimeFailure` for a guest in the middle of a call, if more than `most_bytes` would have to be
-    copied, or if there is no memory.
+    The guests stay unchanged. Raises `RuntimeFailure` if a guest is in the middle of a call, if more than
+    `most_bytes` would have to be copied, or if no memory is left.
     """
     bases: list[Image] = []
     described: list[Any] = []
@@ -161,10 +159,10 @@ def pack(guests: Sequence[Instance], most_bytes: int) -> tuple[list[Any], Descri
 def unpack(
     program: Program, wire: Any, file: Descriptor, files: Sequence[Descriptor], shared: tuple[int, int]
 ) -> list[Instance]:
-    """The guests again, in this process. `shared`: see `aicirt.wasm.transfer.from_wire`.
+    """Rebuilds the guests of `pack` in this process. `shared`: see `aicirt.wasm.transfer.from_wire`.
 
-    Raises ProtocolError for what `pack` does not say of guests of this program, RuntimeFailure for files
-    that may still change or if there is no memory.
+    Raises ProtocolError if `pack` cannot have described guests of this program like this, RuntimeFailure if a
+    file is not sealed or no memory is left.
     """
     made: list[Instance] = []
     try:
@@ -195,7 +193,7 @@ def unpack(
 
 
 def _fill(guest: Instance, runs: Runs, fd: int, start: int, end: int) -> int:
-    """Reads pages from a place in the file on; returns where the next ones are."""
+    """Reads a guest's pages from the file, from offset `start` on; returns the offset after them."""
     for at, length in runs:
         if not (isinstance(at, int) and isinstance(length, int)):
             raise ProtocolError("a guest whose pages are nowhere")

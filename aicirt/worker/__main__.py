@@ -1,4 +1,4 @@
-"""`python -m aicirt.worker`: started by the supervisor, never by hand."""
+"""Entry point of a worker process, `python -m aicirt.worker`, which only the supervisor starts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from aicirt.worker.loop import Worker
 from aicirt.worker.scheduling import Listener
 
 _log = logging.getLogger("aicirt.worker")
-#: of the clock of time limits and of who hears the bell, which work for some microseconds; and of the worker
+#: time slices: of the ticker and the listener, which run for some microseconds, and of the worker
 _TICKER_TURN_SECONDS, _TURN_SECONDS = 100e-6, 1e-3
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serves until told to stop."""
+    """Serves until the supervisor stops the worker. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="aicirt.worker")
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--bell", required=True)
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.user or os.geteuid() == 0:
         with contextlib.suppress(ImportError):
-            # another user, and root without its capabilities, may not be able to read it
+            # after the change of user, or as root without capabilities, the package may be unreadable
             importlib.import_module("tokenizers")
     if args.user:
         become(*args.user)
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         worker, threads = _start(args, config)
     except (AiciError, OSError, RuntimeError, posix_ipc.Error) as error:
-        _log.critical("cannot start: %s", describe(error))  # its words: no user has said anything yet
+        _log.critical("cannot start: %s", describe(error))  # safe to log: the message cannot quote a user yet
         return 1
     worker.run()
     for end in threads:
@@ -66,8 +66,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _start(args: argparse.Namespace, config: WorkerConfig) -> tuple[Worker, list[Callable[[], None]]]:
-    """Makes what a worker has, and gives up what it does not need; and what ends its threads. Raises what it
-    lacks."""
+    """Creates the worker and confines the process; returns the worker and functions that end its threads.
+
+    Raises an error for any missing resource.
+    """
     control = FrameSocket(socket.socket(fileno=args.control_fd))
     bell = Doorbell.open(args.bell)
     engine = Engine(config.limits)

@@ -1,4 +1,4 @@
-"""The worker's end of the shared memory with one client, and what its guests print."""
+"""A client of the worker: shared memory, outgoing messages, rows and sequences."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Client:
         max_outbox: int,
         owner: str = "",
     ) -> None:
-        """`segment`: its file, still the caller's. `owner`: of the connection, for the log.
+        """`segment`: descriptor of its file, which the caller keeps. `owner`: of the connection, for the log.
 
-        Raises ProtocolError if the segment is not as the layout says.
+        Raises ProtocolError if the segment does not match the layout.
         """
         if not 0 <= link < LINK_NUMBERS:
             raise ProtocolError(f"link {link} is not between 0 and {LINK_NUMBERS - 1}")
@@ -59,18 +59,18 @@ class Client:
         self.dense = RowPool(self._segment.memory, layout, dense=True)
         self.writer = RowWriter(layout, self.rows, self.dense)
         self.sequences: dict[int, Sequence] = {}
-        #: variables of requests that have been written since the client was told of them
+        #: requests' variables with writes that have not been reported to the client yet
         self.written: Written = {}
         self.departures = Departures()
-        #: those that went on in the last step, which will probably be in the next one
+        #: sequences that continued in the last step, and will probably be in the next one
         self.stepped: list[Sequence] = []
-        #: those that were put off in the last step, in the order in which they come first in the next one
+        #: sequences that were put off in the last step; they come first, in this order, in the next one
         self.put_off: list[int] = []
-        #: steps that have not been answered
+        #: steps without a second answer yet
         self.steps: list[StepWork] = []
-        #: why nothing more is to be had from this client; the worker then drops it
+        #: error after which the client is unusable; the worker then drops it
         self.broken: AiciError | None = None
-        #: late steps, forks, and sequences that ended with an error, by its code
+        #: counts of late steps, of forks, and of sequences that ended with an error, by its code
         self.counters: Counter[str] = Counter()
         self._outbox: deque[tuple[bytes, bool]] = deque()
         self._max_outbox = max_outbox
@@ -83,16 +83,16 @@ class Client:
         return self._segment.to_worker
 
     def tell_cpu(self) -> None:
-        """Says where this process runs, for the client to decide whether to look or to sleep."""
+        """Publishes this process's CPU, by which the client decides whether to spin or to sleep."""
         self._segment.to_client.tell_cpu(current_cpu())
 
     def receive(self) -> list[Any] | None:
-        """The next message, or None. Raises ProtocolError."""
+        """Returns the next message, or None if there is none. Raises ProtocolError if it is invalid."""
         data = self._segment.to_worker.read()
         return None if data is None else decode(data)
 
     def send(self, message: NamedTuple) -> None:
-        """Sends, or keeps for later if the client does not read. Never raises: see `broken`."""
+        """Sends a message, or queues it if the ring is full. Never raises; sets `broken` instead."""
         if self.broken is not None:
             return
         ring = self._segment.to_client
@@ -111,14 +111,14 @@ class Client:
         self._bell.ring()
 
     def tell_why(self) -> None:
-        """A last message to a client that is dropped, if its ring can take it."""
+        """Sends the error to a client that is about to be dropped, if its ring has room."""
         assert self.broken is not None
         with contextlib.suppress(ProtocolError):
             self._segment.to_client.try_write(encode(Notice(NOTICE, 0, self.broken.to_wire())))
             self._bell.ring()
 
     def flush(self) -> bool:
-        """Sends what waits, as far as there is room; True if nothing waits any more."""
+        """Sends queued messages while there is room; returns whether the queue is empty."""
         ring, sent = self._segment.to_client, False
         while self._outbox and ring.try_write(*self._outbox[0]):
             self._outbox.popleft()
@@ -128,24 +128,24 @@ class Client:
         return not self._outbox
 
     def new_child(self) -> int:
-        """A sequence number for a fork: never one that the client gives out."""
+        """Returns a sequence number for a fork; the client never assigns these numbers."""
         while (number := self._child_prefix | next(self._children) & 0xFFFFFF) in self.sequences:
             pass
         return number
 
     def release_rows(self, rows: list[int], dense: list[int]) -> None:
-        """Takes rows back, each list [row, generation, ...]. Raises ProtocolError."""
+        """Releases rows; each list is [row, generation, ...]. Raises ProtocolError if a row is invalid."""
         for pool, numbers in ((self.rows, rows), (self.dense, dense)):
             for at in range(0, len(numbers), 2):
                 pool.give_back(numbers[at], numbers[at + 1])
 
     def drop(self, seq: Sequence) -> None:
-        """The sequence has ended."""
+        """Removes and frees a sequence. Idempotent."""
         if self.sequences.pop(seq.id, None) is not None:
             seq.close()
 
     def close(self) -> None:
-        """Ends everything of this client."""
+        """Ends all sequences of this client and frees its shared memory."""
         for seq in list(self.sequences.values()):
             self.drop(seq)
         self.rows.release()

@@ -1,4 +1,4 @@
-"""Calls from the supervisor to a worker."""
+"""The supervisor's calls to a worker, over the control socket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aicirt.worker.loop import Worker
 
 _log = logging.getLogger("aicirt.worker")
-#: returned by a call that answers later
+#: result of a call that replies by itself
 _LATER = object()
 
 
@@ -36,9 +36,9 @@ class Controls:
         self._socket = socket
         self._programs = Programs(worker.linker, worker.settings.max_programs)
         self._num_built = 0
-        #: builds under way, by the numbers that the supervisor has given them
+        #: builds in progress, by the supervisor's numbers
         self._builds: dict[int, Build] = {}
-        #: each gets the call's number, its arguments, and descriptors of which it takes what it keeps
+        #: each receives the call's number, arguments and descriptors, and removes the descriptors it keeps
         self._calls: dict[str, Callable[[int, dict[str, Any], list[int]], Any]] = {
             "ping": self._ping,
             "vocabulary": self._vocabulary,
@@ -58,10 +58,10 @@ class Controls:
         }
 
     def serve(self) -> bool:
-        """Answers one call if there is one."""
+        """Serves one call; returns False if there is none."""
         message = self._socket.poll()
         if message is None:
-            if self._socket.closed:  # the supervisor is gone
+            if self._socket.closed:  # the supervisor has gone
                 self._worker.running = False
             return False
         number, name, args, _ = message
@@ -124,8 +124,11 @@ class Controls:
         self._worker.vocabularies.pop(args["id"], None)
 
     def _build(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
-        """Makes a template. Answers with what `_adopt` of any worker takes, or why there is none, and with
-        the CPU time that it took."""
+        """Builds a template.
+
+        Replies with the template's description for `_adopt` of any worker, or with the error, and with the
+        CPU time used.
+        """
         worker = self._worker
         self._num_built += 1
         arg = _argument(args, fds)
@@ -150,14 +153,14 @@ class Controls:
         return _LATER
 
     def _cancel(self, _: int, args: dict[str, Any], __: list[int]) -> None:
-        """Nobody waits for a build any more, which answers now, unless it has before."""
+        """Cancels a build for which nobody waits; it replies at once, unless it has ended before."""
         if (build := self._builds.get(args["build"])) is not None:
             build.cancel()
 
     def _warm(self, number: int, args: dict[str, Any], fds: list[int]) -> object:
-        """Goes on with `aici_warm` in a template from any builder, while there is nothing else to do.
+        """Continues `aici_warm` in a template from any builder, while the worker has no other tasks.
 
-        Answers as `build` does, and whether there is more to do.
+        Replies with the new template's description, and with whether `aici_warm` has more to do.
         """
         worker = self._worker
         template = self._template(args, fds)
@@ -177,9 +180,9 @@ class Controls:
         return _LATER
 
     def _adopt(self, _: int, args: dict[str, Any], fds: list[int]) -> int:
-        """Keeps a template that another process has built; returns its number here.
+        """Adds a template that another process has built; returns its number here.
 
-        In the place of another one if `replaces` names it; 0 if that has been given up.
+        `replaces` names a template to replace, whose number stays; returns 0 if that has been evicted.
         """
         templates, template = self._worker.templates, self._template(args, fds)
         if old := args.get("replaces"):
@@ -187,7 +190,7 @@ class Controls:
         return templates.add(template)
 
     def _template(self, args: dict[str, Any], fds: list[int]) -> Template:
-        """A template that came from another process."""
+        """Rebuilds a template from another process. Raises ProtocolError if its description is invalid."""
         arg = _argument(args, fds)
         vocabulary = self._worker.vocabularies[args["vocabulary"]]
         built = args["built"]
@@ -204,7 +207,7 @@ class Controls:
 
     def _attach(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
         worker = self._worker
-        worker.detach(args["client"])  # a client that registers another vocabulary comes again
+        worker.detach(args["client"])  # a client that registers another vocabulary attaches again
         _require(fds, 1)
         worker.clients[args["client"]] = Client(
             args["client"],
@@ -221,7 +224,7 @@ class Controls:
         self._worker.detach(args["client"])
 
     def _depart(self, number: int, args: dict[str, Any], _: list[int]) -> object:
-        """Describes a request that is to move away; it is there as before until `_commit`."""
+        """Describes a request that is to move away; it stays here unchanged until `_commit`."""
         client = self._client(args)
         self._worker.catch_up(client)
         found, files, seqs = depart(client, args["seqs"])
@@ -230,13 +233,16 @@ class Controls:
         return _LATER
 
     def _arrive(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
-        """Goes on with a request that another worker has described."""
+        """Rebuilds a request that another worker has described."""
         files = [Descriptor(_take(fds)) for _ in range(args["files"])]
         program = self._program(args)
         arrive(self._worker, self._client(args), program, args["seqs"], args["state_bytes"], files)
 
     def _commit(self, _: int, args: dict[str, Any], __: list[int]) -> int:
-        """Another worker has the request: gives it up; 0 if the client wanted something of it meanwhile."""
+        """Drops a request that another worker has rebuilt; returns the number of its sequences.
+
+        Returns 0, and keeps the request, if an operation of the client has cancelled the move.
+        """
         client = self._client(args)
         self._worker.catch_up(client)
         seqs = client.departures.take(args["move"])
@@ -246,11 +252,11 @@ class Controls:
         return len(seqs)
 
     def _stay(self, _: int, args: dict[str, Any], __: list[int]) -> None:
-        """The other worker has no room."""
+        """Cancels a move that has failed."""
         self._client(args).departures.take(args["move"])
 
     def _discard(self, _: int, args: dict[str, Any], __: list[int]) -> None:
-        """The request has stayed where it was."""
+        """Drops a rebuilt request whose move was cancelled."""
         client = self._client(args)
         for number in args["seqs"]:
             if number in client.sequences:
@@ -275,7 +281,7 @@ def _description(template: Template) -> tuple[dict[str, Any], list[int]]:
 
 
 def _take(fds: list[int]) -> int:
-    """The next descriptor, for the caller to keep."""
+    """Removes and returns the next descriptor, which the caller then owns."""
     _require(fds, 1)
     return fds.pop(0)
 

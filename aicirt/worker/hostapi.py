@@ -1,4 +1,4 @@
-"""The imports of module "aici", as aici.h declares them, and what they can see of a sequence."""
+"""The imports of module "aici", as aici.h declares them, and the sequence state that they access."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """stdout and stderr of one sequence, in the order of writing."""
+    """Output of one sequence on stdout and stderr, in the order of writing."""
 
     __slots__ = ("_dropped", "_limit", "_owner", "_parts", "_size", "_why", "waiting")
 
     def __init__(self, limit: int, owner: Owner | None = None) -> None:
-        """`limit`: bytes between two calls of `take`; all logs of an `owner` together have a limit too."""
+        """`limit`: bytes between two calls of `take`; all logs of an `owner` share a second limit."""
         self._limit = limit
         self._owner = owner
-        #: the limit that the first of what was dropped met
+        #: the limit that the first dropped output exceeded, in words
         self._why = ""
         self._parts: list[bytes] = []
         self._size = 0
         self._dropped = 0
-        #: there is something to take; looked at in every step of every sequence
+        #: there is output to take; every step of every sequence reads this
         self.waiting = False
 
     def write(self, data: bytes) -> None:
-        """Adds output; what goes beyond the limit is counted and dropped (the beginning is worth more)."""
+        """Adds output. Output beyond the limit is counted and dropped, as the beginning matters most."""
         if not data:
             return
         self.waiting = True
@@ -79,7 +79,7 @@ class Log:
         self._dropped += count
 
     def take(self) -> str:
-        """All text since the last call; bytes that are not UTF-8 are replaced."""
+        """Returns and removes all text since the last call; replaces bytes that are not UTF-8."""
         text = b"".join(self._parts).decode("utf-8", "replace")
         if self._dropped:
             text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
@@ -87,11 +87,14 @@ class Log:
         return text
 
     def state(self) -> list[Any]:
-        """All of it, for `restore` in another process."""
+        """Returns the whole state, for `restore` in another process."""
         return [b"".join(self._parts), self._dropped, self._why]
 
     def restore(self, state: list[Any]) -> None:
-        """Takes over what another process had kept. Raises OwnerLimitError if it would be dropped here."""
+        """Restores the `state` of another process.
+
+        Raises OwnerLimitError if this process would drop output of it, ProtocolError if it is invalid.
+        """
         data, dropped, why = state
         if not isinstance(data, bytes) or not isinstance(dropped, int) or not isinstance(why, str):
             raise ProtocolError("output of a guest that is none")
@@ -103,7 +106,7 @@ class Log:
         self.waiting = bool(data or dropped)
 
     def clear(self) -> None:
-        """Nobody will take what is here."""
+        """Discards all output."""
         if self._owner is not None:
             self._owner.log_bytes -= self._size
         self._parts.clear()
@@ -112,7 +115,7 @@ class Log:
 
 
 class GuestContext:
-    """State behind the imports of one instance; `aicirt.worker.hostapi` works on it."""
+    """State of one instance that the imports read and change."""
 
     __slots__ = (
         "capabilities",
@@ -140,21 +143,21 @@ class GuestContext:
         #: aici.h AICI_CAP_* -> value
         self.capabilities = capabilities
         self.limits = limits
-        #: None while `aici_init` runs: its result serves many requests
+        #: None while `aici_init` runs, as its result serves many requests
         self.variables = variables
         self.seed = seed
         self.log = Log(limits.log_bytes, owner)
         self.sources: list[bytes] = [b""] * NUM_SOURCES
         self.sources[ARG] = arg
-        #: who has what is behind TOKENS and GROUP, which are read rarely: both are in the step's argument
+        #: holds the sources TOKENS and GROUP, which guests seldom read: the step's argument has both inline
         self.sequence: Sequence | None = None
 
     def write_log(self, _fd: int, data: bytes) -> None:
-        """stdout and stderr of the guest, in one log."""
+        """Adds output of the guest, stdout and stderr alike, to the log."""
         self.log.write(data)
 
     def source(self, number: int) -> bytes:
-        """The bytes of a source. Raises ResultError if there is none with this number."""
+        """Returns the bytes of a source. Raises ResultError if the number is unknown."""
         if number == TOKENS:
             return array("I", self.sequence.tokens if self.sequence else ()).tobytes()
         if number == GROUP:
@@ -169,7 +172,7 @@ def _context(instance: Instance) -> GuestContext:
 
 
 def read(instance: Instance, source: int, offset: int, dst: int, length: int) -> int:
-    """Copies a part of a source to the guest; returns the source's whole size in bytes."""
+    """Copies a part of a source to the guest; returns the size of the whole source in bytes."""
     data = _context(instance).source(source)
     if offset < len(data) and length:
         instance.write(dst, data[offset : offset + length])
@@ -177,12 +180,12 @@ def read(instance: Instance, source: int, offset: int, dst: int, length: int) ->
 
 
 def vocabulary(instance: Instance) -> int:
-    """Maps the vocabulary image once; returns its address."""
+    """Maps the vocabulary image, unless it is mapped already; returns its address."""
     return _context(instance).vocabulary.map_into(instance)
 
 
 def tokenize(instance: Instance, src: int, length: int) -> int:
-    """Tokenizes bytes; the tokens are the TOKENIZED source; returns their number, or NO_TOKENS."""
+    """Tokenizes bytes into the TOKENIZED source; returns the number of tokens, or NO_TOKENS."""
     context = _context(instance)
     if length > context.limits.max_tokenize_bytes:
         raise ResultError(
@@ -197,7 +200,7 @@ def tokenize(instance: Instance, src: int, length: int) -> int:
 
 
 def var_get(instance: Instance, name: int, name_len: int, length_out: int) -> int:
-    """Makes a variable's value the VALUE source; returns its version, 0 if it is missing."""
+    """Puts a variable's value into the VALUE source; returns its version, 0 if it is missing."""
     context = _context(instance)
     variables = context.variables
     version, value = variables.get(_name(instance, name, name_len)) if variables is not None else (0, b"")
@@ -210,7 +213,7 @@ def var_get(instance: Instance, name: int, name_len: int, length_out: int) -> in
 def var_write(
     instance: Instance, name: int, name_len: int, value: int, value_len: int, op: int, when_version: int
 ) -> int:
-    """Sets or appends; returns the new version, 0 if `when_version` did not fit."""
+    """Sets or appends to a variable; returns its new version, 0 if `when_version` differs."""
     context = _context(instance)
     variables = context.variables
     if variables is None:
@@ -230,7 +233,7 @@ def var_write(
 
 
 def capability(instance: Instance, number: int) -> int:
-    """The value of a capability, 0 if it is not known."""
+    """Returns the value of a capability, 0 if it is unknown."""
     return _context(instance).capabilities.get(number, 0)
 
 
@@ -253,7 +256,7 @@ def _name(instance: Instance, name: int, length: int) -> bytes:
     return instance.read(name, length)
 
 
-#: the imports by name; the tokenizer is the one that may take long
+#: the imports by name; only the tokenizer may take long
 CALLS: dict[str, HostCallable] = {
     "read": read,
     "vocabulary": vocabulary,

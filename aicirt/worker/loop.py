@@ -61,16 +61,16 @@ from aicirt.worker.steps import StepWork, make_child
 from aicirt.worker.templates import LoadedVocabulary, Templates
 
 _log = logging.getLogger("aicirt.worker")
-#: new objects after which to look for garbage in cycles; between steps, not when Python thinks it is time
+#: new objects after which garbage is collected: between rounds, not at Python's own thresholds
 _GARBAGE = 20_000
-#: messages of one client; it may go on sending
+#: messages that `catch_up` reads from one client, which may keep sending
 _MOST_TO_CATCH_UP = 64
-#: what reading an invalid message raises
+#: exceptions of reading an invalid message
 _MALFORMED = (ProtocolError, TypeError, ValueError, LookupError, AttributeError, OverflowError, struct.error)
 
 
 class Worker:
-    """Everything one worker process has."""
+    """The state of a worker process, and its main loop."""
 
     def __init__(
         self,
@@ -94,13 +94,13 @@ class Worker:
         self.running = True
         self.meter = Meter()
         self.steps = 0
-        #: sequences that clients have asked it to start
+        #: number of sequences that clients have asked to start
         self.asked = 0
-        #: counters of clients that are gone, and of what belongs to none
+        #: counters of clients that have gone, and of events without a client
         self.past: Counter[str] = Counter()
         self.owners = Owners(settings, self.past)
         self.memory = GuestMemory(settings, self.clients, engine.reaper)
-        #: those of this process, as `health` shows them
+        #: the sandbox of this process, for `health`
         self.walls: dict[str, Any] = {}
         self._bell = bell
         self._listener = listener
@@ -115,9 +115,9 @@ class Worker:
         return sum(len(client.sequences) for client in self.clients.values())
 
     def check_room(self, owner: Owner | None, count: int, others: int = 0) -> None:
-        """Raises SpaceError or OwnerLimitError if the owner may not have so many more sequences.
+        """Raises SpaceError or OwnerLimitError if there is no room for `count` more sequences of the owner.
 
-        `others`: so many more of others are about to come.
+        `others`: number of other owners' sequences that are about to be made.
         """
         live, limit = self.num_sequences, self.settings.max_sequences
         if live + count + others > limit:
@@ -126,15 +126,15 @@ class Worker:
             owner.check_sequences(count)
 
     def run(self) -> None:
-        """Until the supervisor says stop, or is gone."""
+        """Serves until the supervisor stops the worker or has gone."""
         gc.disable()
-        gc.freeze()  # what lives for ever need not be looked at while guests wait
+        gc.freeze()  # permanent objects need no scan while guests wait
         while self.running:
             self._placement.leave(client.from_client.writer_cpu for client in self.clients.values())
             called = not self._bell.rung
             called = self._bell.wait(self._timeout()) and called
             self._placement.restore()
-            # armed for all that follows: guests may run in any of it
+            # armed during all work, because guests may run in any part of it
             with self.ticker:
                 busy = self._serve()
                 if called and not busy:
@@ -147,7 +147,7 @@ class Worker:
             self.detach(number)
 
     def detach(self, number: int) -> None:
-        """A client has gone."""
+        """Frees a client that has gone, and keeps its counters."""
         client = self.clients.pop(number, None)
         if client is not None:
             self.past.update(client.counters)
@@ -155,7 +155,7 @@ class Worker:
 
     @property
     def counters(self) -> Counter[str]:
-        """Counters of sequences of all clients, including clients that are gone."""
+        """Counters of sequences of all clients, including clients that have gone."""
         return sum((client.counters for client in self.clients.values()), self.past)
 
     def guest_capabilities(self, engine: list[list[int]], vocabulary: LoadedVocabulary) -> dict[int, int]:
@@ -169,7 +169,7 @@ class Worker:
     # -- the loop --------------------------------------------------------------------------------
 
     def _wanted(self) -> bool:
-        """Returns whether a client has sent something, which comes before the guest that runs."""
+        """Returns whether a client has sent a message, which has priority over the running guest."""
         return any(client.from_client.waiting for client in self.clients.values())
 
     def _timeout(self) -> float:
@@ -179,9 +179,10 @@ class Worker:
         return min(max(0.0, min(deadlines) - time.monotonic()), IDLE_WAIT_SECONDS)
 
     def _expect_step(self) -> bool:
-        """A client has rung before it sends: when its forward pass was over, or when it began to pack a step.
+        """Spins for a step after a client has rung the bell ahead of it; returns whether a message arrived.
 
-        Meanwhile what the step needs is brought back into the processor's caches. True if something came.
+        A client rings when its forward pass ends, or when it begins to pack a step. Meanwhile this brings the
+        step's data back into the processor's caches.
         """
         rings = tuple(client.from_client for client in self.clients.values())
         for client in self.clients.values():
@@ -193,7 +194,7 @@ class Worker:
         return spin(rings, SAMPLING_SECONDS)
 
     def _serve(self) -> bool:
-        """Does one round over everything; returns False if there was nothing to do."""
+        """Serves clients, supervisor and agenda once; returns False if there was nothing to do."""
         busy = False
         for client in list(self.clients.values()):
             busy = self._read(client) or busy
@@ -217,7 +218,7 @@ class Worker:
                     step.expire()
         for client in [client for client in self.clients.values() if client.broken is not None]:
             assert client.broken is not None
-            # not its words, which quote the client, who is told them
+            # not the message, which quotes the client and is sent to it
             about = fields(client=client.number, owner=client.owner, code=client.broken.code)
             _log.error("dropping client %d: %s", client.number, client.broken.code, extra=about)
             self.past["clients_dropped"] += 1
@@ -226,13 +227,13 @@ class Worker:
         return busy
 
     def catch_up(self, client: Client) -> None:
-        """Does what the client has sent so far: it comes before what somebody asks for it on another way."""
+        """Handles the messages that a client has sent so far, before a call of the supervisor about it."""
         for _ in range(_MOST_TO_CATCH_UP):
             if not self._read(client) or client.broken is not None:
                 return
 
     def _read(self, client: Client) -> bool:
-        """Does what the client's next message says, and sends what waits for it; false if there is none."""
+        """Handles the client's next message and sends queued ones; returns False if no message arrived."""
         busy = False
         try:
             message = client.receive()
@@ -248,7 +249,7 @@ class Worker:
                 time.sleep(0)
         except _MALFORMED as error:
             client.broken = ProtocolError(f"a message that is none: {error!r}")
-        except Exception as error:  # a defect of ours must cost nobody else
+        except Exception as error:  # a defect of the runtime must not affect other clients
             about = fields(client=client.number, owner=client.owner)
             _log.exception("a message of client %d failed", client.number, extra=about)
             client.broken = RuntimeFailure(f"internal error: {error!r}")
@@ -346,7 +347,7 @@ class Worker:
         context.sources[PROMPT] = start.prompt
         instance = self.memory.start(owner.name, template.snapshot, start.prompt)
         seq = Sequence(start.seq, instance, context, request, template.arg_address)
-        if template.log:  # from now on it is given back when the sequence ends
+        if template.log:  # written last: closing the sequence releases the log's bytes
             context.log.write(template.log)
         client.sequences[start.seq] = seq
         return seq
@@ -378,7 +379,7 @@ class Worker:
 
 
 def _prompt_problem(value: int | None, error: Exception | None) -> AiciError | None:
-    """Returns the error of aici_init_prompt, if it failed."""
+    """Returns the error of aici_init_prompt, or None if it succeeded."""
     if isinstance(error, GuestExit):
         return ControllerFailed(f"the controller stopped in aici_init_prompt ({error.reason})")
     if isinstance(error, AiciError):
@@ -389,7 +390,7 @@ def _prompt_problem(value: int | None, error: Exception | None) -> AiciError | N
 
 
 def _prompt_read(seq: Sequence, value: int | None, error: Exception | None) -> None:
-    """aici_init_prompt is over, and its sequence may be in a step already, which it then sits out."""
+    """Handles the end of aici_init_prompt. A sequence that is in a step already skips that step."""
     seq.mid = None
     problem, step = _prompt_problem(value, error), seq.waits_in
     if step is None:

@@ -1,8 +1,8 @@
-"""Memory of all guests in a worker: who has how much, and who is ended before there is too much.
+"""Memory of all guests in a worker: counts it by owner, and ends guests beyond a limit.
 
-Counting the pages of a guest takes 2 to 300 us. A guest's memory cannot grow without page faults of the
-thread that runs it, and reading their number takes half a microsecond. So pages are counted only when there
-were enough faults for a limit to be reached, and only those of guests that have run since.
+Counting the pages of a guest takes 2-300 us. A guest's memory cannot grow without page faults of the thread
+that runs it, and reading their number takes 0.5 us. So pages are counted only after enough faults to reach a
+limit, and only in guests that have run since the last count.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ if TYPE_CHECKING:
     from aicirt.worker.client import Client
     from aicirt.worker.sequence import Sequence
 
-#: what a sequence takes besides its memory and its instance: page tables, Python's objects
+#: memory that a sequence takes besides its pages and its instance: page tables, Python objects
 SEQUENCE_BYTES = 64 << 10
-#: between two looks at the number of page faults. The kernel clears at most some 4 MiB in this time
+#: between two readings of the number of page faults. In this time the kernel supplies about 4 MiB at most
 LOOK_SECONDS = 0.001
-#: growth in which nothing is counted, however near a limit is: this much, or a part of the owner's limit if
-#: that is more. Counting all pages takes 3 % of the time in which they were made at most, so that a 16th of
-#: them may be counted again and again
+#: growth below which nothing is counted, however near a limit is: LEAST_GROWTH, or the owner's limit divided
+#: by GROWTH_PART if that is more. Counting all pages takes at most 3 % of the time in which they were made.
+#: So a count after each 16th of them is affordable
 LEAST_GROWTH, GROWTH_PART = 16 << 20, 16
-#: for `stats`: growth that is not reported, and the part of the time that counting may take
+#: for `stats`: growth that needs no new count, and the fraction of the time that counting may take
 _UNREPORTED_GROWTH, _COUNTING_PART = 1 << 20, 1 / 100
-#: between two counts because of a start or fork that does not fit, in times that the last one took
+#: pause between two counts for starts or forks that do not fit, in multiples of the last count's duration
 _ASKING_PAUSE = 5
 _CURE = "fewer requests at a time, fewer forks, or controllers that change less memory need less"
 
 
 class Holder(NamedTuple):
-    """A guest that has memory, and whose it is."""
+    """A guest with its memory and its owner."""
 
     instance: Instance
     context: GuestContext
     owner: str
-    #: the request, which forks share
+    #: the request, which all its forks share, or the guest itself
     family: object
-    #: ends it, with an error for its user
+    #: ends the guest, with an error for its user
     end: Callable[[AiciError], None]
 
 
 class GuestMemory:
-    """Counts the memory of guests by owner, and ends the largest beyond a limit."""
+    """Counts the memory of guests by owner, and ends the largest guests beyond a limit."""
 
     def __init__(
         self, settings: WorkerSettings, clients: dict[int, Client], reaper: Reaper | None = None
     ) -> None:
-        """`reaper`: what it has not yet freed counts for the worker, and for no owner."""
+        """`reaper`: memory that it has not freed yet counts for the worker, but for no owner."""
         # the daemon replaces 0 by a share of the free memory; a worker without a daemon has no limit
         self._owner_limit = settings.owner_memory_bytes or sys.maxsize
         self._worker_limit = settings.worker_memory_bytes or sys.maxsize
@@ -68,26 +68,29 @@ class GuestMemory:
         self._reaper = reaper
         #: guests that belong to no sequence
         self._others: list[Holder] = []
-        #: by owner, when the pages were last counted
+        #: by owner, at the last count
         self._bytes: Counter[str] = Counter()
         self._total = 0
         self._faults = page_faults()
-        #: bytes that have come since without page faults: snapshots and prompts
+        #: bytes that were added since without page faults: snapshots and prompts
         self._added = 0
-        #: what was counted once though several may have it, by `id`
+        #: `id` of each counted object that several guests may share
         self._seen: set[int] = set()
         self._headroom = self._least_growth()
         self._look_at = 0.0
         self._counted_at, self._counting_s, self._counted_guests = 0.0, 0.0, 0
-        #: guests that were ended
+        #: number of guests that were ended
         self.ended = 0
 
     def watch(self, instance: Instance, owner: str, end: Callable[[AiciError], None]) -> None:
-        """Counts a guest that belongs to no sequence until it is closed. Its `owner` is its context."""
+        """Counts a guest that belongs to no sequence, until it is closed.
+
+        `instance.owner` must be the guest's context; `owner` is the name of its owner.
+        """
         self._others.append(Holder(instance, instance.owner, owner, instance, end))
 
     def look(self) -> None:
-        """Ends guests beyond a limit. To be called between guests' calls, once in `LOOK_SECONDS` at least."""
+        """Ends guests beyond a limit. Call it between guests' calls, at least once in `LOOK_SECONDS`."""
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
@@ -95,7 +98,7 @@ class GuestMemory:
                 self.enforce()
 
     def enforce(self) -> None:
-        """Counts, and ends guests until every limit holds."""
+        """Counts all memory, and ends guests until every limit holds."""
         self._count()
         if self._reaper is not None and self._total > self._worker_limit and self._reaper.pending_bytes:
             self._reaper.drain()
@@ -111,10 +114,10 @@ class GuestMemory:
         self._set_headroom()
 
     def check(self, owner: str, more: int) -> None:
-        """Raises OwnerLimitError or SpaceError if so many bytes more would be too many."""
+        """Raises OwnerLimitError or SpaceError if `more` bytes in addition would exceed a limit."""
         if self._fits(owner, more):
             return
-        # who is at the limit may ask again and again
+        # an owner at the limit may ask again and again
         if time.monotonic() - self._counted_at > _ASKING_PAUSE * self._counting_s:
             self.enforce()
             if self._fits(owner, more):
@@ -125,7 +128,7 @@ class GuestMemory:
         raise self._worker_error(owner, self._total + self._growth() + more)
 
     def start(self, owner: str, snapshot: Snapshot, prompt: bytes) -> Instance:
-        """Makes the guest of a new sequence. Raises as `check`."""
+        """Makes the guest of a new sequence. Raises as `check` does."""
         image, more = snapshot.image, _besides(snapshot.program) + len(prompt)
         new = 0 if image is None or id(image) in self._seen else image.stored
         self.check(owner, more + new)
@@ -134,7 +137,7 @@ class GuestMemory:
         return instance
 
     def fork(self, seq: Sequence, count: int) -> list[Instance]:
-        """Forks the guest of a sequence. Raises as `check`, and what the sequence has ended with."""
+        """Forks the guest of a sequence. Raises as `check` does, or the error that has ended the sequence."""
         owner, instance = _owner(seq), seq.instance
         besides = _besides(instance.program)
         if instance.store:
@@ -151,7 +154,7 @@ class GuestMemory:
         return children
 
     def stats(self) -> dict[str, int]:
-        """For `health`: bytes of all guests and of the owner with the most, as they were lately."""
+        """Returns recent bytes of all guests and of the owner with the most, and the limits, for `health`."""
         changed = self._growth() > _UNREPORTED_GROWTH or self._num_guests() != self._counted_guests
         if changed and time.monotonic() - self._counted_at > self._counting_s / _COUNTING_PART:
             self.enforce()
@@ -167,7 +170,7 @@ class GuestMemory:
     # -- counting -------------------------------------------------------------------------------
 
     def _growth(self) -> int:
-        """Bytes by which all guests can have grown since they were counted."""
+        """Returns the bytes by which all guests can have grown since the last count."""
         return (page_faults() - self._faults) * PAGE + self._added
 
     def _num_guests(self) -> int:
@@ -187,7 +190,7 @@ class GuestMemory:
         self._headroom = max(left, self._least_growth())
 
     def _holders(self) -> Iterator[Holder]:
-        """All guests that have not been closed."""
+        """Yields all guests that have not been closed."""
         for client in self._clients.values():
             for seq in client.sequences.values():
                 if seq.instance.store:
@@ -214,7 +217,10 @@ class GuestMemory:
         self._counting_s = self._counted_at - begin
 
     def _end(self, owner: str, excess: int, error: AiciError) -> bool:
-        """Ends guests of an owner, the largest of the largest request first, until so many bytes are free."""
+        """Ends guests of an owner until `excess` bytes are free; returns whether there was one.
+
+        Begins with the largest guest of the largest request.
+        """
         mine = [holder for holder in self._holders() if holder.owner == owner]
         families: Counter[object] = Counter()
         users: Counter[int] = Counter()
@@ -244,7 +250,7 @@ class GuestMemory:
         self.ended += ended
         return ended > 0
 
-    # -- words ----------------------------------------------------------------------------------
+    # -- errors ---------------------------------------------------------------------------------
 
     def _owner_error(self, owner: str, nbytes: int) -> OwnerLimitError:
         return OwnerLimitError(
@@ -270,7 +276,7 @@ def _owner(seq: Sequence) -> str:
 
 
 def _own_bytes(holder: Holder) -> int:
-    """Memory that a guest shares with none, its stack included if it is in the middle of a call."""
+    """Returns the bytes that a guest does not share, with its stack if it is in the middle of a call."""
     instance = holder.instance
     stack = WASM_STACK if instance.fiber is not None else 0
     return instance.changed_bytes() + _besides(instance.program) + stack
@@ -282,7 +288,7 @@ def _besides(program: Program) -> int:
 
 
 def _shared(holder: Holder) -> list[tuple[int, int]]:
-    """(number, bytes) of what a guest may share with others."""
+    """Returns (`id`, bytes) of each object that a guest may share with others."""
     image, sources = holder.instance.base_image, holder.context.sources
     found = [(id(source), len(source)) for source in (sources[ARG], sources[PROMPT])]
     if image is not None:

@@ -1,8 +1,8 @@
-"""Requests that move to another worker: what goes along, and who has it meanwhile.
+"""Moves of requests to another worker: describing a request in one, rebuilding it in the other.
 
-The old worker describes the request and keeps it; the new one makes it of the description; then the old one
-gives its own up, which is the moment of the move. Until then whatever the client wants of its sequences is
-done in the old place, and the move comes to nothing.
+The old worker describes the request and keeps it. The new worker rebuilds it from the description. Then the
+old worker drops its own, and at that moment the move takes effect. Any operation of the client on one of the
+sequences before that runs in the old worker and cancels the move.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORD = 0xFFFFFFFF
 
 
 class Departures:
-    """Sequences of a client that are about to move away, by the supervisor's number of the move."""
+    """A client's sequences that are about to move away, by the supervisor's number of the move."""
 
     __slots__ = ("_moves",)
 
@@ -43,15 +43,15 @@ class Departures:
         return bool(self._moves)
 
     def add(self, move: int, seqs: list[Sequence]) -> None:
-        """A move has begun."""
+        """Records a move that has begun."""
         self._moves[move] = seqs
 
     def take(self, move: int) -> list[Sequence]:
-        """Returns the sequences of a move; none if it has been called off."""
+        """Removes a move and returns its sequences; an empty list if the move was cancelled."""
         return self._moves.pop(move, [])
 
     def stay(self, numbers: Iterable[int]) -> None:
-        """Calls off the moves of these sequences."""
+        """Cancels the moves of these sequences."""
         wanted = set(numbers)
         for move, seqs in list(self._moves.items()):
             if any(seq.id in wanted for seq in seqs):
@@ -59,9 +59,10 @@ class Departures:
 
 
 def depart(client: Client, numbers: list[int]) -> tuple[dict[str, Any], list[Descriptor], list[Sequence]]:
-    """The description of a request, all of whose sequences must be listed, and its files.
+    """Describes a request, all of whose sequences must be in `numbers`.
 
-    Raises RuntimeFailure if it cannot move now, with the reason.
+    Returns the description, its files, and the sequences. Raises RuntimeFailure with the reason if the
+    request cannot move now.
     """
     seqs = [client.sequences[number] for number in numbers if number in client.sequences]
     if len(seqs) != len(numbers) or not seqs:
@@ -92,10 +93,10 @@ def depart(client: Client, numbers: list[int]) -> tuple[dict[str, Any], list[Des
 def arrive(
     worker: Worker, client: Client, program: Program, numbers: list[int], nbytes: int, files: list[Descriptor]
 ) -> None:
-    """Goes on with what another worker has described: a request of these sequences.
+    """Rebuilds a request with these sequences, which another worker has described.
 
-    Raises SpaceError, OwnerLimitError and others if there is no room, ProtocolError for what is no
-    description; nothing of it is left then.
+    Raises SpaceError, OwnerLimitError or other errors if there is no room, ProtocolError if the description
+    is invalid. After an error, no part of the request is left.
     """
     if not 0 < nbytes <= MOST_MOVED_BYTES or len(files) < 2:
         raise ProtocolError(f"a request of {nbytes} bytes in {len(files)} files")
@@ -106,7 +107,7 @@ def arrive(
     try:
         state = msgpack.unpackb(os.pread(file.fd, nbytes, 0), strict_map_key=False)
         described, sources = state["sequences"], state["sources"]
-        if not all(isinstance(source, bytes) for source in sources):  # of a number bytes() makes so many
+        if not all(isinstance(source, bytes) for source in sources):  # bytes() of a number makes zeros
             raise ProtocolError("a request whose sequences have sources that are none")
         if [number for number, *_ in described] != numbers:
             raise ProtocolError("a request of other sequences than were to come")
@@ -160,7 +161,7 @@ def _undo(made: list[Sequence], left: list[Any]) -> None:
 
 
 def _check_idle(client: Client, seq: Sequence) -> None:
-    """Raises RuntimeFailure for what cannot be described now."""
+    """Raises RuntimeFailure if the sequence cannot be described now."""
     if seq.mid is not None or seq.put_off:
         raise RuntimeFailure(f"sequence {seq.id} is late: it can move after its next result")
     if any(step.concerns(seq.id) for step in client.steps):
@@ -194,7 +195,7 @@ def _describe(seq: Sequence, sources: dict[bytes, int]) -> list[Any]:
 
 
 def _restore(seq: Sequence, fields: list[Any]) -> None:
-    """Restores what `_describe` has described, from `length` on."""
+    """Restores the fields of `_describe` from `length` on. Raises ProtocolError if they are invalid."""
     length, step, changed, has_row, outcome, late, splices, by_engine, tokens, group, log, flags = fields
     numbers = [length, step, late, splices, *tokens, *group, 0 if outcome is None else outcome, flags]
     if not all(isinstance(number, int) and 0 <= number <= _WORD for number in numbers):
@@ -219,7 +220,10 @@ def _request(worker: Worker, client: Client, described: list[Any]) -> Request:
 
 
 def _restore_request(request: Request, described: list[Any]) -> None:
-    """Last, so that what cannot be restored gives back what it has counted when its sequences are closed."""
+    """Restores counters and variables.
+
+    Call it last: if it fails, closing the request's sequences releases the variables that were counted.
+    """
     counters, variables, _ = described
     request.suspended_rounds, request.idle_rounds, request.writes_seen = map(int, counters)
     request.variables.restore(variables)

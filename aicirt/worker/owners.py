@@ -1,4 +1,4 @@
-"""State that forks of a request share, or all requests of an owner: variables, limits, time."""
+"""State that the forks of a request, or all requests of an owner, share: variables, limits, time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aicirt.contract.errors import (
 )
 from aicirt.settings import TICK_MS, RequestLimits, WorkerSettings
 
-#: variables of requests, those first that have waited longest to be told
+#: requests' variables with unreported writes, in the order of their first unreported write
 Written = dict["Variables", None]
 
 
@@ -29,24 +29,26 @@ class Variables:
     def __init__(
         self, limits: RequestLimits, owner: Owner | None = None, written: Written | None = None
     ) -> None:
-        """`owner`: whose variables they are; all of theirs together have a limit too. `written`: where those
-        add themselves of whose writes a client has yet to be told."""
+        """`owner`: the owner of the variables; all variables of an owner share a second limit.
+
+        `written`: collects the variables with writes that have not been reported to the client.
+        """
         self._limits = limits
         self._owner = owner
         self._written: Written = {} if written is None else written
-        #: names of what has been written since the client was told, in this order
+        #: names with unreported writes, oldest first
         self._untold: dict[bytes, None] = {}
         self._values: dict[bytes, tuple[int, bytes]] = {}
         self._bytes = 0
-        #: number of writes so far: tells whether anything changed in a step
+        #: number of writes so far, by which a change in a step is detected
         self.writes = 0
 
     def get(self, name: bytes) -> tuple[int, bytes]:
-        """(version, value); (0, b"") if missing."""
+        """Returns (version, value); (0, b"") if the variable is missing."""
         return self._values.get(name, (0, b""))
 
     def set(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
-        """Replaces the value; returns the new version, or 0 if `when_version` is not the present one.
+        """Replaces the value; returns the new version, or 0 if `when_version` is not the current one.
 
         Raises VariableLimitError or OwnerLimitError.
         """
@@ -79,7 +81,7 @@ class Variables:
         self._written[self] = None
 
     def tell(self) -> list[list[Any]]:
-        """[name, version, value] of what has been written since the last call."""
+        """Returns [name, version, value] of each variable that was written since the last call."""
         told = [[name, *self._values[name]] for name in self._untold]
         self._forget()
         return told
@@ -89,12 +91,15 @@ class Variables:
         self._written.pop(self, None)
 
     def state(self) -> list[Any]:
-        """All of them, for `restore` in another process."""
+        """Returns all variables, for `restore` in another process."""
         values = [[name, *value] for name, value in self._values.items()]
         return [self.writes, values, list(self._untold)]
 
     def restore(self, state: list[Any]) -> None:
-        """Takes over the variables of another process. Raises VariableLimitError or OwnerLimitError."""
+        """Restores the `state` of another process.
+
+        Raises VariableLimitError or OwnerLimitError over a limit, ProtocolError if the state is invalid.
+        """
         writes, values, untold = state
         for name, version, value in values:
             if not (isinstance(name, bytes) and isinstance(version, int) and isinstance(value, bytes)):
@@ -109,7 +114,7 @@ class Variables:
             self._note(name)
 
     def clear(self) -> None:
-        """The request has ended: nobody will read them."""
+        """Discards all variables when the request has ended."""
         if self._owner is not None:
             self._owner.keep_variables(-self._bytes)
         self._values.clear()
@@ -117,12 +122,12 @@ class Variables:
         self._forget()
 
     def append(self, name: bytes, value: bytes, when_version: int | None = None) -> int:
-        """Like `set`, with the value added to the end of the present one."""
+        """Appends to the current value; otherwise like `set`."""
         return self.set(name, self.get(name)[1] + value, when_version)
 
 
 class Owner:
-    """An owner's use of this worker; it lives as long as one of the owner's requests."""
+    """An owner's use of this worker; exists as long as one of the owner's requests."""
 
     __slots__ = (
         "__weakref__",
@@ -136,21 +141,21 @@ class Owner:
     )
 
     def __init__(self, name: str, settings: WorkerSettings, counters: Counter[str]) -> None:
-        """`counters`: where output that is dropped is counted."""
+        """`counters`: counts dropped output."""
         self.name = name
         self.counters = counters
-        #: live ones
+        #: number of live sequences
         self.sequences = 0
-        #: CPU time that its sequences have used beyond its share of earlier steps
+        #: CPU time (ns) that the owner's sequences have used beyond its share of earlier steps
         self.debt_ns = 0
         #: bytes of all variables, names and values
         self.variable_bytes = 0
-        #: bytes of output that clients have not got yet
+        #: bytes of output that have not been sent to clients yet
         self.log_bytes = 0
         self._settings = settings
 
     def check_sequences(self, more: int) -> None:
-        """Raises OwnerLimitError if the owner may not have so many more."""
+        """Raises OwnerLimitError if the owner may not have `more` sequences in addition."""
         limit = self._settings.owner_sequences
         if self.sequences + more > limit:
             raise OwnerLimitError(
@@ -160,7 +165,7 @@ class Owner:
             )
 
     def keep_variables(self, more: int) -> None:
-        """Counts bytes of variables, which are given back with a negative number. Raises OwnerLimitError."""
+        """Counts `more` bytes of variables; a negative number releases bytes. Raises OwnerLimitError."""
         limit = self._settings.owner_variable_bytes
         if more > 0 and self.variable_bytes + more > limit:
             raise OwnerLimitError(
@@ -173,12 +178,12 @@ class Owner:
 
     @property
     def log_room(self) -> int:
-        """Bytes of output that may still be kept."""
+        """Bytes of output that may still be added."""
         return max(0, self._settings.owner_log_bytes - self.log_bytes)
 
     @property
     def log_limit(self) -> int:
-        """Bytes of output that may be kept."""
+        """Most bytes of output that may be kept."""
         return self._settings.owner_log_bytes
 
 
@@ -189,15 +194,15 @@ class Owners:
         self._settings = settings
         self._counters = counters
         self._owners: WeakValueDictionary[str, Owner] = WeakValueDictionary()
-        #: those that have used more than their share of the last step
+        #: owners that have used more than their share of the last step
         self.in_debt: list[Owner] = []
 
     def __len__(self) -> int:
-        """How many owners have something here."""
+        """Returns the number of owners with requests in this worker."""
         return len(self._owners)
 
     def get(self, name: str) -> Owner:
-        """The owner, who is made if nothing here is theirs yet."""
+        """Returns the owner with this name, and creates it if needed."""
         owner = self._owners.get(name)
         if owner is None:
             owner = self._owners[name] = Owner(name, self._settings, self._counters)
@@ -205,7 +210,7 @@ class Owners:
 
 
 class Request:
-    """Variables and counts of a sequence and everything forked from it."""
+    """Variables and counts of a sequence and all its forks."""
 
     __slots__ = (
         "clones",
@@ -223,10 +228,10 @@ class Request:
     ) -> None:
         """`written`: see `Variables`."""
         self.limits = limits
-        #: for whom it runs
+        #: the owner of the request
         self.owner = owner
         self.variables = Variables(limits, owner, written)
-        #: live sequences; of these, `clones` were made by the engine and are not held against the guest
+        #: live sequences; `clones` of them were made by the engine and do not count against the fork limit
         self.live = 1
         self.clones = 0
         #: rounds in a row in which every sequence was suspended and no variable was written
@@ -237,21 +242,21 @@ class Request:
 
     @property
     def owner_name(self) -> str:
-        """The owner's name; "" if it runs for nobody in particular."""
+        """The owner's name; "" if the request has no owner."""
         return "" if self.owner is None else self.owner.name
 
     def left(self, by_engine: bool) -> None:
-        """Records that a sequence has ended; `by_engine`: it was a clone that the engine had made."""
+        """Records that a sequence has ended; `by_engine`: the engine had made it as a clone."""
         self.live -= 1
         self.clones -= by_engine
         if self.live == 0:
             self.variables.clear()
 
     def round_over(self, suspended: int, going: int, changed: bool) -> AiciError | None:
-        """Counts a round in which some sequences were suspended; what they end with if that is too much.
+        """Counts a round with suspended sequences; returns the error that ends them if a limit is exceeded.
 
-        `suspended` and `going` are numbers of sequences, `changed` tells whether tokens came or went. A round
-        counts only if all live sequences took part: others may be what the suspended ones wait for.
+        `suspended` and `going` are numbers of sequences; `changed`: tokens came or went. A round counts only
+        if all live sequences took part, because the suspended ones may wait for the others.
         """
         limits, writes = self.limits, self.variables.writes
         everybody = suspended + going == self.live
@@ -272,53 +277,53 @@ class Request:
         return None
 
 
-#: a call that takes longer has been looked at, and is charged what it was found to use
+#: ns. The thread's clock has been read during a longer call, which is charged by that clock
 _LOOKED_AT_NS = int(2 * TICK_MS * 1e6)
 
 
 def used_time(since_ns: int, now_ns: int, charged_ns: int) -> int:
-    """Returns the ns that a call, or two in a row, have used, by `time.monotonic_ns` before and after.
+    """Returns the ns that one or two consecutive calls have used, from `time.monotonic_ns` before and after.
 
-    A long call counts with `charged_ns`, measured on the thread's clock, and the time before the first check
-    of that clock: the other clock also counts other threads.
+    The monotonic clock also counts other threads. So a long call counts at most `charged_ns`, measured on the
+    thread's clock, plus the time before the first reading of that clock.
     """
     used = now_ns - since_ns
     return used if used < _LOOKED_AT_NS else min(used, charged_ns + _LOOKED_AT_NS)
 
 
 class StepShares:
-    """The time that each owner has used of a part of a step for which other owners wait.
+    """The time that each owner has used in a part of a step, while other owners wait.
 
-    An owner that has used its share gets no more, unless no other owner has sequences in this worker. After a
+    An owner that has used its share gets no more, unless no other owner has requests in this worker. After a
     wall-clock time far beyond any share no owner gets more, so that the worker answers other clients.
     """
 
     __slots__ = ("_limit_ns", "_spent", "over_at", "shared")
 
     def __init__(self, owners: Owners, limit_ms: float, most_ms: float) -> None:
-        """`limit_ms` is the CPU time of one owner, `most_ms` the time on the clock of all together."""
-        #: whether there is more than one owner: else `has_time` and `charge` need not be called
+        """`limit_ms` is the CPU time of one owner, `most_ms` the wall-clock time of all together."""
+        #: whether there is more than one owner; otherwise `has_time` and `charge` need not be called
         self.shared = len(owners) > 1
-        #: when (`time.monotonic_ns`) no call may begin any more
+        #: time (`time.monotonic_ns`) from which no call may begin
         self.over_at = time.monotonic_ns() + int(most_ms * 1e6)
         self._limit_ns = int(limit_ms * 1e6)
         self._spent: dict[Owner | None, int] = {}
 
     def has_time(self, owner: Owner | None) -> bool:
-        """Returns whether `owner` has a part of its share left."""
+        """Returns whether `owner` has time left in its share."""
         return self._spent.get(owner, 0) < self._limit_ns
 
     def charge(self, owner: Owner | None, used_ns: int) -> None:
-        """Counts what a call has used."""
+        """Counts the time that a call has used."""
         self._spent[owner] = self._spent.get(owner, 0) + used_ns
 
     def take_debts(self, owners: Owners) -> None:
-        """Charges what owners have used beyond their share in earlier steps."""
+        """Charges owners for the time beyond their share in earlier steps."""
         for owner in owners.in_debt:
             self._spent[owner] = owner.debt_ns
 
     def leave_debts(self, owners: Owners) -> None:
-        """Keeps what owners have used beyond their share, for the next steps."""
+        """Records the time beyond each owner's share, for the next steps."""
         owners.in_debt.clear()
         for owner, spent in self._spent.items():
             if owner is not None and spent > self._limit_ns:

@@ -1,7 +1,7 @@
-"""Reads what a callback returned out of guest memory, checks it, and moves rows to shared memory.
+"""Reads and checks the results of callbacks in guest memory, and copies rows to shared memory.
 
-Nothing a guest returns is believed: addresses, lengths, verbs, tokens and numbers are
-checked, and every refusal names the field and what is allowed.
+No value from a guest is trusted: addresses, lengths, verbs, tokens and numbers are checked. Every error names
+the field and what is allowed.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _PRE = PRE_RESULT.packer("size", "num_forks")
 _POST = POST_RESULT.packer("size", "verb")
 _MID = MID_RESULT.packer("size", "flags")
 _PRE_SIZE, _POST_SIZE, _MID_SIZE = PRE_RESULT.size, POST_RESULT.size, MID_RESULT.size
-#: an aici_mid_result without its last field, which was added later
+#: size of an aici_mid_result without its last field, which was added later
 _OLD_MID_SIZE = MID_RESULT.offsets["flags"]
-#: an entry of a SPARSE row
+#: size of an entry of a SPARSE row
 _BIAS_SIZE = BIAS.size
 _ALL_BITS = 0xFFFFFFFF
-# PyDLL: giving the interpreter's lock away costs as much as copying a mask
+# PyDLL keeps the interpreter's lock: releasing it costs as much as copying a mask
 _libc = ctypes.PyDLL(None)
 _memmove, _differ = _libc.memmove, _libc.memcmp
 _memmove.argtypes = _differ.argtypes = [ctypes.c_void_p] * 3
@@ -64,7 +64,10 @@ _NEG_INF = -math.inf
 
 
 def read_pre(instance: Instance, address: int) -> tuple[int, int]:
-    """(verb, number of forks) of an aici_pre_result; Fork 0 is Stop and Fork 1 is Continue."""
+    """Reads (verb, number of forks) of an aici_pre_result; FORK with 0 is STOP, with 1 CONTINUE.
+
+    Raises ResultError if the result is invalid.
+    """
     if address + _PRE_SIZE > instance.size:
         check_span(instance, address, _PRE_SIZE, "aici_pre_result")
     size, verb, forks = _PRE.unpack_from(instance.view, address)
@@ -78,7 +81,7 @@ def read_pre(instance: Instance, address: int) -> tuple[int, int]:
 
 
 def read_post(instance: Instance, address: int) -> int:
-    """The verb of an aici_post_result."""
+    """Reads the verb of an aici_post_result. Raises ResultError if the result is invalid."""
     if address + _POST_SIZE > instance.size:
         check_span(instance, address, _POST_SIZE, "aici_post_result")
     size, verb = _POST.unpack_from(instance.view, address)
@@ -109,13 +112,13 @@ class RowWriter:
         self._mask_bytes = 4 * layout.mask_words
         self._rows = rows
         self._dense = dense
-        #: bits of the last mask word that stand for tokens
+        #: bits of the last mask word that belong to tokens
         self._tail = (1 << (layout.vocab_size - 32 * (layout.mask_words - 1))) - 1
         self._zeros = ctypes.create_string_buffer(self._mask_bytes)
         self._zeros_address = ctypes.addressof(self._zeros)
 
     def read_mid(self, seq: Sequence, address: int) -> Bare | Sample | Splice:
-        """The sequence's `flags` are those of the result afterwards.
+        """Reads an aici_mid_result, and sets the sequence's `flags` to those of the result.
 
         Raises ResultError, EmptyMaskError, LivelockError, CapabilityError or SpaceError.
         """
@@ -246,7 +249,7 @@ class RowWriter:
 
 
 def _at_the_end(instance: Instance, address: int) -> bytes:
-    """An aici_mid_result so near to the end of the memory that it may be an old one, which has no `flags`."""
+    """Reads an aici_mid_result near the end of memory, which may be a shorter one, without `flags`."""
     check_span(instance, address, _OLD_MID_SIZE, "aici_mid_result")
     length = min(_MID_SIZE, instance.size - address)
     (size,) = struct.unpack_from("<I", instance.view, address)
@@ -257,7 +260,7 @@ def _at_the_end(instance: Instance, address: int) -> bytes:
 
 
 def _known(flags: int, seq: Sequence) -> int:
-    """Flags as they count."""
+    """Returns the flags without HOLD_END if the engine cannot do it. Raises ResultError if unknown."""
     if flags > MID_FLAGS:
         raise ResultError(f"aici_mid_result: flags are {flags:#x}; version 1 has {MID_FLAGS:#x}")
     if flags & MID_HOLD_END and not seq.context.capabilities.get(CAP_HOLD_END, 0):
@@ -266,7 +269,7 @@ def _known(flags: int, seq: Sequence) -> int:
 
 
 def check_span(instance: Instance, address: int, length: int, what: str) -> None:
-    """Raises ResultError that names the field unless the guest's memory has these bytes."""
+    """Raises a ResultError that names the field unless the guest's memory has these bytes."""
     if address + length <= instance.size:
         return
     try:
@@ -276,7 +279,10 @@ def check_span(instance: Instance, address: int, length: int, what: str) -> None
 
 
 def _count_empty(seq: Sequence) -> None:
-    """A splice that changes nothing: the sequence may wait like this, but not for ever."""
+    """Counts a splice that changes nothing, with which a sequence may wait, but not forever.
+
+    Raises LivelockError beyond the limit.
+    """
     seq.empty_splices = 1 if seq.changed else seq.empty_splices + 1
     limit = seq.context.limits.max_idle_steps
     if seq.empty_splices > limit:

@@ -1,4 +1,4 @@
-"""Runs long guest calls a slice at a time, owners in turn, interrupted by messages."""
+"""Scheduling of long guest calls: in slices, with owners in turn, interruptible by messages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from aicirt.ipc.doorbell import Doorbell
 from aicirt.settings import IDLE_WAIT_SECONDS
 from aicirt.wasm.fiber import Fiber
 
-#: what happened so long ago counts 1/e of what happens now
+#: time constant of the average: work that long ago counts 1/e of work now
 AVERAGE_SECONDS = 1.0
-#: between two looks; a shorter time says little
+#: shortest time between two measurements; a shorter one is inaccurate
 _LEAST_SECONDS = 0.01
 
 
 class Meter:
-    """Adds up what is done for sequences: their steps and starts, and slices of long calls.
+    """Measures the work for sequences: their steps and starts, and slices of long calls.
 
-    Waiting and looking for a step that is expected is no work, nor is what the supervisor asks for.
+    Waiting and spinning for an expected step do not count, nor do calls of the supervisor.
     """
 
     __slots__ = ("_busy", "_cpu_ns", "_looked_at", "_seen_ns", "_since_cpu_ns", "_since_ns", "_work_ns")
@@ -37,12 +37,12 @@ class Meter:
         self._busy = 0.0
 
     def begin(self) -> None:
-        """Something is done for a sequence from now on; not within another one."""
+        """Begins to measure work; must not be nested."""
         self._since_ns = time.monotonic_ns()
         self._since_cpu_ns = time.thread_time_ns()
 
     def end(self) -> None:
-        """Ends the work that `begin` has begun."""
+        """Ends the measurement that `begin` has begun."""
         self._cpu_ns += time.thread_time_ns() - self._since_cpu_ns
         self._work_ns += time.monotonic_ns() - self._since_ns
 
@@ -52,9 +52,9 @@ class Meter:
         return self._cpu_ns / 1e9
 
     def busy(self) -> float:
-        """Share of the time, 0 to 1, in which there was work: an average of the last second or so.
+        """Returns the fraction of the time, 0 to 1, spent on work, averaged over about the last second.
 
-        Time on the clock: a worker that has to share its processor has less to give.
+        This is wall-clock time, because a worker that shares its processor has less capacity.
         """
         now = time.monotonic_ns()
         seconds = (now - self._looked_at) / 1e9
@@ -66,26 +66,26 @@ class Meter:
 
 
 class Listener:
-    """A thread that waits at the bell while the worker runs guests; a bell has but one waiter at a time."""
+    """A thread that waits for the bell while the worker runs guests; a bell has one waiter at a time."""
 
     def __init__(self, bell: Doorbell, interrupt: Callable[[], object]) -> None:
-        """Calls `interrupt` in its thread when it hears the bell."""
+        """`interrupt` is called in the thread when the bell rings."""
         self._bell = bell
         self._interrupt = interrupt
-        #: the worker's own note: the thread was sent to the bell, and has not been seen back
+        #: the thread was sent to the bell, and the worker has not seen it return; only the worker uses this
         self._sent = False
         self._dismissed = False
         self._over = False
-        # used as semaphores: the waiting thread takes what the other one gives
+        # used as semaphores: one thread acquires, the other one releases
         self._go, self._back = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._back.acquire()
         self._thread: threading.Thread | None = None
-        #: where the worker is, and where the thread has gone for that
+        #: the worker's CPU, and the CPU on which the thread was placed for it
         self._wanted_cpu = self._cpu = -1
 
     def start(self) -> None:
-        """Raises RuntimeFailure if there can be no thread."""
+        """Starts the thread. Raises RuntimeFailure if no thread can be made."""
         self._thread = threading.Thread(target=self._run, name="listener", daemon=True)
         try:
             self._thread.start()
@@ -93,7 +93,7 @@ class Listener:
             raise RuntimeFailure("a worker cannot start: no thread is left (ulimit -u, -i)") from error
 
     def listen(self) -> None:
-        """Sends the thread to the bell, also if it has come back from there since the last time."""
+        """Sends the thread to the bell, unless it waits there already."""
         if self._sent and not self._back.acquire(False):
             return
         self._sent = True
@@ -102,10 +102,10 @@ class Listener:
         self._go.release()
 
     def dismiss(self) -> bool:
-        """Calls the thread back: the worker will wait at the bell itself.
+        """Calls the thread back, so that the worker can wait for the bell itself.
 
-        True if it was there. It may have forgotten somebody's ring then: the worker must look at everything
-        once more before it waits.
+        Returns whether the thread was at the bell. It may then have consumed a client's ring, so the worker
+        must check for work once more before it waits.
         """
         if not self._sent:
             return False
@@ -117,8 +117,8 @@ class Listener:
         return True
 
     def stop(self) -> None:
-        """Ends the thread: the bell can be closed then."""
-        self.dismiss()  # first: a thread that has not yet gone to the bell must not end on the way there
+        """Ends the thread; the bell can then be closed."""
+        self.dismiss()  # first: a thread that is on its way to the bell must not see `_over` yet
         self._over = True
         if self._thread is not None:
             self._go.release()
@@ -128,8 +128,8 @@ class Listener:
     def _follow(self) -> None:
         """Moves this thread to the processor of the guest that it interrupts.
 
-        On the ringing client's processor it would wait until the client sleeps, and a client that needs the
-        answer at once does not sleep.
+        On the ringing client's processor, the thread would wait until the client sleeps. A client that needs
+        the answer at once does not sleep.
         """
         if self._thread is not None and self._wanted_cpu != self._cpu:
             self._cpu = self._wanted_cpu
@@ -140,7 +140,7 @@ class Listener:
             self.attend()
 
     def attend(self) -> None:
-        """Runs the thread's part from one time that it is sent to the next."""
+        """Waits until the thread is sent to the bell, then for the bell, and interrupts the guest."""
         self._go.acquire()
         if self._over:
             return
@@ -152,26 +152,26 @@ class Listener:
         self._back.release()
 
 
-#: gets the callback's result, or what it ended with: an AiciError, or GuestExit
+#: receives the call's result, or the error that ended it, for example an AiciError or a GuestExit
 Done = Callable[[int | None, Exception | None], None]
 
-#: CPU time of one turn. A slice takes about a tick (1 ms), but a host function cannot be interrupted: an
-#: owner whose slice took longer sits out the turns that it has used up
+#: CPU time of one turn. A slice takes about a tick (1 ms), but a host function cannot be interrupted. An
+#: owner whose slice took longer skips as many turns as it has used in excess
 _TURN_NS = 2_000_000
 
 
 class Task(Protocol):
-    """Something that an `Agenda` runs a slice at a time."""
+    """Work that an `Agenda` runs a slice at a time."""
 
-    #: who takes the turns; "" = the runtime itself
+    #: the owner whose turns the task uses; "" = the runtime itself
     owner: str
 
     def run(self) -> bool:
-        """Runs one slice; True if there is nothing more to run."""
+        """Runs one slice; returns True if the task is finished."""
 
 
 class Work:
-    """A guest call under way."""
+    """A guest call in progress."""
 
     __slots__ = ("_cancelled", "_done", "fiber", "on_slice", "owner")
 
@@ -186,7 +186,7 @@ class Work:
         self._cancelled = False
 
     def run(self) -> bool:
-        """Runs one slice; True if there is nothing more to run."""
+        """Runs one slice; returns True if the call has ended."""
         if self._cancelled:
             return True
         try:
@@ -202,7 +202,7 @@ class Work:
         return True
 
     def fail(self, error: AiciError) -> None:
-        """Ends the call with an error that is not its own."""
+        """Ends the call with an error from outside."""
         if not self._cancelled:
             self.cancel()
             self._done(None, error)
@@ -222,18 +222,18 @@ class _OwnerQueue:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.tasks: deque[Task] = deque()
-        #: CPU time beyond that of the turns which the owner has had
+        #: CPU time (ns) that the owner has used beyond its turns
         self.overdrawn_ns = 0
 
 
 class RoundRobin:
-    """Tasks of many owners. Each owner gets the same share of CPU time, however many tasks it has."""
+    """Tasks of many owners; each owner gets the same share of CPU time, however many tasks it has."""
 
     __slots__ = ("_by_owner", "_turns")
 
     def __init__(self) -> None:
         self._by_owner: dict[str, _OwnerQueue] = {}
-        #: the owner whose turn it is first
+        #: owners in the order of their turns
         self._turns: deque[_OwnerQueue] = deque()
 
     def __bool__(self) -> bool:
@@ -248,7 +248,7 @@ class RoundRobin:
         queue.tasks.append(task)
 
     def run_slice(self) -> None:
-        """Runs the next slice of the owner whose turn it is."""
+        """Runs a task of the owner whose turn it is for one slice."""
         turns = self._turns
         queue = turns[0]
         while len(turns) > 1 and queue.overdrawn_ns >= _TURN_NS:
@@ -271,7 +271,7 @@ class RoundRobin:
 
 
 class Agenda:
-    """All tasks of the worker. Those that nobody waits for run only while there are no others."""
+    """All tasks of the worker. Idle tasks, for which nobody waits, run only while there are no others."""
 
     __slots__ = ("_idle", "_urgent")
 
@@ -283,18 +283,18 @@ class Agenda:
         return bool(self._urgent or self._idle)
 
     def when_idle(self, task: Task) -> None:
-        """Takes a task that nobody waits for."""
+        """Adds an idle task, for which nobody waits."""
         self._idle.add(task)
 
     def add(self, task: Task) -> None:
-        """Takes a task that somebody waits for."""
+        """Adds a task for which a client or the supervisor waits."""
         self._urgent.add(task)
 
     def start(self, task: Task) -> None:
-        """Runs the first slice at once: most calls need no other."""
+        """Runs the first slice at once, as most calls need no other, and adds the task if it goes on."""
         if not task.run():
             self._urgent.add(task)
 
     def run_slice(self) -> None:
-        """Runs the next slice."""
+        """Runs the next slice, of an idle task only if there are no others."""
         (self._urgent or self._idle).run_slice()

@@ -1,4 +1,4 @@
-"""A sequence: its guest instance, and its progress in the present step."""
+"""Sequences: the guest instance and the progress in the current step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from aicirt.worker.steps import StepWork
 
 
-#: all that follows `size`, up to the first token
+#: all fields after `size`, up to the first token
 _ARG = struct.Struct(STEP_ARG.packer("seq_id", "num_group").format + "I")
 _WORD = struct.Struct("<I")
 _ARG_SIZE, _SEQ_ID, _NUM_GROUP = STEP_ARG.size, STEP_ARG.offsets["seq_id"], STEP_ARG.offsets["num_group"]
@@ -56,7 +56,7 @@ _POST, _PRE = int(Export.POST), int(Export.PRE)
 
 
 class Sequence:
-    """State of one live sequence in this worker."""
+    """The state of a live sequence in this worker."""
 
     __slots__ = (
         "_has_post",
@@ -96,25 +96,25 @@ class Sequence:
         self.context = context
         self.request = request
         self.arg_address = arg_address
-        #: tokens of the sequence, the prompt included
+        #: number of tokens, the prompt included
         self.length = len(context.sources[PROMPT]) // 4
         self.step = 0
-        #: tokens came or went since the last step
+        #: tokens were added or removed since the last step
         self.changed = False
-        #: the client holds a row of ours, which AICI_ROW_SAME means
+        #: the client has a row of this sequence, to which AICI_ROW_SAME refers
         self.has_row = False
-        #: a mid_process that has not ended yet; its step may have gone on without it
+        #: a mid_process call in progress, perhaps of an earlier step
         self.mid: Work | None = None
-        #: what a late mid_process ended with, until the next step asks for it
+        #: result or error of a late mid_process, until the next step reads it
         self.outcome: tuple[int | None, Exception | None] | None = None
         self.late_steps = 0
         #: AICI_MID_* of the last mid_process, until the next step begins
         self.flags = 0
-        #: splices in a row that changed nothing, since a token came or went
+        #: consecutive splices that changed nothing, since tokens were added or removed
         self.empty_splices = 0
-        #: the engine made it, not its controller
+        #: the engine made the sequence as a clone, not its controller as a fork
         self.by_engine = False
-        #: the engine has ended it: what it answers does not count
+        #: the engine has ended the sequence: its results are ignored
         self.final = False
         #: the step that waits for mid_process
         self.waits_in: StepWork | None = None
@@ -124,19 +124,18 @@ class Sequence:
         self.has_critical = self._has_pre or self._has_post
         limits = instance.engine.limits
         per_step = limits.pre_ms * self._has_pre + limits.post_ms * self._has_post
-        #: CPU time for pre_process and post_process: what each step brings, the most that is kept, and what
-        #: is left
+        #: CPU time (ns) for pre_process and post_process: added per step, most that is saved, and left
         self._refill_ns = int(per_step * 1e6)
         self._saved_ns = self.allowance_ns = int(max(per_step, limits.critical_saved_ms) * 1e6)
-        #: CPU time of them in the present step, as far as it was looked at
+        #: CPU time (ns) of both in the current step, as far as it was measured
         self.critical_ns = 0
-        #: its owner had used its share of the last step: what happened is told, but post_process and
-        #: pre_process are still to be called
+        #: the owner had used its share of the last step: the input is delivered, but post_process and
+        #: pre_process have not been called yet
         self.put_off = False
         instance.owner = context
         instance.log = context.write_log
         instance.seed = context.seed
-        #: tokens that came in this step
+        #: tokens that were added in this step
         self.tokens: collections.abc.Sequence[int] = ()
         #: the fork group that mid_process sees
         self.group = [number]
@@ -147,10 +146,10 @@ class Sequence:
         _WORD.pack_into(instance.view, arg_address + _GROUP, number)
 
     def deliver(self, op: StepInput) -> None:
-        """Writes what happened into the guest's step argument. `op` comes from the client unchecked: what is
-        none raises many things.
+        """Writes a step's input into the guest's step argument.
 
-        Raises ResultError if more tokens were taken back than there are.
+        `op` comes unchecked from the client: invalid fields raise TypeError, ValueError, LookupError,
+        OverflowError or struct.error. Raises ResultError if `op` backtracks more tokens than there are.
         """
         _, tokens, backtrack, sampled, logprob, mass, top, _ = op
         count = len(tokens)
@@ -188,12 +187,12 @@ class Sequence:
             self.set_group([self.id])
 
     def touch(self) -> None:
-        """Brings what `deliver` and `critical` will use into the processor's caches; changes nothing."""
+        """Brings the data of `deliver` and `critical` into the processor's caches; changes nothing."""
         if self._has_pre or self._has_post:
             self.instance.touch(self.arg_address)
 
     def set_group(self, group: list[int]) -> None:
-        """The sequences that mid_process will see as the fork group."""
+        """Sets the fork group that mid_process sees."""
         self.group = group
         view, address = self.instance.view, self.arg_address
         _WORD.pack_into(view, address + _NUM_GROUP, len(group))
@@ -209,11 +208,9 @@ class Sequence:
         )
 
     def critical(self) -> tuple[int, int]:
-        """Runs post_process (if tokens came) and pre_process, but for what the last result skips.
+        """Runs post_process (if tokens were added or removed) and pre_process, unless `flags` skip them.
 
-        Returns (verb, number of forks).
-
-        Raises every ControllerError.
+        Returns (verb, number of forks). Raises any ControllerError.
         """
         instance = self.instance
         flags = self.flags
@@ -256,9 +253,9 @@ class Sequence:
         return verb, forks
 
     def conclude(self) -> bool:
-        """Runs post_process for the last time; False if mid_process must hear of the end instead.
+        """Runs post_process for the last time; returns False if mid_process must run instead.
 
-        Raises every ControllerError.
+        Raises any ControllerError.
         """
         self.final = True
         flags, self.flags = self.flags, 0
@@ -272,14 +269,16 @@ class Sequence:
         return True
 
     def fail(self, error: AiciError) -> list[Any]:
-        """The error as it goes to the client, with what the guest had printed."""
+        """Returns the error in wire form for the client, with the guest's output."""
         if self.context.log.waiting:
             error.detail.setdefault("log", self.context.log.take())
         return error.to_wire()
 
     def end(self, error: AiciError) -> None:
-        """Ends it between two calls, whatever it does: its memory is freed at once, and its client gets the
-        error when it next hears of it."""
+        """Ends the sequence between two calls, also during a call in slices.
+
+        Frees its memory at once. The client receives the error with the next result of the sequence.
+        """
         if self.mid is not None:
             self.mid.fail(error)
         else:
@@ -288,7 +287,7 @@ class Sequence:
         self.context.sources = [b""] * len(self.context.sources)
 
     def close(self) -> None:
-        """Frees the instance."""
+        """Cancels a call in progress and frees the instance."""
         if self.mid is not None:
             self.mid.cancel()
             self.mid = None
@@ -318,7 +317,7 @@ def check_arg_address(address: int, size: int) -> None:
 
 
 def check_arg(instance: Instance, address: int) -> None:
-    """Raises ResultError if the guest's aici_step_arg is not where and what it must be."""
+    """Raises ResultError if the guest's aici_step_arg is outside its memory or too small."""
     check_span(instance, address, _ARG_SIZE, "aici_step_arg")
     (size,) = _WORD.unpack_from(instance.view, address)
     if size < _ARG_SIZE:

@@ -1,4 +1,4 @@
-"""A step of a client in this worker: from the message to its two answers."""
+"""Steps of a client in this worker: from the request to its two answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MID = int(Export.MID)
 _LOOK_NS = int(LOOK_SECONDS * 1e9)
-#: times `step_grace_ms` for a worker that others wait for: without a result it may not have had a core yet
+#: multiple of `step_grace_ms` for a worker without results, which may not have had a core yet
 _WITHOUT_RESULTS = 10
 
 #: what `Sequence.deliver` raises for invalid tokens or numbers
@@ -54,7 +54,7 @@ _NO_INPUT = (TypeError, ValueError, LookupError, OverflowError, struct.error)
 
 
 class StepWork:
-    """Collects the results of a step and sends them when all are there, or at the deadline."""
+    """Collects the results of a step, and sends them when all have arrived or at the deadline."""
 
     __slots__ = (
         "_client",
@@ -82,27 +82,27 @@ class StepWork:
         self._results: list[Any] = []
         self._logs: list[list[Any]] = []
         self._flags: list[list[int]] = []
-        #: what is told of requests' variables: a sequence of the request, and [name, version, value] by name
+        #: reported variables of requests: a sequence of the request, and [name, version, value] by name
         self._told: dict[Variables, tuple[int, dict[bytes, list[Any]]]] = {}
         self._told_bytes = 0
         self._request = request
         #: sequences whose mid_process has not ended
         self._waiting: dict[int, Sequence] = {}
-        #: those of them whose mid_process goes on from an earlier step: the engine gives them no more time
+        #: those whose mid_process continues from an earlier step: they get no extra time once the step is due
         self._late_already: list[Sequence] = []
         self.deadline = 0.0
-        #: the engine waits for the results
+        #: the engine has nothing left to do but wait for the results
         self._due = False
-        #: somebody waits for this worker: what has not begun yet waits for its turn
+        #: a client has sent a message: calls that have not begun wait for their turn on the agenda
         self._pressed = False
         self._grace = 0.0
         #: sequences that take part in mid_process
         self._going: list[Sequence] = []
 
     def run(self) -> None:
-        """Does the critical part and begins every mid_process; sends the results if all are there.
+        """Runs the critical part and begins every mid_process; sends the results if all have arrived.
 
-        Raises ProtocolError, TypeError, ValueError or struct.error if the message is not a step.
+        Raises ProtocolError, TypeError, ValueError or struct.error if the message is not a valid step.
         """
         client, request = self._client, self._request
         client.stepped = self._going = self._critical()
@@ -119,7 +119,10 @@ class StepWork:
     # -- critical part ---------------------------------------------------------------------------
 
     def _critical(self) -> list[Sequence]:
-        """post_process and pre_process of all, the first answer, then the forks."""
+        """Runs post_process and pre_process of all sequences, sends the first answer, then makes the forks.
+
+        Returns the sequences that take part in mid_process.
+        """
         sequences = self._client.sequences
         verdicts: list[list[Any]] = []
         going: list[Sequence] = []
@@ -132,7 +135,7 @@ class StepWork:
         if shared:
             shares.take_debts(owners)
         inputs = self._request.inputs
-        if client.put_off:  # they come first, in the same order
+        if client.put_off:  # these come first, in the same order
             places = {number: place for place, number in enumerate(client.put_off)}
             inputs = sorted(inputs, key=lambda op: places.get(op[INPUT_SEQ], len(places)))
             client.put_off = []
@@ -156,10 +159,10 @@ class StepWork:
                 shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
                 continue
             if seq.mid is not None or seq.outcome is not None:
-                going.append(seq)  # a late mid_process: nothing has happened to the sequence since
+                going.append(seq)  # a late mid_process: the sequence has no input since
                 continue
             try:
-                if not seq.put_off:  # else nothing has happened since
+                if not seq.put_off:  # else the input was delivered in an earlier step
                     seq.deliver(op)
                 if not seq.has_critical:
                     seq.flags = 0
@@ -177,7 +180,7 @@ class StepWork:
                 finally:
                     begun, at = at, clock()
                     used = used_time(begun, at, seq.critical_ns)
-                    # not below 0: a machine that has no time for the call may have made it long
+                    # not below 0: on a busy machine the call may have seemed long
                     seq.allowance_ns = seq.allowance_ns - used if seq.allowance_ns > used else 0
                     if shared:
                         shares.charge(owner, used)
@@ -213,7 +216,7 @@ class StepWork:
             self._check_waiting(suspended, going, verdicts)
         if self._request.critical:
             self._client.send(Pre(PRE, self.number, verdicts))
-        else:  # nobody waits for a first answer: errors and stops come with the second
+        else:  # no first answer was requested: errors and stops come with the second
             self._results += [
                 [seq, verb, payload] for seq, verb, payload in verdicts if verb in (STOP, ERROR)
             ]
@@ -222,17 +225,17 @@ class StepWork:
         return going
 
     def _check_fork(self, seq: Sequence, count: int, forks: list[tuple[Sequence, list[int]]]) -> None:
-        """Raises what `Worker.check_room` does if there is no room for so many beside those of `forks`."""
+        """Raises as `Worker.check_room` does if `count` children beside those of `forks` do not fit."""
         owner = seq.request.owner
         own = sum(len(children) for parent, children in forks if parent.request.owner is owner)
         others = sum(len(children) for _, children in forks) - own
         self._worker.check_room(owner, count + own, others)
 
     def _concluded(self, seq: Sequence, op: StepInput, has_time: bool) -> bool:
-        """The engine has ended the sequence: its controller hears how, prints its last words, and goes.
+        """Ends a sequence that the engine has ended; its controller gets the last input and may print.
 
-        One that is late, or whose owner has had its share (not `has_time`), will never know. False if it does
-        so in mid_process.
+        The controller is not called if it is late or its owner has used its share (not `has_time`). Returns
+        False if mid_process must run before the end.
         """
         error: AiciError | None = None
         if has_time and seq.mid is None and seq.outcome is None and not seq.put_off:
@@ -264,8 +267,8 @@ class StepWork:
                 verdict[VERDICT_VERB:] = [ERROR, self._end(seq, type(error)(error.message))]
 
     def _fork(self, parent: Sequence, children: list[int]) -> list[Sequence]:
-        """Clones the parent; children that could not be made are reported with the second answer."""
-        parent.request.live -= len(children)  # they count when they exist
+        """Clones the parent and returns the children; the second answer reports children that failed."""
+        parent.request.live -= len(children)  # children count once they exist
         made: list[Sequence] = []
         try:
             instances = self._worker.memory.fork(parent, len(children))
@@ -286,7 +289,7 @@ class StepWork:
     # -- mid_process -------------------------------------------------------------------------------
 
     def _begin_mids(self, seqs: list[Sequence]) -> None:
-        """Begins every mid_process; those of an owner that has had its share of first slices take turns."""
+        """Begins every mid_process; calls of an owner that has used its share of first slices take turns."""
         worker = self._worker
         shares = StepShares(worker.owners, worker.settings.owner_critical_ms, worker.limits.step_deadline_ms)
         shared, over_at, clock = shares.shared, shares.over_at, time.monotonic_ns
@@ -304,8 +307,8 @@ class StepWork:
                 shares.charge(owner, used_time(begun, at, seq.instance.used_ns))
 
     def _mid(self, seq: Sequence, *, at_once: bool) -> None:
-        """Begins mid_process; `at_once`: runs the first slice, as most need no other."""
-        if seq.outcome is not None:  # it was late and has ended since
+        """Begins mid_process; `at_once`: runs the first slice, as most calls need no other."""
+        if seq.outcome is not None:  # mid_process was late and has ended since
             value, error = seq.outcome
             seq.outcome = None
             self._ended(seq, value, error)
@@ -314,7 +317,7 @@ class StepWork:
             self._late_already.append(seq)
         else:
             limits = seq.request.limits
-            # beyond its time for one step it is late, which some steps in a row allow
+            # a call beyond its time for one step is late, which is allowed for some steps in a row
             hard_limit = seq.instance.engine.limits.mid_ms * (limits.max_late_steps + 1)
             try:
                 fiber = Fiber(seq.instance, _MID, (), hard_limit)
@@ -330,11 +333,11 @@ class StepWork:
             self._worker.agenda.add(seq.mid)
         self._waiting[seq.id] = seq
         earlier, seq.waits_in = seq.waits_in, self
-        if earlier is not None:  # the engine has abandoned it: what it has is not kept for this one
+        if earlier is not None:  # the engine has abandoned that step: this one does not get its results
             earlier.leave(seq)
 
     def _ended(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
-        """mid_process has returned or failed."""
+        """Records the result of a mid_process that has returned or failed."""
         if seq.final and error is None:
             error = GuestExit("the engine has ended the sequence")
         if error is None and value is not None:
@@ -362,7 +365,7 @@ class StepWork:
         self._results.append(Bare(seq.id, ERROR, self._end(seq, failure)))
 
     def finish(self, seq: Sequence, value: int | None, error: Exception | None) -> None:
-        """A mid_process that this step waited for has ended."""
+        """Records the end of a mid_process that this step waits for."""
         del self._waiting[seq.id]
         seq.waits_in = None
         first = not self._results
@@ -372,14 +375,15 @@ class StepWork:
         self._send_if_done()
 
     def put_off(self, seq: Sequence) -> None:
-        """Puts off a sequence that has become ready after the step began: the next step has its result."""
+        """Reports a sequence as late whose aici_init_prompt has ended during the step."""
         self._late(seq, had_its_time=False)
         self._send_if_done()
 
     def due(self, ready: bool) -> None:
-        """The engine has nothing left to do: once there are results, it waits for others only a moment.
+        """Shortens the deadline, because the engine has nothing left to do.
 
-        `ready`: there are some elsewhere.
+        Once the engine has results, it waits only briefly for others. `ready`: it has results from other
+        workers.
         """
         self._due = True
         if ready or self._results:
@@ -396,7 +400,7 @@ class StepWork:
             self._worker.ticker.hasten(grace)
 
     def _late(self, seq: Sequence, *, had_its_time: bool) -> None:
-        """Lets the sequence sit this step out. Only steps in which it had its time count against it."""
+        """Reports the sequence as late. Only steps in which it had its full time count towards the limit."""
         del self._waiting[seq.id]
         seq.waits_in = None
         if seq.final:
@@ -420,13 +424,13 @@ class StepWork:
     # -- answers --------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """The deadline has passed: who is not ready sits this step out."""
+        """Reports all sequences without a result as late when the deadline has passed."""
         for seq in list(self._waiting.values()):
             self._late(seq, had_its_time=False)
         self._send_if_done()
 
     def leave(self, seq: Sequence) -> None:
-        """The client has ended a sequence that this step waits for."""
+        """Stops waiting for a sequence that has ended or waits in a later step."""
         if self._waiting.pop(seq.id, None) is not None:
             self._send_if_done()
 
@@ -446,14 +450,14 @@ class StepWork:
         self._client.send(Mid(MID, self.number, self._results, self._logs, variables, self._flags))
 
     def _variables(self) -> list[list[Any]]:
-        """Returns variables that were written since the client was last told, of requests that took part."""
+        """Returns the unreported variables of requests that took part in the step."""
         client = self._client
         took_part = [client.sequences.get(op[INPUT_SEQ]) for op in self._request.inputs]
         by_request = {seq.request.variables: seq.id for seq in (*took_part, *self._going) if seq is not None}
         for variables in list(client.written):
             if variables in by_request:
                 if self._told_bytes > MOST_TOLD_BYTES:
-                    break  # the rest is told with the next step, before others
+                    break  # the rest is reported with the next step, before others
                 self._tell(by_request[variables], variables)
         return [[seq, list(values.values())] for seq, values in self._told.values()]
 
@@ -465,8 +469,10 @@ class StepWork:
             self._told_bytes += len(name) + len(value)
 
     def _end(self, seq: Sequence, error: AiciError | None) -> list[Any] | None:
-        """Frees the sequence; its last output goes into the logs and into the error, and what variables it
-        has left is told."""
+        """Frees the sequence; returns the error in wire form.
+
+        Adds its last output to the logs and to the error, and reports its request's unreported variables.
+        """
         if error is not None:
             self._client.counters[error.code] += 1
         if seq.context.log.waiting:
@@ -475,20 +481,20 @@ class StepWork:
             if error is not None:
                 error.detail.setdefault("log", text)
         variables = seq.request.variables
-        if variables in self._client.written:  # the request may go with it
+        if variables in self._client.written:  # the request may end with the sequence
             if self._told_bytes <= MOST_LAST_BYTES:
                 self._tell(seq.id, variables)
             elif seq.request.live == 1:
                 self._client.counters["variables_untold"] += 1
         waiting, seq.waits_in = seq.waits_in, None
         self._client.drop(seq)
-        if waiting is not None:  # an earlier step, which need not wait for its deadline
+        if waiting is not None:  # an earlier step, which need not wait until its deadline
             waiting.leave(seq)
         return None if error is None else error.to_wire()
 
 
 def _finished(seq: Sequence, value: int | None, error: Exception | None) -> None:
-    """mid_process has returned, in the step that waits for it or (late) between two steps."""
+    """Handles the end of a mid_process, in the step that waits for it or (late) between two steps."""
     seq.mid = None
     step = seq.waits_in
     if step is None:
@@ -498,7 +504,7 @@ def _finished(seq: Sequence, value: int | None, error: Exception | None) -> None
 
 
 def _sliced(seq: Sequence) -> None:
-    """mid_process goes on: has it used its time for this step?"""
+    """Reports a running mid_process as late once it has used its time for this step."""
     step, limits = seq.waits_in, seq.instance.engine.limits
     if (
         step is not None
@@ -510,7 +516,7 @@ def _sliced(seq: Sequence) -> None:
 
 
 def _time_allowed(seq: Sequence) -> str:
-    """How the time of a mid_process adds up."""
+    """Describes the time that a mid_process may use, for an error message."""
     each, late = seq.instance.engine.limits.mid_ms, seq.request.limits.max_late_steps
     return (
         f"it has {each:g} ms in its step, and in each of the {late} in a row that it may be late "
@@ -519,7 +525,7 @@ def _time_allowed(seq: Sequence) -> str:
 
 
 def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
-    """A sequence that goes on from where its parent is, in the same request."""
+    """Makes a sequence that continues from its parent's state, in the same request."""
     old, request = parent.context, parent.request
     context = GuestContext(
         vocabulary=old.vocabulary,
@@ -536,6 +542,6 @@ def make_child(parent: Sequence, number: int, instance: Any) -> Sequence:
     child.tokens, child.changed = parent.tokens, parent.changed
     child.empty_splices, child.flags = parent.empty_splices, parent.flags
     child.put_off = parent.put_off
-    child.allowance_ns = parent.allowance_ns  # not what a new sequence has
+    child.allowance_ns = parent.allowance_ns  # not the allowance of a new sequence
     request.live += 1
     return child

@@ -1,4 +1,4 @@
-"""Templates: the snapshots that sequences of a (module, argument) start from, built, warmed and kept."""
+"""Templates: snapshots from which sequences of a (module, argument) start, built, warmed and cached."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 
 
 class Programs:
-    """Loaded when they are first needed; the least recently used are given up beyond a number.
+    """A cache of programs, which loads each on first use and evicts the least recently used.
 
-    One that is given up is unloaded when no guest and no template of it is left.
+    An evicted program is unloaded when no guest and no template of it is left.
     """
 
     def __init__(self, linker: Linker, limit: int) -> None:
         self._linker = linker
         self._limit = limit
         self._programs: OrderedDict[str, Program] = OrderedDict()
-        #: how many had to go for others
+        #: number of evicted programs
         self.given_up = 0
 
     def get(self, module: str, path: str) -> Program:
-        """The program of a module (its id), whose compiled code is at `path`. Raises ModuleError."""
+        """Returns the program of a module id, whose compiled code is at `path`. Raises ModuleError."""
         program = self._programs.get(module)
         if program is None:
             program = self._programs[module] = Program.from_file(self._linker, path)
@@ -67,7 +67,7 @@ class Programs:
 
 
 class LoadedVocabulary:
-    """A registered vocabulary."""
+    """A registered vocabulary: its image and its tokenizer."""
 
     __slots__ = ("_fd", "_size", "_tokenize", "exact", "image", "vocab_size")
 
@@ -91,12 +91,12 @@ class LoadedVocabulary:
             os.close(image_fd)
             raise
         self._fd = image_fd
-        #: the model's own tokenizer, not a stand-in
+        #: whether this is the model's own tokenizer, not a substitute
         self.exact = self._tokenize.exact
 
     def map_into(self, instance: Instance) -> int:
-        """Address of the image in the guest; mapped at the first call."""
-        for mapping in instance.mappings:  # the image is the only thing that is ever mapped
+        """Maps the image into a guest at the first call; returns its address there."""
+        for mapping in instance.mappings:  # only the image is ever mapped
             return mapping.address
         return instance.map_readonly(self._fd, self._size)
 
@@ -106,7 +106,7 @@ class LoadedVocabulary:
         return self._fd, self._size
 
     def tokenize(self, text: bytes) -> bytes:
-        """Tokens as little-endian uint32."""
+        """Returns the tokens of `text` as little-endian uint32."""
         return np.asarray(self._tokenize(text), dtype="<u4").tobytes()
 
 
@@ -118,21 +118,21 @@ class Template:
     arg: bytes
     arg_address: int
     vocabulary: LoadedVocabulary
-    #: what aici_init printed: every sequence's log begins with it
+    #: output of aici_init, with which every sequence's log begins
     log: bytes
-    #: who has the limits of sequences that start from it
+    #: owner of the sequences that start from it
     owner: str = ""
-    #: by which sequences ask for it; 0 = it has not been added
+    #: number by which clients start sequences from it; 0 = not added yet
     number: int = 0
 
 
 class Templates:
-    """All templates of this worker, the least recently used given up beyond a number or their bytes."""
+    """All templates of this worker; evicts the least recently used beyond a number or a size in bytes."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._bytes = 0
-        #: how many had to go for others
+        #: number of evicted templates
         self.given_up = 0
         self._numbers = itertools.count(1)
         self._templates: OrderedDict[int, Template] = OrderedDict()
@@ -143,7 +143,7 @@ class Templates:
         return self._bytes
 
     def get(self, number: int) -> Template:
-        """Returns a template. Raises TemplateGoneError if it has been given up."""
+        """Returns a template. Raises TemplateGoneError if it has been evicted."""
         try:
             template = self._templates[number]
         except KeyError:
@@ -152,7 +152,7 @@ class Templates:
         return template
 
     def add(self, template: Template) -> int:
-        """Keeps it; returns its number."""
+        """Adds a template; returns its number."""
         template.number = next(self._numbers)
         self._templates[template.number] = template
         self._bytes += template.snapshot.nbytes
@@ -160,9 +160,9 @@ class Templates:
         return template.number
 
     def replace(self, number: int, template: Template) -> bool:
-        """Puts `template` in the place of another; false if that has been given up.
+        """Replaces a template; returns False if the old one has been evicted.
 
-        Sequences that have started from the old one keep what they have of it.
+        Sequences that have started from the old template keep its memory.
         """
         old = self._templates.get(number)
         if old is None:
@@ -190,8 +190,8 @@ _log = logging.getLogger("aicirt.worker")
 class Build:
     """The calls that make a template: the start function, `_initialize`, `aici_arg` and `aici_init`.
 
-    Everything runs in slices, as a task of the agenda: loading the program and making the instance is the
-    first, then each call is a fiber with the limit `init_ms`.
+    A build is a task of the agenda and runs in slices. The first slice loads the program and makes the
+    instance; then each call is a fiber with the limit `init_ms`.
     """
 
     def __init__(
@@ -205,10 +205,10 @@ class Build:
         capabilities: dict[int, int],
         done: Callable[[Template | AiciError], None],
     ) -> None:
-        """`load` returns the module's program. `done` gets the template, or what the calls failed with."""
+        """`load` returns the module's program. `done` receives the template or the error."""
         self.owner = owner
         self._memory = memory
-        #: CPU time of all slices so far
+        #: CPU time (ns) of all slices so far
         self.used_ns = 0
         self._load = load
         self._arg = arg
@@ -221,7 +221,7 @@ class Build:
         self._ended = False
 
     def run(self) -> bool:
-        """Runs one slice; True if it was the last."""
+        """Runs one slice; returns whether it was the last."""
         if self._ended:
             return True
         begin = time.thread_time_ns()
@@ -241,16 +241,16 @@ class Build:
             self.used_ns += time.thread_time_ns() - begin
             return False
         self.used_ns += time.thread_time_ns() - begin
-        if not self._ended:  # its snapshot may have been more than the owner may have
+        if not self._ended:  # the memory check may have ended it through `fail`
             self._end(outcome)
         return True
 
     def cancel(self) -> None:
-        """Ends the work: `done` gets an error at once."""
+        """Ends the build; `done` receives an error at once."""
         self.fail(RuntimeFailure("nobody waits for this argument any more"))
 
     def fail(self, error: AiciError) -> None:
-        """Ends the work with an error that is not its own."""
+        """Ends the build with an error from outside."""
         if not self._ended:
             self._end(error)
 
@@ -263,7 +263,7 @@ class Build:
         self._done(outcome)
 
     def _run(self) -> Generator[None, None, Template]:
-        """Yields between slices; returns the template."""
+        """Makes the template; yields between slices."""
         program = self._load()
         self._instance = instance = Instance(program)
         instance.owner = self._context
@@ -284,38 +284,38 @@ class Build:
                 raise ArgumentError(f"the controller stopped in aici_init ({error.reason})") from None
             if value:
                 raise ArgumentError(f"the controller refused its argument (aici_init returned {value})")
-        yield  # a snapshot takes some milliseconds of a large memory
+        yield  # a snapshot of a large memory takes some milliseconds
         self._memory.check(self.owner, instance.changed_bytes())
         log = self._context.log.take().encode()
         return Template(instance.snapshot(), self._arg, address, self._context.vocabulary, log)
 
 
 def _call(instance: Instance, export: int, *args: int) -> Generator[None, None, int]:
-    """Calls an export; yields between slices and returns its result."""
+    """Calls an export and returns its result; yields between slices."""
     fiber = Fiber(instance, export, args)
     while not fiber.poll():
         yield
     return fiber.result
 
 
-#: what `aici_warm` returns
+#: results of `aici_warm`
 _DONE, _MORE = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """A template with more in its tables."""
+    """A template in which `aici_warm` has run."""
 
     template: Template
-    #: whether `aici_warm` would go on
+    #: whether `aici_warm` has more to do
     more: bool
 
 
 class Warming:
-    """Calls of `aici_warm` in an instance of a template, which has seen no prompt; for `Agenda.when_idle`.
+    """Calls of `aici_warm` in an instance of a template, without a prompt; a task for `Agenda.when_idle`.
 
-    Ends when the guest is done, when `budget_ms` of CPU time are spent, or when half of `most_bytes` are:
-    what the last call adds must fit into the other half.
+    Ends when the guest is done, when `budget_ms` of CPU time are spent, or when the snapshot has grown by
+    half of `most_bytes`: the pages that the last call adds must fit into the other half.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class Warming:
         most_bytes: int,
         done: Callable[[Warmed | AiciError], None],
     ) -> None:
-        """`done` gets the new template, or why there is none; `template` stays as it is in any case.
+        """`done` receives the new template or the error; `template` stays unchanged.
 
         Raises RuntimeFailure if there is no room for an instance.
         """
@@ -339,7 +339,7 @@ class Warming:
         self._spent_ns = 0
         self._over = False
         self.instance = instance = Instance.from_snapshot(template.snapshot)
-        # what it prints is dropped: logs are the same whether a template is warm or not
+        # its output is dropped: logs must not depend on whether a template is warm
         instance.owner = GuestContext(
             vocabulary=template.vocabulary,
             capabilities=capabilities,
@@ -351,7 +351,7 @@ class Warming:
         self._fiber = Fiber(instance, Export.WARM)
 
     def run(self) -> bool:
-        """Runs one slice; True if it was the last."""
+        """Runs one slice; returns whether it was the last."""
         if self._over:
             return True
         begin = time.thread_time_ns()
@@ -371,7 +371,7 @@ class Warming:
         return True
 
     def fail(self, error: AiciError) -> None:
-        """Ends it with an error that is not its own."""
+        """Ends the warming with an error from outside."""
         if not self._over:
             self._end(error)
 

@@ -1,4 +1,4 @@
-"""Why a file is not a controller that this runtime takes: every reason, with its cure."""
+"""Checks whether a module is a valid controller; reports every problem and how to fix it."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class ModuleReport:
-    """The findings about a file; empty except `size` and `reasons` if it cannot be read."""
+    """The result of checking a file; only `size` and `reasons` are set if it cannot be read."""
 
     size: int
-    #: why it is refused; empty = accepted
+    #: reasons to refuse the file; empty = accepted
     reasons: list[str]
-    #: the marker it exports, also if this runtime does not know the version; None = no marker
+    #: version of the exported marker, even if this runtime does not support it; None = no marker
     abi_version: int | None = None
     imports: list[Import] = field(default_factory=list)
     exports: list[Export] = field(default_factory=list)
-    #: bytes of linear memory at the start
+    #: initial size of the linear memory in bytes
     initial_memory: int = 0
     has_init: bool = False
     has_init_prompt: bool = False
@@ -49,13 +49,13 @@ class ModuleReport:
         return not self.reasons
 
     def require(self) -> None:
-        """Raises `ModuleError` with all reasons, if there are any."""
+        """Raises `ModuleError` with all reasons, if any."""
         if self.reasons:
             more = f" (and {len(self.reasons) - 1} more reasons)" if len(self.reasons) > 1 else ""
             raise ModuleError(f"the module is refused: {self.reasons[0]}{more}", reasons=self.reasons)
 
 
-#: the limits that `check` looks at
+#: the limits that `check` enforces
 CHECKED = (
     "memory_bytes",
     "table_elements",
@@ -70,7 +70,7 @@ CHECKED = (
 
 
 def check(wasm: bytes, limits: Limits | None = None) -> ModuleReport:
-    """Look at a module without compiling it. Never raises."""
+    """Checks a module without compiling it. Never raises."""
     limits = limits or Limits()
     if len(wasm) > limits.module_bytes:
         reason = f"the file has {len(wasm)} bytes, more than the limit of {limits.module_bytes}"
@@ -221,7 +221,7 @@ def _tables(shape: ModuleShape, limits: Limits) -> Iterator[str]:
 
 
 def _state(shape: ModuleShape, _limits: Limits) -> Iterator[str]:
-    """State that a clone could not get."""
+    """Yields a reason for each piece of state that cannot be copied to a clone."""
     for index, item in enumerate(shape.globals):
         if item.mutable and item.value not in NUMERIC:
             yield f"its mutable global {index} holds a {item.value}: references cannot be cloned"

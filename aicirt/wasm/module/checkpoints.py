@@ -1,4 +1,4 @@
-"""Finds instructions in function bodies, and places in straight code where time limits must be checked."""
+"""Finds special instructions in function bodies, and places in straight code for time limit checks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from aicirt.wasm.module.reader import ModuleShape, Reader
 
 MEMORY_GROW = 0x40
-#: instructions that work on any number of bytes at once, without a look at the time limit
+#: instructions that process any number of bytes without a check of the time limit
 BULK = {0xFC08: "memory.init", 0xFC0A: "memory.copy", 0xFC0B: "memory.fill"}
-#: instructions that change a table: a clone would not see the change, because function
-#: references cannot be copied from one instance to another
+#: instructions that change a table. A clone would lose the change, because function references cannot be
+#: copied from one instance to another
 TABLE_MUTATORS = {
     0x26: "table.set",
     0xFC0C: "table.init",
@@ -60,7 +60,7 @@ def _runs(alternatives: tuple[bytes, ...]) -> re.Pattern[bytes]:
     return re.compile(b"(?:" + b"|".join(alternatives) + b")*+", re.DOTALL)
 
 
-#: whole instructions after each of which the next one comes
+#: matches whole instructions after each of which the next one runs
 STRAIGHT = _runs(_STRAIGHT)
 _ORDINARY = _runs(_STRAIGHT + _CONTROL)
 
@@ -74,17 +74,17 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An instruction outside the ordinary ones; prefixed opcodes are ``prefix << 8 | number``."""
+    """An instruction that `scan` reports; prefixed opcodes are ``prefix << 8 | number``."""
 
     function: int
     opcode: int
-    #: first byte, and the byte after the last
+    #: offsets in the file: the first byte, and the byte after the last
     start: int
     end: int
 
 
 def scan(wasm: bytes, shape: ModuleShape) -> Iterator[Found]:
-    """Every memory.grow and every instruction of `BULK` and `TABLE_MUTATORS`, in order.
+    """Yields every memory.grow and every instruction of `BULK` and `TABLE_MUTATORS`, in order.
 
     Raises `ModuleError` for malformed code and unknown instructions.
     """
@@ -93,7 +93,7 @@ def scan(wasm: bytes, shape: ModuleShape) -> Iterator[Found]:
 
 
 def bodies(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, Reader]]:
-    """Index of each function that has code, and a reader at its first instruction."""
+    """Yields the index of each function that has code, and a reader at its first instruction."""
     for function, (start, end) in enumerate(shape.bodies, shape.imported_functions):
         reader = Reader(wasm, start, end, f"function {function}")
         for _ in range(reader.count("groups of locals")):
@@ -117,9 +117,9 @@ def _scan_body(reader: Reader, function: int) -> Iterator[Found]:
 
 
 def skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
-    """Moves behind an instruction that the expressions do not know; whether `scan` reports it.
+    """Moves past an instruction that no regular expression matches; returns whether `scan` reports it.
 
-    Raises `ModuleError` for an unknown one.
+    Raises `ModuleError` if the instruction is unknown.
     """
     if opcode == MEMORY_GROW or opcode in TABLE_MUTATORS or opcode in BULK:
         for _ in range(2 if opcode in _TWO_IMMEDIATES else 1):
@@ -145,11 +145,11 @@ def skip_immediates(reader: Reader, opcode: int, start: int) -> bool:
     return False
 
 
-#: an empty loop: wasmtime looks where it begins
+#: an empty loop: wasmtime checks the time limit at the start of loops
 CHECKPOINT = b"\x03\x40\x0b"
-#: bytes of code. Three of them make a load, which takes up to 0.1 us if it misses all caches: 0.15 ms
+#: bytes of code without a check. A load has 3 bytes and takes up to 0.1 us if it misses all caches: 0.15 ms
 MOST_STRAIGHT = 4096
-#: bytes of code behind a call. Two loads behind each of the 16 000 calls that a stack has room for: 3 ms
+#: bytes of code after a call without a check. Two loads after each of the 16 000 calls that fit a stack: 3 ms
 MOST_BEHIND_CALL = 16
 
 _BEHIND_CALL = MOST_STRAIGHT - MOST_BEHIND_CALL
@@ -158,7 +158,7 @@ _END, _BR, _BR_IF, _BR_TABLE, _RETURN, _TRY_TABLE = 0x0B, 0x0C, 0x0D, 0x0E, 0x0F
 _CALL, _CALL_INDIRECT, _RETURN_CALL, _RETURN_CALL_INDIRECT, _CALL_REF, _RETURN_CALL_REF = range(0x10, 0x16)
 _BR_ON_NULL, _BR_ON_NON_NULL = 0xD5, 0xD6
 _BLOCKS = frozenset({_BLOCK, _LOOP, _IF, _TRY_TABLE})
-#: instructions behind which the next one is not reached, with the number of their immediates
+#: instructions after which the next one is not reached, with the number of their immediates
 _ENDS = {_UNREACHABLE: 0, _RETURN: 0, _THROW: 1, _THROW_REF: 0}
 _ENDS |= {_RETURN_CALL: 1, _RETURN_CALL_INDIRECT: 2, _RETURN_CALL_REF: 1}
 _CONTROL_FLOW = (
@@ -180,17 +180,17 @@ def checkpoints(wasm: bytes, shape: ModuleShape) -> Iterator[tuple[int, int]]:
 
 
 class _Body:
-    """A pass over the code of a function."""
+    """A pass over the code of a function, which finds the places of its checkpoints."""
 
     __slots__ = ("_imported", "_otherwise", "_pending", "_reader")
 
     def __init__(self, reader: Reader, imported: int) -> None:
         self._reader = reader
         self._imported = imported
-        #: for each open block, the outermost first: the most bytes that have run when a branch leads to its
-        #: end; -1 for a loop, whose branches lead to its beginning
+        #: for each open block, outermost first: the most bytes that have run on any branch to its end since a
+        #: check; -1 for a loop, whose branches lead to its beginning
         self._pending = [0]
-        #: the same for the arm of an if that has not been seen yet; 0 for other blocks
+        #: the same for an if whose else has not been read yet; 0 for other blocks
         self._otherwise = [0]
 
     def offsets(self) -> Iterator[int]:
@@ -210,14 +210,14 @@ class _Body:
             if opcode in _CONTROL_FLOW:
                 reader.pos += 1
                 ran = self._control(opcode, ran)
-            elif ran:  # the next instruction does not fit, or is a rare one
+            elif ran:  # the next instruction does not fit, or is rare
                 yield reader.pos
                 ran = 0
             else:
                 ran = self._rare()
 
     def _control(self, opcode: int, ran: int) -> int:
-        """Moves behind an instruction that may go elsewhere; the most bytes that have run behind it."""
+        """Moves past a control instruction; returns the most bytes that can have run since a check."""
         reader = self._reader
         if opcode == _END:
             return self._end(ran)
@@ -248,7 +248,7 @@ class _Body:
             return ran
         for _ in range(2 if opcode == _CALL_INDIRECT else 1):
             reader.skip_leb()
-        return max(ran, _BEHIND_CALL)  # what is called may be a function of the host
+        return max(ran, _BEHIND_CALL)  # the callee may be a host function
 
     def _end(self, ran: int) -> int:
         if not self._pending:
@@ -260,7 +260,7 @@ class _Body:
         if reader.pos < reader.end and reader.data[reader.pos] in (0x63, 0x64):
             reader.byte()
         reader.skip_leb()
-        if opcode == _TRY_TABLE:  # an exception comes from anywhere
+        if opcode == _TRY_TABLE:  # an exception can come from any place in the block
             for _ in range(reader.count("handlers")):
                 if reader.byte() < 2:
                     reader.skip_leb()
@@ -278,11 +278,14 @@ class _Body:
             pending[place] = ran
 
     def _rare(self) -> int:
-        """Moves behind an instruction that neither `STRAIGHT` nor `_control` knows."""
+        """Moves past an instruction that `STRAIGHT` and `_control` do not handle.
+
+        Returns the most bytes that can have run since a check.
+        """
         reader = self._reader
         start, opcode = reader.pos, reader.byte()
         if opcode in (0xFC, 0xFD):
             opcode = opcode << 8 | reader.uint()
         skip_immediates(reader, opcode, start)
-        # the rewriter makes calls of these
+        # the rewriter replaces these by calls
         return _BEHIND_CALL if opcode == MEMORY_GROW or opcode in BULK else reader.pos - start

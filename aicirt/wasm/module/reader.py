@@ -1,4 +1,4 @@
-"""Bounds-checked reading of the WebAssembly binary format, and of a module's structure."""
+"""A bounds-checked reader of the WebAssembly binary format and of a module's structure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def leb(value: int) -> bytes:
 
 
 class Reader:
-    """Bounds-checked reading; every failure is a `ModuleError` with the byte offset."""
+    """A bounds-checked reader; every failure is a `ModuleError` with the byte offset."""
 
     __slots__ = ("data", "end", "pos", "where")
 
@@ -72,7 +72,7 @@ class Reader:
         return value
 
     def uint(self, bits: int = 32) -> int:
-        """Unsigned LEB128."""
+        """Reads an unsigned LEB128 number of at most `bits` bits."""
         start, value, shift = self.pos, 0, 0
         while True:
             byte = self.byte()
@@ -86,7 +86,7 @@ class Reader:
                 raise self.fail("number is encoded in too many bytes", start)
 
     def sint(self) -> int:
-        """Signed LEB128 of at most 32 bits."""
+        """Reads a signed LEB128 number of at most 32 bits."""
         start, value, shift = self.pos, 0, 0
         while True:
             byte = self.byte()
@@ -109,7 +109,7 @@ class Reader:
         self.pos += count
 
     def count(self, what: str) -> int:
-        """Length of a vector; each entry takes at least a byte, so a huge one is an error now."""
+        """Reads the length of a vector; raises if the rest cannot hold that many entries of one byte."""
         start, value = self.pos, self.uint()
         if value > self.end - self.pos:
             raise self.fail(f"{value} {what} do not fit in the section", start)
@@ -194,7 +194,7 @@ SECTION_NAMES = (
     "data count",
     "tag",
 )
-#: a compiler writes about 20; millions of empty ones would cost seconds
+#: compilers write about 20; millions of empty sections would cost seconds
 _MAX_SECTIONS = 1000
 #: types whose values can be copied from one instance to another
 NUMERIC = frozenset({"i32", "i64", "f32", "f64", "v128"})
@@ -221,7 +221,7 @@ class Export:
 @dataclass(frozen=True, slots=True)
 class Section:
     id: int
-    #: offset of the first content byte in the file, and of the byte after the last
+    #: offsets in the file: the first content byte, and the byte after the last
     start: int
     end: int
 
@@ -255,10 +255,10 @@ class ModuleShape:
 
 
 def inspect(wasm: bytes) -> ModuleShape:
-    """Decode the structure of `wasm`.
+    """Decodes the structure of `wasm`.
 
-    Raises `ModuleError` (with ``detail["offset"]``) for anything that is not a well-formed
-    core module; never another exception.
+    Raises `ModuleError`, and no other exception, if `wasm` is not a well-formed core module. Syntax errors
+    have their place in ``detail["offset"]``.
     """
     if wasm[:4] != MAGIC:
         hint = " (text format: convert it with wat2wasm)" if wasm.lstrip()[:7] == b"(module" else ""
@@ -409,7 +409,7 @@ def _check_indices(shape: ModuleShape) -> None:
     if shape.start is not None:
         if shape.start >= len(shape.functions):
             raise ModuleError(f"start function {shape.start} does not exist")
-        # the compiler would take the export that `rewrite` makes of it, and a call does not look at its type
+        # the compiler would accept the export that `rewrite` adds for it, and calls do not check its type
         kind = shape.functions[shape.start]
         if kind != FuncType((), ()):
             raise ModuleError(f"start function {shape.start} has type {kind}, expected () -> ()")

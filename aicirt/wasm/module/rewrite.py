@@ -1,4 +1,4 @@
-"""Rewrites a module so that the host can reach its whole mutable state, with harmless names."""
+"""Rewrites a module to export its mutable state, bound its running time, and sanitize its names."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from aicirt.settings import Limits
 from aicirt.wasm.module.checkpoints import BULK, CHECKPOINT, MEMORY_GROW, Found, checkpoints, scan
 from aicirt.wasm.module.reader import ModuleShape, Reader, inspect, leb
 
-#: how a custom section with names begins
+#: first bytes of the custom section with names
 NAMES = b"\x04name"
-#: characters of one name: a backtrace has some 20 of them
+#: characters of one name; a backtrace has about 20 names
 MAX_NAME = 200
-#: bytes of names in one module; more than that are dropped
+#: bytes of names in one module; a larger section is dropped
 MAX_NAMES = 1 << 20
 _FUNCTIONS = 1
-#: what the demanglers of C++ and Rust look for at the start of a name
+#: prefixes that the demanglers of C++ and Rust recognize
 _MANGLED = re.compile(r"_{1,4}Z|_{0,2}(?:ZN|R[A-Z0-9]|GLOBAL_)")
-#: Itanium C++ and legacy Rust: an optional nesting with qualifiers, then identifiers behind their lengths
+#: Itanium C++ and legacy Rust: optional nesting with qualifiers, identifiers after their lengths
 _START_OF_NAME = re.compile(r"_{1,4}Z(N[KVrRO]*)?(?:St)?")
 _LENGTH = re.compile(r"[1-9][0-9]{0,3}")
 #: the last part of a legacy Rust name
@@ -29,9 +29,9 @@ _HASH = re.compile(r"h[0-9a-f]{16}")
 
 
 def harmless(section: bytes) -> bytes | None:
-    """The name section with harmless function names and nothing else, or None if it cannot be read.
+    """Returns a name section that has only sanitized function names; None if it cannot be read.
 
-    `section` is the content of the custom section, from its own name on.
+    `section` is the content of the custom section, which begins with the section's own name.
     """
     try:
         names = list(_function_names(section))
@@ -43,7 +43,7 @@ def harmless(section: bytes) -> bytes | None:
 
 
 def _function_names(section: bytes) -> Iterator[tuple[int, bytes]]:
-    """Index and harmless name of each function, in ascending order. Raises ModuleError if malformed."""
+    """Yields index and sanitized name of each function, in file order. Raises ModuleError if malformed."""
     if len(section) > MAX_NAMES:
         raise ModuleError(f"its names have {len(section)} bytes, more than {MAX_NAMES}")
     reader = Reader(section, len(NAMES), where="name section")
@@ -61,7 +61,7 @@ def _function_names(section: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def readable(name: str) -> str:
-    """A name of at most `MAX_NAME` printable characters that no demangler takes."""
+    """Returns a name of at most `MAX_NAME` printable characters that no demangler recognizes."""
     text = "".join(c if c.isprintable() else "?" for c in name[: 4 * MAX_NAME])
     if _MANGLED.match(text):
         text = f"fn {'::'.join(_identifiers(text)) or '?'} [{text}]"
@@ -69,7 +69,7 @@ def readable(name: str) -> str:
 
 
 def _identifiers(mangled: str) -> list[str]:
-    """The identifiers at the start of a mangled name, up to what only a demangler understands."""
+    """Returns the identifiers at the start of a mangled name, up to the first part that needs a demangler."""
     found: list[str] = []
     start = _START_OF_NAME.match(mangled)
     at = start.end() if start else len(mangled)
@@ -79,20 +79,20 @@ def _identifiers(mangled: str) -> list[str]:
         if not _HASH.fullmatch(identifier):
             found.append(identifier)
         if not (start and start[1]):
-            break  # what follows are the types of parameters
+            break  # the types of parameters follow
     return found
 
 
 _ELEMENT, _DATA, _TAG = 9, 11, 13
 _COUNTED = {_ELEMENT: "element segments", _DATA: "data segments", _TAG: "tags"}
-#: data that lies over more than this is copied into each instance, piece by piece, 30 ms for 16 MiB:
-#: wasmtime maps what is dense or not longer than this
+#: wasmtime maps data that is dense or spans at most this much. Other data is copied into each instance,
+#: segment by segment: 30 ms for 16 MiB
 _DENSE_BYTES = 16 << 20
 _CONST, _END = 0x41, 0x0B
 
 
 def segment_problems(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterator[str]:
-    """Reasons to refuse a module. Raises `ModuleError` if a segment is malformed."""
+    """Yields reasons to refuse a module. Raises `ModuleError` if a segment is malformed."""
     few = True
     for section_id, what in _COUNTED.items():
         section = shape.section(section_id)
@@ -173,7 +173,7 @@ def _elements(wasm: bytes, shape: ModuleShape, limits: Limits) -> Iterator[str]:
 
 
 def _offset(reader: Reader) -> int | None:
-    """The address of an active segment; None if it is not a plain number."""
+    """Reads the address of an active segment; None if it is not a plain number."""
     if reader.byte() != _CONST:
         return None
     value = reader.sint()
@@ -187,26 +187,26 @@ def _computed(what: str, number: int) -> str:
     )
 
 
-#: changes whenever the output for some input changes, or it is refused; part of the key of compiled artifacts
+#: changes whenever any module is rewritten or refused differently; part of the key of compiled artifacts
 REWRITER_VERSION = 8
-#: export names that start like this belong to the rewriter
+#: prefix of the rewriter's export names
 RESERVED = "__aici_rt_"
 MEMORY = RESERVED + "memory"
 TABLE = RESERVED + "table"
 GLOBAL = RESERVED + "global"
 START = RESERVED + "start"
-#: i32: pages that the last memory.grow asked for in vain, 0 if it succeeded
+#: i32 global: pages that the last memory.grow was refused, 0 if it succeeded
 REFUSED = RESERVED + "refused"
 
 _TYPE, _FUNCTION, _GLOBAL, _EXPORT, _START, _CODE = 1, 3, 6, 7, 8, 10
-#: position of each section in a module: tags lie before globals, the data count before code
+#: position of each section in a module: tags come before globals, the data count before code
 _ORDER = {s: n for n, s in enumerate((1, 2, 3, 4, 5, 13, 6, 7, 8, 9, 12, 10, 11))}
 _KIND = {"function": 0, "table": 1, "memory": 2, "global": 3}
-#: memory.copy and memory.fill, behind their prefix
+#: memory.copy and memory.fill, after their prefix
 _COPY, _FILL = 0x0A, 0x0B
-#: local.get of the arguments of an added function for them
+#: local.get of the arguments of the functions that replace them
 _TO, _FROM, _COUNT = b"\x20\0", b"\x20\1", b"\x20\2"
-#: i32.const 256 KiB, the bytes of one piece: 0.1 ms if each page is touched for the first time
+#: i32.const 256 KiB, the bytes of one piece: 0.1 ms if the piece touches each page for the first time
 _STEP = b"\x41\x80\x80\x10"
 #: func (param i32) (result i32), and func (param i32 i32 i32)
 _GROW_TYPE = bytes((0x60, 1, 0x7F, 1, 0x7F))
@@ -216,7 +216,7 @@ _REFUSED_GLOBAL = bytes((0x7F, 1, 0x41, 0, 0x0B))
 
 
 class _Change(NamedTuple):
-    """Code that takes the place of what is between two offsets in the file."""
+    """Code that replaces the bytes between two offsets in the file."""
 
     function: int
     start: int
@@ -225,9 +225,9 @@ class _Change(NamedTuple):
 
 
 def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
-    """`wasm` with its mutable state exported.
+    """Returns `wasm` with its mutable state exported, growth recorded, checkpoints added and names sanitized.
 
-    Raises `ModuleError` for a malformed module or one that uses reserved export names.
+    Raises `ModuleError` if the module is malformed or uses reserved export names.
     """
     shape = shape or inspect(wasm)
     clash = [e.name for e in shape.exports if e.name.startswith(RESERVED)]
@@ -254,7 +254,10 @@ def rewrite(wasm: bytes, shape: ModuleShape | None = None) -> bytes:
 def _change_code(
     wasm: bytes, shape: ModuleShape, moved: Sequence[Found], stops: Sequence[tuple[int, int]]
 ) -> dict[int, bytes | None]:
-    """New types, functions, globals and code: `moved` instructions become calls, `stops` checkpoints."""
+    """Returns new type, function, global and code sections.
+
+    Calls of added functions replace the `moved` instructions; `stops` are the places of checkpoints.
+    """
     instructions = list(dict.fromkeys(wasm[f.start : f.end] for f in moved))
     calls = {code: b"\x10" + leb(len(shape.functions) + n) for n, code in enumerate(instructions)}
     changes = [_Change(f.function, f.start, f.end, calls[wasm[f.start : f.end]]) for f in moved]
@@ -278,7 +281,10 @@ def _change_code(
 
 
 def _grow_body(grow: bytes, refused: int) -> bytes:
-    """``previous = memory.grow(pages); refused = previous == -1 ? pages : 0; return previous``"""
+    """Returns the body of a function that grows the memory and records what was refused.
+
+    ``previous = memory.grow(pages); refused = previous == -1 ? pages : 0; return previous``
+    """
     one_i32_local = bytes((1, 1, 0x7F))
     grown = bytes((0x20, 0)) + grow + bytes((0x21, 1))
     select = bytes((0x20, 0, 0x41, 0, 0x20, 1, 0x41, 0x7F, 0x46, 0x1B))
@@ -286,17 +292,17 @@ def _grow_body(grow: bytes, refused: int) -> bytes:
 
 
 def _bulk_body(instruction: bytes) -> bytes:
-    """``(to, from, count)``: the instruction on `_STEP` bytes at a time, then on the rest.
+    """Returns the body of ``(to, from, count)``: the instruction on `_STEP` bytes at a time, then the rest.
 
-    ``from`` is a value for memory.fill, which does not move.
+    For memory.fill, ``from`` is the value, which does not advance.
     """
-    opcode = Reader(instruction, 1).uint()  # which may be spelled in more bytes than it needs
+    opcode = Reader(instruction, 1).uint()  # the LEB128 number may have more bytes than it needs
     whole = _TO + _FROM + _COUNT + instruction
     forward = _TO + _FROM + _STEP + instruction + _TO + _STEP + b"\x6a\x21\0"
     if opcode != _FILL:
         forward += _FROM + _STEP + b"\x6a\x21\1"
     body = _while_longer(forward + _COUNT + _STEP + b"\x6b\x21\2") + whole
-    if opcode == _COPY:  # where they overlap, the end must move first
+    if opcode == _COPY:  # if the ranges overlap, the end must be copied first
         ends = _TO + _COUNT + b"\x6a" + _FROM + _COUNT + b"\x6a" + _STEP + instruction
         backward = _while_longer(_COUNT + _STEP + b"\x6b\x21\2" + ends)
         body = _TO + _FROM + b"\x4b\x04\x40" + backward + whole + b"\x0f\x0b" + body
@@ -304,14 +310,14 @@ def _bulk_body(instruction: bytes) -> bytes:
 
 
 def _while_longer(code: bytes) -> bytes:
-    """`code` again and again, as long as the count is more than a piece."""
+    """Returns a loop that repeats `code` while the count is more than a piece."""
     longer = _COUNT + _STEP
-    # block, br_if over a loop; the loop looks again at its end
+    # a block with a br_if that skips the loop; the loop tests again at its end
     return b"\x02\x40" + longer + b"\x4d\x0d\0" + b"\x03\x40" + code + longer + b"\x4b\x0d\0\x0b\x0b"
 
 
 def _code(wasm: bytes, shape: ModuleShape, changes: Sequence[_Change]) -> bytes:
-    """All function bodies, with their sizes."""
+    """Returns all function bodies with the changes applied, each after its size."""
     section = shape.section(_CODE)
     assert section
     done = section.start + _leb_length(wasm, section.start)
@@ -319,7 +325,7 @@ def _code(wasm: bytes, shape: ModuleShape, changes: Sequence[_Change]) -> bytes:
     for function, replaced in groupby(changes, lambda change: change.function):
         number = function - shape.imported_functions
         start, end = shape.bodies[number]
-        # a body's size comes right behind the body before
+        # a body's size directly follows the previous body
         out += wasm[done : shape.bodies[number - 1][1] if number else done]
         body = bytearray()
         at = start
@@ -333,7 +339,7 @@ def _code(wasm: bytes, shape: ModuleShape, changes: Sequence[_Change]) -> bytes:
 
 
 def _appended(wasm: bytes, shape: ModuleShape, section_id: int, count: int, entries: list[bytes]) -> bytes:
-    """A section of `count` entries with more at its end."""
+    """Returns a section of `count` entries with `entries` appended."""
     old = shape.section(section_id)
     kept = wasm[old.start + _leb_length(wasm, old.start) : old.end] if old else b""
     return leb(count + len(entries)) + kept + b"".join(entries)
@@ -347,7 +353,7 @@ def _leb_length(data: bytes, at: int) -> int:
 
 
 def _assemble(wasm: bytes, shape: ModuleShape, replaced: dict[int, bytes | None]) -> bytes:
-    """The module with whole sections replaced, inserted in their place, or (None) dropped."""
+    """Returns the module with whole sections replaced, inserted in order, or (None) dropped."""
     pending = {i: content for i, content in replaced.items() if content is not None}
     out = bytearray(wasm[:8])
 
@@ -359,7 +365,7 @@ def _assemble(wasm: bytes, shape: ModuleShape, replaced: dict[int, bytes | None]
             earlier = [i for i in pending if _ORDER[i] < _ORDER[section.id]]
             for section_id in sorted(earlier, key=_ORDER.__getitem__):
                 emit(section_id, pending.pop(section_id))
-        if section.id == 0:  # others than names may describe code that is changed here
+        if section.id == 0:  # other custom sections may describe code that has changed
             content = wasm[section.start : section.end]
             if content.startswith(NAMES) and (names := harmless(content)) is not None:
                 emit(0, names)
