@@ -53,40 +53,9 @@ if TYPE_CHECKING:
     from pyaici.client.step import MidResult, PreResult, Row, Step, StepResult
     from pyaici.tokens import Vocabulary, load_vocabulary
 
+#: where names are that are not errors
 _HOMES = {
     "aicirt.contract.abi": ["RowKind", "Verb"],
-    "aicirt.contract.errors": [
-        "AiciError",
-        "ArgumentError",
-        "CapabilityError",
-        "CompileLimitError",
-        "ControllerError",
-        "ControllerFailed",
-        "DeadlockError",
-        "EmptyMaskError",
-        "ForeignDaemonError",
-        "ForkLimitError",
-        "LateError",
-        "LivelockError",
-        "MemoryLimitError",
-        "ModuleError",
-        "NotOwnerError",
-        "OwnerLimitError",
-        "ProtocolError",
-        "ResultError",
-        "RuntimeFailure",
-        "RuntimeTimeoutError",
-        "SpaceError",
-        "SupervisorDiedError",
-        "TemplateGoneError",
-        "TimeLimitError",
-        "TrapError",
-        "UnknownModuleError",
-        "UnknownSequenceError",
-        "VariableLimitError",
-        "VocabularyError",
-        "WorkerDiedError",
-    ],
     "aicirt.contract.messages": ["StepInput"],
     "aicirt.contract.modules": ["ModuleInfo"],
     "pyaici.client.capabilities": ["ALL", "MASK_ONLY", "Capabilities"],
@@ -149,9 +118,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    return getattr(importlib.import_module(_HOME_OF.get(name, "aicirt.contract.errors")), name)
 
 
 def __dir__() -> list[str]:

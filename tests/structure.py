@@ -174,30 +174,30 @@ def unit(module: str) -> str:
     return module if package in _LOOSE else package
 
 
-def imported(path: Path) -> set[str]:
-    """Returns our modules that a file imports, within functions and for type checkers too."""
+@cache
+def imported_names(path: Path) -> frozenset[str]:
+    """Returns all that a file imports, as dotted names, within functions and for type checkers too."""
     found = set()
     for node in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in modules() else node.module)
-    return found & modules().keys()
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+def imported(path: Path) -> set[str]:
+    """Returns our modules that a file imports."""
+    known = modules().keys()
+    return {name if name in known else name.rpartition(".")[0] for name in imported_names(path)} & known
 
 
 def foreign() -> dict[str, set[str]]:
     """Returns the units that import each of the packages in `FOREIGN`."""
     found: dict[str, set[str]] = {name: set() for name in FOREIGN}
     for module, path in modules().items():
-        for node in ast.walk(ast.parse((ROOT / path).read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            for name in names:
-                if (top := name.partition(".")[0]) in found:
-                    found[top].add(unit(module))
+        for package in {name.partition(".")[0] for name in imported_names(path)} & found.keys():
+            found[package].add(unit(module))
     return found
 
 
@@ -286,9 +286,7 @@ def table() -> Iterator[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.structure", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.structure", description=_ABOUT)
     parser.add_argument("--write", action="store_true", help="bring docs/structure.md up to date")
     if parser.parse_args().write:
         DOCUMENT.write_text(document())

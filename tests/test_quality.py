@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.conftest import LONGEST
+from tests.structure import files
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,10 +27,8 @@ def tool(*command: str) -> None:
 
 
 def tracked() -> list[Path]:
-    """Files that git tracks or would add."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [ROOT / name for name in listing.split("\0") if name and (ROOT / name).is_file()]
+    """Returns the files that git tracks or would add."""
+    return [ROOT / path for path in files()]
 
 
 def test_ruff() -> None:

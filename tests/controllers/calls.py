@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aicirt.contract.abi import ANY_VERSION, NO_TOKENS, TOKENIZED, VALUE
 from aicirt.contract.errors import ControllerFailed, VocabularyError
 from aicirt.wasm import GuestExit, Instance
 
 if TYPE_CHECKING:
     from tests.controllers.host import Guest
-
-#: sources of aici_read
-ARG, PROMPT, TOKENS, GROUP, TOP, VALUE, TOKENIZED = range(7)
-
-_ANY_VERSION = _NO_TOKENS = 0xFFFFFFFF
 
 
 def _read(guest: Instance, source: int, offset: int, dst: int, length: int) -> int:
@@ -40,7 +36,7 @@ def _tokenize(guest: Instance, src: int, length: int) -> int:
     try:
         tokens = owner.vocab.tokenize(owner.tokenized[-1])
     except VocabularyError:
-        return _NO_TOKENS
+        return NO_TOKENS
     owner.sources[TOKENIZED] = np.array(tokens, "<u4").tobytes()
     return len(tokens)
 
@@ -57,7 +53,7 @@ def _var_write(guest: Instance, *args: int) -> int:
     name, name_length, value, value_length, op, when = args
     key, data = guest.read(name, name_length), guest.read(value, value_length)
     version, old = guest.owner.variables.get(key, (0, b""))
-    if when not in (_ANY_VERSION, version):
+    if when not in (ANY_VERSION, version):
         return 0
     guest.owner.variables[key] = (version + 1, old + data if op else data)
     return int(version) + 1

@@ -10,21 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from aicirt.contract.abi import FORK, SPLICE, STOP, SUSPEND
 from aicirt.wasm import Program
-from tests.controllers.host import (
-    ALL,
-    BITMASK,
-    FORK,
-    SAME,
-    SPARSE,
-    SPLICE,
-    STOP,
-    SUSPEND,
-    TOKEN,
-    Guest,
-    Mid,
-    Vocab,
-)
+from tests.controllers.host import ALL, BITMASK, SAME, SPARSE, TOKEN, Guest, Mid, Vocab
 
 #: log-probabilities of all tokens after these
 Model = Callable[[tuple[int, ...]], Sequence[float]]

@@ -14,6 +14,27 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from aicirt.contract.abi import (
+    ARG,
+    CAP_MAX_FORKS,
+    CAP_TOP_K,
+    FORK,
+    GROUP,
+    MID_RESULT,
+    PROMPT,
+    ROW_ALL,
+    ROW_BITMASK,
+    ROW_DENSE,
+    ROW_SAME,
+    ROW_SPARSE,
+    ROW_TOKEN,
+    SAMPLE,
+    SPLICE,
+    STOP,
+    SUSPEND,
+    TOKENS,
+    TOP,
+)
 from aicirt.vocab import VocabularyImage, build_image
 from aicirt.vocab.tokenizer import Speller
 from aicirt.wasm import (
@@ -28,15 +49,12 @@ from aicirt.wasm import (
     Ticker,
     host_functions,
 )
-from tests.controllers.calls import ARG, CALLS, GROUP, PROMPT, TOKENS, TOP
+from tests.controllers.calls import CALLS
 
-STOP, CONTINUE, SUSPEND, FORK, SAMPLE, SPLICE = range(6)
-ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = range(6)
-CAP_FORK, CAP_BACKTRACK, CAP_FF_TOKENS, CAP_SUSPEND, CAP_LOGPROBS, CAP_TOP_K, CAP_DENSE = range(1, 8)
-CAP_TOKENIZER, CAP_MAX_FORKS, CAP_HOLD_END = 8, 9, 10
+ALL, BITMASK, TOKEN, SPARSE, DENSE, SAME = ROW_ALL, ROW_BITMASK, ROW_TOKEN, ROW_SPARSE, ROW_DENSE, ROW_SAME
 EVERYTHING = {**dict.fromkeys(range(1, 11), 1), CAP_TOP_K: 64, CAP_MAX_FORKS: 16}
 
-_MID = struct.Struct("<5I2f5I")
+_MID = MID_RESULT.packer("size", "flags")
 
 
 class Vocab:

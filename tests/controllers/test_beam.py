@@ -7,18 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from aicirt.contract.abi import CAP_BACKTRACK, CAP_LOGPROBS, CAP_MAX_FORKS, CAP_TOP_K
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.engine import Engine, Model, chaotic_model
-from tests.controllers.host import (
-    CAP_BACKTRACK,
-    CAP_LOGPROBS,
-    CAP_MAX_FORKS,
-    CAP_TOP_K,
-    EVERYTHING,
-    Guest,
-    Vocab,
-)
+from tests.controllers.host import EVERYTHING, Guest, Vocab
 
 TOKENS = [b"a", b"b", b"c", b"d", b"e", b" ", b"<eos>", b"<s>"]
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.automata import Automaton, allowed, automata, vocabularies
-from tests.controllers.host import BITMASK, CAP_TOKENIZER, STOP, Guest, Vocab
+from tests.controllers.host import BITMASK, Guest, Vocab
 
 #: guests/table.cpp: the ways, and the unit of the cache
 CONSTRAINT, ANY_CONSTRAINT, UNIT = 6, 7, 512

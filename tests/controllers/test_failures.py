@@ -6,11 +6,12 @@ import random
 
 import pytest
 
+from aicirt.contract.abi import CAP_TOKENIZER
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from pyaici.build import Toolchain, build_library, find_sdk, flags
 from tests.controllers.conftest import GUESTS
-from tests.controllers.host import CAP_TOKENIZER, Guest, Host, Vocab
+from tests.controllers.host import Guest, Host, Vocab
 
 #: for C sources that call setjmp
 SETJMP = ("-mllvm", "-wasm-enable-sjlj", "-mexception-handling", "-mllvm", "-wasm-use-legacy-eh=false")

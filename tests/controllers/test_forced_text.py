@@ -12,10 +12,11 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import Split
 
+from aicirt.contract.abi import SPLICE
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm import Program
 from pyaici.tokens import load_vocabulary
-from tests.controllers.host import BITMASK, SPLICE, TOKEN, Guest, Mid, Vocab
+from tests.controllers.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from tests.pyaici.tokens.published import tokenizer_json
 
 #: byte-level BPE with different patterns; SentencePiece BPE with byte fallback and no words at all

@@ -8,24 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from aicirt.contract.abi import CONTINUE, FORK, SPLICE, STOP, SUSPEND
 from aicirt.contract.errors import AiciError, ControllerFailed
 from aicirt.wasm import Export, Program
 from pyaici.build import BuildError, build_controller
-from tests.controllers.host import (
-    ALL,
-    BITMASK,
-    CONTINUE,
-    DENSE,
-    FORK,
-    SAME,
-    SPARSE,
-    SPLICE,
-    STOP,
-    SUSPEND,
-    TOKEN,
-    Guest,
-    Vocab,
-)
+from tests.controllers.host import ALL, BITMASK, DENSE, SAME, SPARSE, TOKEN, Guest, Vocab
 
 TOKENS = [b"a", b"b", b"", b"ab", b"<s>", b"</s>", b"<end>"]
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import STOP
 from aicirt.wasm import Program
-from tests.controllers.host import BITMASK, DENSE, SAME, STOP, Guest, Vocab
+from tests.controllers.host import BITMASK, DENSE, SAME, Guest, Vocab
 
 Places = list[tuple[bool, dict[str, int]]]
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from aicirt.contract.abi import SAMPLE, SPLICE
 from aicirt.contract.errors import ArgumentError
 from aicirt.wasm import Program
 from bench.chi_square import p_value
@@ -23,7 +24,7 @@ from pyaici.engines.hf import EngineModel, GenerationResult, HfEngine, Request, 
 from pyaici.testing import Playground
 from pyaici.tokens import Vocabulary
 from tests.controllers.host import ALL as ANYTHING
-from tests.controllers.host import SAMPLE, SPLICE, TOKEN, Guest, Vocab
+from tests.controllers.host import TOKEN, Guest, Vocab
 from tests.languages import compiler_or_skip
 from tests.pyaici.cpc.tiny import VOCAB, History, brute, conditioned, vocabulary
 from tests.pyaici.engines.hf.support import make_model

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.host import BITMASK, CAP_FF_TOKENS, CAP_TOKENIZER, STOP, Guest, Mid, Vocab
+from tests.controllers.host import BITMASK, Guest, Mid, Vocab
 from tests.controllers.regex.patterns import Pattern, patterns
 
 WORDS = [b"the", b" the", b"tag", b"other", b"ab", b"abc", b'"', b"],[", b"[[", b"[a", b")]", b"([", b"left"]

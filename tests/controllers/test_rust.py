@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import CONTINUE, STOP
 from aicirt.contract.errors import ControllerFailed, MemoryLimitError
 from aicirt.vocab import build_image
 from aicirt.wasm import Export, Program
@@ -20,7 +21,7 @@ from pyaici.build import MissingToolchain, find_sdk
 from pyaici.build.cargo import GET_RUST
 from pyaici.recording.vocabulary import small_vocabulary
 from tests.controllers.automata import Automaton, allowed, automata, vocabularies
-from tests.controllers.host import BITMASK, CONTINUE, STOP, Guest, Vocab
+from tests.controllers.host import BITMASK, Guest, Vocab
 from tests.controllers.test_interface import (
     TOKENS,
     test_flags,

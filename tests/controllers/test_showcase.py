@@ -7,18 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from aicirt.contract.abi import CAP_BACKTRACK, CAP_DENSE, CAP_FF_TOKENS, CAP_FORK, CAP_SUSPEND, CAP_TOKENIZER
 from aicirt.wasm import Program
 from tests.controllers.engine import Engine, Run, chaotic_model
-from tests.controllers.host import (
-    CAP_BACKTRACK,
-    CAP_DENSE,
-    CAP_FF_TOKENS,
-    CAP_FORK,
-    CAP_SUSPEND,
-    CAP_TOKENIZER,
-    EVERYTHING,
-    Vocab,
-)
+from tests.controllers.host import EVERYTHING, Vocab
 
 WORDS = [
     b" the",

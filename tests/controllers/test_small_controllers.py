@@ -7,21 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SAMPLE, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, Program
-from tests.controllers.host import (
-    BITMASK,
-    CAP_FF_TOKENS,
-    CAP_TOKENIZER,
-    EVERYTHING,
-    SAMPLE,
-    SPLICE,
-    STOP,
-    TOKEN,
-    Guest,
-    Vocab,
-    ascii_vocab,
-)
+from tests.controllers.host import BITMASK, EVERYTHING, TOKEN, Guest, Vocab, ascii_vocab
 
 BYTES = [bytes([b]) for b in range(256)]
 WORDS = [b"Yes", b"No", b"Nothing", b" big", b"BIG", b" Big", "É".encode(), "é".encode()]

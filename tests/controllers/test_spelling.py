@@ -8,21 +8,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.vocab.tokenizer import load_tokenizer
 from aicirt.wasm import Program
 from pyaici.tokens import load_vocabulary
-from tests.controllers.host import (
-    BITMASK,
-    CAP_FF_TOKENS,
-    CAP_TOKENIZER,
-    SPLICE,
-    STOP,
-    TOKEN,
-    Guest,
-    Mid,
-    Vocab,
-)
+from tests.controllers.host import BITMASK, TOKEN, Guest, Mid, Vocab
 from tests.pyaici.tokens.published import tokenizer_json
 
 #: texts that share beginnings, with and without a space before them

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Instance, Program
 from aicirt.wasm.snapshot import _changed as changed_pages
 from tests.controllers.automata import Automaton, automata, vocabularies
-from tests.controllers.host import BITMASK, CAP_TOKENIZER, SAMPLE, STOP, Guest, Mid, Vocab
+from tests.controllers.host import BITMASK, Guest, Mid, Vocab
 from tests.controllers.regex.patterns import Pattern, patterns
 from tests.controllers.test_constraint import ANY_CONSTRAINT, CONSTRAINT, UNIT
 

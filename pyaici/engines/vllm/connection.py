@@ -160,7 +160,7 @@ class Connection:
                 session.ready[call, capabilities] = prepared
             return prepared
         except SupervisorDiedError:
-            # no new request may use this session; the engine's thread closes it when it finds out
+            # no new request may use it; the engine's thread closes it when it finds out
             with self._making:
                 if self._session is session:
                     self._session = None

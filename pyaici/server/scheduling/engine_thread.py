@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -363,20 +363,6 @@ class EngineThread:
         if told:
             with contextlib.suppress(RuntimeError):  # the event loop has been closed
                 self._loop.call_soon_threadsafe(_do_each, told)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Returns the result of `work`. When cancelled, waits for the end of `work`, which uses what its caller
-    owns.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # marks the exception as retrieved
-        raise
 
 
 def _do_each(told: list[Callable[[], None]]) -> None:

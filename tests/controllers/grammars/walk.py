@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from tests.controllers.grammars.oracle import Oracle
-from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
+from tests.controllers.host import EVERYTHING, Guest, Vocab
 
 
 @dataclass

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
+from tests.controllers.host import EVERYTHING, Guest, Vocab
 from tests.controllers.json_schema.engine import FLEXIBLE, Engine
 
 WORDS = [

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from aicirt.contract.abi import SAMPLE, SPLICE, STOP
 from aicirt.wasm import Program
 from tests.controllers.grammars.expressions import (
     Call,
@@ -20,7 +21,7 @@ from tests.controllers.grammars.expressions import (
 from tests.controllers.grammars.oracle import Oracle
 from tests.controllers.grammars.vocabularies import LETTERS, byte_vocab, few_tokens
 from tests.controllers.grammars.walk import Controller
-from tests.controllers.host import SAMPLE, SPLICE, STOP, Guest
+from tests.controllers.host import Guest
 from tests.controllers.kbnf.write import kbnf
 
 

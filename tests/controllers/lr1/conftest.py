@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from aicirt.contract.abi import CAP_TOKENIZER, SAMPLE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
 from pyaici.bundled import bundled_grammars
-from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, SAMPLE, STOP, Guest, Vocab
+from tests.controllers.host import EVERYTHING, Guest, Vocab
 from tests.controllers.lr1.recognizer import Probe, Recognizer, build
 
 #: makes the recognizer of a grammar of the package, by its name

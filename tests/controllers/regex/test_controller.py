@@ -11,20 +11,10 @@ from typing import Any
 import pytest
 import regex
 
+from aicirt.contract.abi import CAP_FF_TOKENS, CAP_TOKENIZER, SAMPLE, SPLICE, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Export, Program
-from tests.controllers.host import (
-    BITMASK,
-    CAP_FF_TOKENS,
-    CAP_TOKENIZER,
-    EVERYTHING,
-    SAMPLE,
-    SPLICE,
-    STOP,
-    TOKEN,
-    Guest,
-    Vocab,
-)
+from tests.controllers.host import BITMASK, EVERYTHING, TOKEN, Guest, Vocab
 
 WORDS = [
     b"Yes",

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from aicirt.contract.abi import CAP_TOKENIZER, STOP
 from aicirt.contract.errors import ControllerFailed
 from aicirt.wasm import Program
-from tests.controllers.host import CAP_TOKENIZER, EVERYTHING, STOP, Guest, Mid, Vocab
+from tests.controllers.host import EVERYTHING, Guest, Mid, Vocab
 
 #: pieces of texts, among them parts of characters
 WORDS = [

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aicirt.contract.abi import STOP
 from aicirt.wasm import Program
-from tests.controllers.host import STOP, Guest, Vocab
+from tests.controllers.host import Guest, Vocab
 from tests.controllers.substring.conftest import EOS, MASKS_ONLY
 
 

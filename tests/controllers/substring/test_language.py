@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.controllers.host import STOP, Vocab
+from aicirt.contract.abi import STOP
+from tests.controllers.host import Vocab
 from tests.controllers.substring.conftest import EOS, Substring
 
 Make = Callable[[str | bytes], Substring]
