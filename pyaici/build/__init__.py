@@ -1,10 +1,11 @@
-"""Builds controllers: C, C++20 and Zig sources to Wasm, with the compiler of the PyPI package `ziglang`;
-Rust and AssemblyScript with the cargo and the asc of this machine; interpreters of scripts from sources
-that pip fetches.
+"""Builds controllers to WebAssembly, from sources in several languages.
 
-``build_controller`` builds one, ``build_all`` every folder of ``controllers/``. Both are incremental
-and safe to call from several processes. This package needs the standard library and `ziglang` only,
-because building the wheel uses it in an environment that has nothing else.
+C, C++20 and Zig are compiled by the PyPI package `ziglang`, Rust and AssemblyScript by the local cargo and
+asc. Interpreters of scripts are compiled from sources that pip fetches.
+
+``build_controller`` builds one controller, ``build_all`` every folder of ``controllers/``. Both are
+incremental and safe to call from several processes. This package needs only the standard library and
+`ziglang`, because the build of the wheel uses it in an environment without other packages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m pyaici.build``: builds the controllers of the source tree, or one folder or set of files."""
+"""``python -m pyaici.build``: builds the controllers of the source tree, or one folder or some files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ message says which. Without them everything else is built.
 
 
 def report(built: Built) -> str:
-    """One line: what it is, its size in kB (1000 bytes), how long it took."""
+    """Returns a line with the module's name, its size in kB (1000 bytes) and the time of the build."""
     how = f"{built.seconds:.1f} s" if built.changed else "unchanged"
     if built.name == PROBE_NAME:
         return f"size.three_layers_kb {built.size / 1000:.1f} kB"
@@ -28,7 +28,7 @@ def report(built: Built) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 when a controller does not build."""
+    """Builds, and returns the exit status: 0, or 1 if a controller cannot be built."""
     parser = argparse.ArgumentParser(prog="python -m pyaici.build", description=__doc__, epilog=_SOURCES)
     parser.add_argument("sources", nargs="*", type=Path, help="a folder or files; none: all of controllers/")
     parser.add_argument("-o", "--out", type=Path, help="the .wasm file, or the folder when all are built")

@@ -1,4 +1,4 @@
-"""Builds a controller in AssemblyScript: a project with an ``asconfig.json``, by the asc of npm."""
+"""Builds a controller in AssemblyScript, a project with an ``asconfig.json``, with the asc of npm."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ CONFIG = "asconfig.json"
 
 
 def is_assemblyscript(folder: Path) -> bool:
-    """Is it a project in AssemblyScript?"""
+    """Returns whether a folder is a project in AssemblyScript."""
     return (folder / CONFIG).is_file()
 
 
 def build_assemblyscript(folder: Path, sdk: Sdk) -> bytes:
-    """The module of the project in `folder`: its target ``release``, with the SDK of this machine.
+    """Builds the target ``release`` of the project in `folder` with the SDK `sdk`; returns the module.
 
     Raises:
-        MissingToolchain: there is no asc, neither in the project's ``node_modules`` nor on PATH.
-        BuildError: asc fails (its messages are in the error).
+        MissingToolchain: asc is neither in ``node_modules`` of the project or a parent folder nor on PATH,
+            or Node.js is missing.
+        BuildError: asc fails (the error contains its messages).
     """
     asc = _find_asc(folder.resolve())
     with tempfile.TemporaryDirectory() as scratch:
         made = Path(scratch) / "out.wasm"
-        # what is said here wins over what the file says
+        # these options override the file
         options = ["--lib", str(sdk.assemblyscript), "--outFile", str(made)]
         done = subprocess.run(
             [asc, "--config", CONFIG, "--target", "release", *options],
@@ -45,7 +46,7 @@ def build_assemblyscript(folder: Path, sdk: Sdk) -> bytes:
 
 
 def _find_asc(folder: Path) -> Path:
-    """The project's own compiler, or the one on PATH; it is a program for Node.js."""
+    """Returns the project's own asc, or the one on PATH; asc needs Node.js."""
     places = [above / "node_modules" / ".bin" / "asc" for above in (folder, *folder.parents)]
     found = next((place for place in places if place.is_file()), None) or shutil.which("asc")
     if found is None or shutil.which("node") is None:

@@ -1,4 +1,4 @@
-"""What has been built, in one folder of the user's, and the locks that guard it."""
+"""The user's cache folder of build artifacts, and the locks that guard it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 
 from .errors import BuildError
 
-#: artifacts are small, but every change of the SDK makes some MB of them
+#: artifacts are small, but every change of the SDK adds some MB of them
 KEEP_SECONDS = 30 * 24 * 3600
 
 Progress = Callable[[str], None]
 
 
 def print_progress(line: str) -> None:
-    """The default `Progress`: to stderr, at once, so that stdout stays the result's."""
+    """Prints a line of progress to stderr at once, so that stdout contains only results."""
     print(line, file=sys.stderr, flush=True)
 
 
 def cache_dir() -> Path:
-    """``$XDG_CACHE_HOME/aici``, by default ``~/.cache/aici``."""
+    """Returns ``$XDG_CACHE_HOME/aici``, by default ``~/.cache/aici``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "aici"
 
 
 class Cache:
-    """One cache folder; `progress` hears what takes long."""
+    """A cache folder; `progress` receives a line for each slow operation."""
 
     def __init__(self, cache: Path | None = None, progress: Progress = print_progress) -> None:
         self.cache = cache or cache_dir()
@@ -44,7 +44,7 @@ class Cache:
             ) from error
 
     def artifact(self, digest: str, suffix: str) -> Path:
-        """The place in the cache of the artifact whose inputs have this digest."""
+        """Returns the path in the cache of the artifact whose inputs have this digest."""
         return self.cache / "build" / (digest + suffix)
 
     def used(self, path: Path) -> Path:
@@ -53,7 +53,7 @@ class Cache:
         return path
 
     def prune(self) -> None:
-        """Removes artifacts that nobody has used for `KEEP_SECONDS`."""
+        """Removes artifacts that have not been used for `KEEP_SECONDS`."""
         oldest = time.time() - KEEP_SECONDS
         for path in (self.cache / "build").iterdir():
             with contextlib.suppress(FileNotFoundError):  # another process may prune too
@@ -62,7 +62,7 @@ class Cache:
 
     @contextlib.contextmanager
     def lock(self, digest: str) -> Iterator[None]:
-        """Holds one artifact against other processes that make the same; says so when it has to wait."""
+        """Locks an artifact against other processes that build it; reports to `progress` before waiting."""
         with open(self.artifact(digest, ".lock"), "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Builds a controller in Rust: a crate, by the cargo of this machine."""
+"""Builds a controller in Rust, a crate, with the local cargo."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ MANIFEST = "Cargo.toml"
 TARGET = "wasm32-unknown-unknown"
 
 GET_RUST = "install Rust (https://www.rust-lang.org/tools/install), then: rustup target add " + TARGET
-#: what rustc says where the target's standard library is missing
+#: rustc prints these if the target's standard library is missing
 _NO_TARGET = ("error[E0463]", "target may not be installed")
 
 
 def is_crate(folder: Path) -> bool:
-    """Is it a crate of Rust?"""
+    """Returns whether a folder is a Rust crate."""
     return (folder / MANIFEST).is_file()
 
 
 def build_crate(folder: Path) -> bytes:
-    """The module of the crate in `folder`. cargo keeps what it compiles where it always does, in ``target``.
+    """Builds the crate in `folder` and returns the module. cargo keeps its artifacts in ``target`` as usual.
 
     Raises:
-        MissingToolchain: there is no cargo, or it does not compile for Wasm.
-        BuildError: cargo fails (its messages are in the error).
+        MissingToolchain: cargo is missing, or has no standard library for Wasm.
+        BuildError: cargo fails (the error contains its messages), or the crate makes no Wasm file.
     """
     cargo = shutil.which("cargo")
     if cargo is None:
         raise MissingToolchain(f"building {folder} needs cargo, which is not on PATH: {GET_RUST}")
     _look_for_sdk(folder / MANIFEST)
     command = [cargo, "build", "--release", "--target", TARGET, "--message-format=json-render-diagnostics"]
-    # in the folder, where cargo looks for .cargo/config.toml
+    # run in the folder, where cargo looks for .cargo/config.toml
     done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, errors="replace")
     if done.returncode:
         if all(words in done.stderr for words in _NO_TARGET):
@@ -46,11 +46,11 @@ def build_crate(folder: Path) -> bytes:
 
 
 def _module(messages: str, folder: Path) -> Path:
-    """The Wasm file among the artifacts that cargo names, one JSON object a line."""
+    """Returns the Wasm file among the artifacts in cargo's messages, one JSON object per line."""
     for line in messages.splitlines():
         message = json.loads(line) if line.startswith("{") else {}
         if message.get("reason") == "compiler-artifact":
-            # dependencies make no Wasm files
+            # dependencies produce no Wasm files
             for file in map(Path, message["filenames"]):
                 if file.suffix == ".wasm":
                     return file
@@ -60,11 +60,14 @@ def _module(messages: str, folder: Path) -> Path:
 
 
 def _look_for_sdk(manifest: Path) -> None:
-    """A path that was written on another machine is the likeliest thing to be wrong."""
+    """Raises BuildError if the manifest names a wrong path of the crate `aici`.
+
+    A path that was written on another machine is the most likely mistake.
+    """
     try:
         dependency = tomllib.loads(manifest.read_text()).get("dependencies", {}).get("aici")
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        return  # cargo says it better
+        return  # cargo reports it better
     path = dependency.get("path") if isinstance(dependency, dict) else None
     if path is not None and not (manifest.parent / path / MANIFEST).is_file():
         raise BuildError(

@@ -1,4 +1,4 @@
-"""Builds one controller, or finds it built in the cache."""
+"""Builds one controller, or takes it from the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE_SUFFIXES = (".c", *CXX_SUFFIXES, ".zig")
 
 @dataclass(frozen=True)
 class Built:
-    """One built module: `size` in bytes, `seconds` of wall time; `changed` if `path` held other bytes."""
+    """A built module: `size` in bytes, `seconds` of wall time, `changed` if `path` had other bytes before."""
 
     name: str
     path: Path
@@ -39,17 +39,22 @@ def build_controller(
 ) -> Built:
     """Builds a controller from a folder, a file or a list of files into the Wasm file `out`.
 
-    A folder with a ``Cargo.toml`` is a crate of Rust, which cargo builds; one with an ``asconfig.json`` is a
-    project in AssemblyScript, which asc builds; one with an ``interpreter.toml`` is the glue of an
-    interpreter, which is fetched. Of other folders, every source directly in them is taken.
-    C and C++ sources see ``aici.h``; where there is a C++ source the SDK's library is linked, and the linker
-    drops what is not used. The library is an archive: an exported function that the SDK defines is linked
-    only if something in the controller's own sources refers to its object file. Zig sources are ``main.zig``
-    (or the only file) and what it imports; ``@import("aici")`` is the SDK's module.
+    The files in a folder decide how it is built:
+
+    - ``Cargo.toml``: a Rust crate, which cargo builds.
+    - ``asconfig.json``: a project in AssemblyScript, which asc builds.
+    - ``interpreter.toml``: the glue of an interpreter, whose sources are fetched.
+    - Otherwise, every source directly in the folder is compiled.
+
+    C and C++ sources can include ``aici.h``. If there is a C++ source, the SDK's library is linked, and the
+    linker drops unused code. The library is an archive: an exported function that the SDK defines is linked
+    only if the controller's own sources refer to its object file. Zig sources are ``main.zig`` (or the only
+    file) and its imports; ``@import("aici")`` is the SDK's module.
 
     Raises:
-        BuildError: there is no source, or the compiler refuses it (its messages are in the error).
-        MissingSources: it is built on an interpreter that cannot be fetched.
+        BuildError: there is no source, or the compiler rejects it (the error contains its messages).
+        MissingToolchain: cargo, asc or Node.js is needed and missing.
+        MissingSources: the sources of the interpreter cannot be fetched.
     """
     start = time.monotonic()
     out = Path(out)
@@ -84,7 +89,7 @@ def _build_interpreter(folder: Path, sdk: Sdk, tools: Toolchain) -> bytes:
 
 
 def _sources(source: Path | str | Sequence[Path | str]) -> list[Path]:
-    """The files to compile, absolute."""
+    """Returns the absolute paths of the files to compile."""
     given = [Path(source)] if isinstance(source, str | Path) else [Path(s) for s in source]
     for path in given:
         if not path.exists():
@@ -109,7 +114,7 @@ def _sources(source: Path | str | Sequence[Path | str]) -> list[Path]:
 
 
 def _build_zig(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
-    """The module; Zig itself knows what has changed and takes 0.05 s when nothing has."""
+    """Returns the module. Zig itself tracks changes; without any, it takes 0.05 s."""
     mains = [p for p in sources if p.name == "main.zig"] or sources
     if len(mains) > 1:
         raise BuildError(f"{mains[0].parent} has several Zig files and none is called main.zig")
@@ -122,7 +127,7 @@ def _build_zig(sources: list[Path], sdk: Sdk, tools: Toolchain) -> bytes:
 
 
 def _place(module: bytes, out: Path) -> bool:
-    """Writes `out` unless it has these bytes already; a reader never sees half a file."""
+    """Writes `out` atomically; returns False if it already has these bytes."""
     if out.is_file() and out.read_bytes() == module:
         return False
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Names for artifacts: the SHA-256 of everything that goes into them."""
+"""Names for artifacts: the SHA-256 of all their inputs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 def digest(rule: object, root: Path, files: Iterable[Path]) -> str:
-    """Hex SHA-256 of ``repr(rule)`` and of contents of `files` and their names below `root`, in order.
+    """Returns the hex SHA-256 of ``repr(rule)`` and of the contents and relative names of `files`, in order.
 
-    Names are relative so that two checkouts of the same sources share their artifacts. A file that is gone
-    counts as empty: its name is in the digest, and the compiler will say what is missing.
+    Names are relative to `root`, so that two checkouts of the same sources share their artifacts. A missing
+    file counts as empty: its name is in the digest, and the compiler will report the missing file.
     """
     state = hashlib.sha256(repr(rule).encode())
     for path in files:

@@ -1,15 +1,15 @@
-"""The error of this package."""
+"""The errors of this package."""
 
 from __future__ import annotations
 
 
 class BuildError(Exception):
-    """A controller cannot be built; the message names the cause, with the compiler's own words."""
+    """A controller cannot be built; the message names the cause and contains the compiler's output."""
 
 
 class MissingToolchain(BuildError):
-    """What compiles this language is not on this machine; the message says how to get it."""
+    """The compiler for this language is not installed; the message says how to get it."""
 
 
 class MissingSources(BuildError):
-    """The sources of an interpreter cannot be had; the message is one line and says how to get them."""
+    """The sources of an interpreter are missing; the message is one line and says how to get them."""

@@ -1,18 +1,18 @@
-"""Every compiler and linker flag, once.
+"""All compiler and linker flags, in one place.
 
-Zig builds its libc (and libc++) once per set of target flags, which takes about 20 s each. So `TARGET` is the
-same for C, C++ and the link, and nothing else here may be a target or optimisation flag.
+Zig builds its libc (and libc++) once per set of target flags, which takes about 20 s each. Therefore `C`,
+`CXX` and `LINK` share `TARGET`, and must contain no other target or optimisation flags.
 """
 
 from __future__ import annotations
 
-#: wasmtime runs SIMD and bulk memory by default; both make loops over masks several times faster
+#: wasmtime enables SIMD and bulk memory by default; both make loops over masks several times faster
 TARGET = ("-target", "wasm32-wasi", "-O3", "-msimd128", "-mbulk-memory")
 
-#: a section per function, so that the link drops what a controller does not use; no debug information, since
-#: the link strips it and objects are 30 times as large with it
+#: a section per function, so that the linker drops unused code; no debug information, since the link strips
+#: it and it makes objects 30 times as large
 _OBJECTS = ("-ffunction-sections", "-fdata-sections", "-g0")
-#: `{.size = sizeof(x)}` is how the structs of aici.h begin, so missing initialisers are meant
+#: users of aici.h initialise structs with `{.size = sizeof(x)}`, so missing initialisers are intended
 _WARNINGS = (
     "-Wall",
     "-Wextra",
@@ -21,14 +21,14 @@ _WARNINGS = (
 )
 
 C = (*TARGET, "-std=gnu17", *_OBJECTS, *_WARNINGS)
-#: there is no C++ exception support for WASI: `throw` would not link
+#: WASI has no C++ exception support: `throw` would not link
 CXX = (*TARGET, "-std=c++20", "-fno-exceptions", "-fno-rtti", *_OBJECTS, *_WARNINGS)
 
-#: setjmp and longjmp, by the exceptions of WebAssembly: for sources that call them. Others, and the link, do
-#: without: as flags of the link they would have Zig build another libc
+#: setjmp and longjmp by WebAssembly exceptions, only for sources that call them. As flags of the link they
+#: would make Zig build another libc
 SETJMP = ("-mllvm", "-wasm-enable-sjlj", "-mexception-handling", "-mllvm", "-wasm-use-legacy-eh=false")
-#: sources of others: small rather than fast, for wasmtime takes about a second per MB of Wasm to compile, and
-#: without warnings, which are not ours to heed
+#: third-party sources: small rather than fast, since wasmtime takes about a second to compile a MB of Wasm;
+#: no warnings, since we do not fix their code
 FOREIGN = ("-Os", "-w", "-DNDEBUG")
 
 #: 64 KiB of stack instead of Zig's 16 MiB, which every instance would have to map
@@ -50,5 +50,5 @@ ZIG = (
 
 
 def stack(size: int) -> tuple[str, ...]:
-    """For after `LINK`: another stack than `STACK_BYTES`; the last one counts."""
+    """Returns the flags, to follow `LINK`, that replace `STACK_BYTES`; the last stack size counts."""
     return (f"-Wl,-z,stack-size={size}",)

@@ -1,4 +1,4 @@
-"""The SDK's C++ sources as an archive."""
+"""Builds the SDK's C++ sources into an archive."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .toolchain import Toolchain
 
 
 def library_digest(sdk: Sdk, tools: Toolchain) -> str:
-    """The name of the archive that these sources, headers, flags and this compiler make."""
+    """Returns the archive's name: the digest of its sources, headers, flags and compiler."""
     return digest(compile_rule(sdk, tools), sdk.root, sdk.cxx_sources())
 
 
 def build_library(sdk: Sdk, tools: Toolchain) -> Path:
-    """The archive: the one that came with the SDK if it fits, else from the cache or compiled into it.
+    """Returns the archive: the one shipped with the SDK if its digest matches, else one in the cache.
 
-    Only the sources that changed are compiled, or all of them if a header or a flag did.
+    If the cache lacks it, compiles the changed sources; after a change of a header or flag, all sources.
 
     Raises:
         BuildError: a source does not compile.
@@ -51,7 +51,7 @@ def _make(sdk: Sdk, tools: Toolchain, archive: Path) -> None:
 
 
 def write_archive(tools: Toolchain, objects: list[Path], archive: Path, scratch: Path) -> None:
-    """Makes `archive` of `objects`, by way of the folder `scratch`: it appears whole or not at all."""
+    """Writes `archive` from `objects` atomically, by way of the folder `scratch`."""
     made = scratch / "made.a"
     tools.run(["ar", "rcsD", made, *objects], f"archiving {archive.name}")
     os.replace(made, archive)

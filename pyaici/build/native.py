@@ -1,4 +1,4 @@
-"""Builds a C or C++ controller: its objects, the SDK's library, the link."""
+"""Builds a C or C++ controller: compiles its objects and links them with the SDK's library."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from .toolchain import Toolchain
 
 
 class Base(Protocol):
-    """What a controller is built on beside the SDK, such as an interpreter."""
+    """A component besides the SDK on which a controller is built, such as an interpreter."""
 
     @property
     def rule(self) -> object:
-        """What the module depends on beside files: flags, versions."""
+        """The inputs of the module other than files: flags, versions."""
 
     @property
     def inputs(self) -> list[Path]:
-        """Files beside the sources that the module depends on."""
+        """Files on which the module depends, besides its sources."""
 
     @property
     def stack_bytes(self) -> int:
-        """The stack of the module."""
+        """The size of the module's stack in bytes."""
 
     def make(self, scratch: Path) -> tuple[Setting, list[Path]]:
-        """What the controller's sources are compiled with, and the archives that are linked.
+        """Returns the setting that compiles the controller's sources, and the archives to link.
 
-        What is needed for one build only may lie in the folder `scratch`.
+        Files that only this build needs may be in the folder `scratch`.
         """
 
 
 class NativeBuild:
-    """One controller of C and C++ sources, on a `base` if it has one.
+    """The build of a controller from C and C++ sources, on a `base` if it has one.
 
-    The digest of the sources, the SDK, the flags and the compiler names a record of the other files that the
-    sources include; the digest of that record with their contents names the module. Both live in the cache.
+    The cache holds a record and a module. The record lists the other files that the sources include; its
+    name is the digest of the sources, the SDK, the flags and the compiler. The module's name is the digest
+    of that name and of the included files.
     """
 
     def __init__(self, sdk: Sdk, tools: Toolchain, sources: list[Path], base: Base | None = None) -> None:
@@ -60,7 +61,7 @@ class NativeBuild:
         self._record = tools.artifact(self._key, ".json")
 
     def find(self) -> Path | None:
-        """The module in the cache, if it is there."""
+        """Returns the module in the cache, or None."""
         if not self._record.exists():
             return None
         included = json.loads(self.tools.used(self._record).read_text())
@@ -68,7 +69,7 @@ class NativeBuild:
         return self.tools.used(module) if module.exists() else None
 
     def make(self) -> Path:
-        """Compiles and links into the cache; the module appears whole or not at all."""
+        """Compiles and links the module into the cache, atomically, unless it is there; returns its path."""
         with self.tools.lock(self._key):
             return self.find() or self._make()
 

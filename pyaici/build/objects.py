@@ -16,13 +16,13 @@ from .toolchain import Toolchain
 
 @dataclass(frozen=True)
 class Setting:
-    """What sources are compiled with, beside the flags of their language."""
+    """Settings for compiling sources, besides the flags of their language."""
 
     #: folders for -I
     include: tuple[Path, ...]
-    #: folders whose files whoever asks knows to be the same, and what they are called in assertions
+    #: folders whose files the caller tracks itself, and the names for them in assertions
     known: Mapping[Path, str]
-    #: folders of headers of others: their warnings are not shown
+    #: folders of third-party headers, whose warnings are not shown
     foreign: tuple[Path, ...] = ()
     flags: tuple[str, ...] = ()
     #: the sources that call setjmp
@@ -30,20 +30,21 @@ class Setting:
 
     @classmethod
     def of(cls, sdk: Sdk) -> Setting:
-        """Of controllers, and of the SDK itself."""
+        """Returns the settings for controllers and for the SDK itself."""
         return cls((sdk.include,), {sdk.root: "aici"})
 
 
 def compile_rule(sdk: Sdk, tools: Toolchain) -> str:
-    """What an object depends on beside its source and the headers that are not the SDK's."""
+    """Returns the digest of an object's inputs, besides its source and headers outside the SDK."""
     return digest([tools.version, flags.C, flags.CXX], sdk.root, sdk.headers())
 
 
 def compile_all(
     tools: Toolchain, sources: list[Path], scratch: Path, setting: Setting
 ) -> tuple[list[Path], list[Path]]:
-    """The objects, in `scratch`, and the files that the sources include: but for those of the compiler, and
-    of the folders that are known.
+    """Compiles sources in parallel; returns their objects in `scratch`, and the files that they include.
+
+    The list of files leaves out those of the compiler and of `setting.known`.
 
     Raises:
         BuildError: a source does not compile.
@@ -77,6 +78,6 @@ def _compile(tools: Toolchain, source: Path, made: Path, setting: Setting) -> se
 
 
 def _dependencies(rule: Path) -> set[Path]:
-    """The files that a make rule, as the compiler writes it, depends on."""
+    """Returns the dependencies in a make rule that the compiler has written."""
     text = rule.read_text().partition(": ")[2].replace("\\\n", " ").replace("\\ ", "\0")
     return {Path(word.replace("\0", " ")).resolve() for word in text.split()}

@@ -13,8 +13,7 @@ from .toolchain import Toolchain
 
 
 def controller_folders(root: Path) -> list[Path]:
-    """The folders of ``root/controllers`` that hold a controller: those with sources, but for what they
-    share."""
+    """Returns the folders of ``root/controllers`` that contain sources, except for shared folders."""
     folders = sorted(p for p in (root / "controllers").iterdir() if p.is_dir() and p.name not in _SHARED)
     return [f for f in folders if any(p.suffix in SOURCE_SUFFIXES for p in f.iterdir())]
 
@@ -26,16 +25,16 @@ def build_all(
 
     `root` is the source tree, by default the one that this package runs from.
 
+    Skips a controller on an interpreter whose sources are missing.
+
     Raises:
         BuildError: there is no source tree, or a controller does not compile.
-
-    A controller that is built on an interpreter whose sources cannot be had is left out.
     """
     return list(iter_build(Path(out_dir), root=root, tools=tools))
 
 
 def iter_build(out_dir: Path, *, root: Path | None = None, tools: Toolchain | None = None) -> Iterator[Built]:
-    """As `build_all`, one by one. An interpreter whose sources cannot be had is left out, and said to be."""
+    """Builds as `build_all`, yielding one module at a time; reports skipped interpreters to `progress`."""
     root = root or source_tree()
     if root is None:
         raise BuildError("there is no source tree here: an installed package brings its controllers built")
@@ -52,15 +51,15 @@ def iter_build(out_dir: Path, *, root: Path | None = None, tools: Toolchain | No
 
 
 def remove_stale(out_dir: Path, built: Iterable[Built]) -> None:
-    """Removes the modules in `out_dir` that are not among `built`: their controllers are gone."""
+    """Removes the modules in `out_dir` that are not in `built`, because their controllers no longer exist."""
     names = {module.path.name for module in built}
     for path in out_dir.glob("*.wasm"):
         if path.name not in names:
             path.unlink()
 
 
-#: folders of controllers/ that are no controllers
+#: folders of controllers/ that are not controllers
 _SHARED = ("sdk", SHARED)
-#: a controller that uses the SDK's three layers and nothing else: its size is theirs
+#: a controller that uses only the SDK's three layers, to measure their size
 PROBE = "size_probe.cpp"
 PROBE_NAME = "size.three_layers"

@@ -1,4 +1,4 @@
-"""Where the controller SDK lies: inside the installed package, or in the source tree."""
+"""Finds the controller SDK, in the installed package or in the source tree."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Sdk:
 
     @property
     def libraries(self) -> Path:
-        """Compiled sources, if the SDK came with a wheel: an archive named by its digest."""
+        """The folder of the compiled library, an archive named by its digest; only wheels contain it."""
         return self.root / "lib"
 
     @property
     def zig_module(self) -> Path:
-        """What a Zig controller gets by ``@import("aici")``."""
+        """The module that a Zig controller imports with ``@import("aici")``."""
         return self.root / "zig" / "aici.zig"
 
     @property
     def rust_crate(self) -> Path:
-        """The crate `aici` that a controller in Rust depends on."""
+        """The crate `aici`, on which a controller in Rust depends."""
         return self.root / "rust"
 
     @property
@@ -45,11 +45,11 @@ class Sdk:
         return self.root / "assemblyscript"
 
     def cxx_sources(self) -> list[Path]:
-        """The C++ sources that become the SDK's library, sorted."""
+        """Returns the C++ sources of the SDK's library, sorted."""
         return sorted(p for p in (self.root / "src").rglob("*") if p.suffix in CXX_SUFFIXES)
 
     def headers(self) -> list[Path]:
-        """Public and private headers, sorted."""
+        """Returns the public and private headers, sorted."""
         return sorted(
             p
             for folder in ("include", "src")
@@ -59,13 +59,13 @@ class Sdk:
 
 
 def source_tree() -> Path | None:
-    """The root of the source tree that this package runs from, or None if it is an installed wheel."""
+    """Returns the root of the source tree that contains this package, or None for an installed wheel."""
     root = _PACKAGE.parent
     return root if (root / "controllers" / "sdk" / "include" / "aici.h").is_file() else None
 
 
 def find_sdk() -> Sdk:
-    """The SDK of this installation.
+    """Returns the SDK of this installation.
 
     Raises:
         BuildError: neither the source tree nor the installed package has one.

@@ -1,4 +1,4 @@
-"""The Zig compiler: where it is and how it is called."""
+"""Finds and runs the Zig compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import BuildError
 
 
 class Toolchain(Cache):
-    """One Zig compiler with one cache folder."""
+    """A Zig compiler with its cache folder."""
 
     def __init__(self, cache: Path | None = None, progress: Progress = print_progress) -> None:
         self.zig = _find_zig()
@@ -25,14 +25,14 @@ class Toolchain(Cache):
 
     @property
     def version(self) -> str:
-        """Version of Zig, as ``0.17.0``."""
+        """Version of Zig, such as ``0.17.0``."""
         return _zig_version(self.zig)
 
     def run(self, arguments: Sequence[str | Path], what: str) -> None:
-        """Runs ``zig ARGUMENTS``; warnings go to stderr.
+        """Runs ``zig ARGUMENTS``; sends its warnings to `progress`.
 
         Raises:
-            BuildError: Zig failed; the message carries what it printed.
+            BuildError: Zig failed; the message contains its output.
         """
         cache = str(self.cache / "zig")
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
@@ -47,7 +47,7 @@ class Toolchain(Cache):
             self.progress(words)
 
     def link_command(self, *, cxx: bool) -> tuple[str, ...]:
-        """The start of a link command; builds libc first where this cache has none."""
+        """Returns the start of a link command; builds libc (and libc++) first if the cache lacks it."""
         self._warm_up("c")
         if cxx:
             self._warm_up("c++")

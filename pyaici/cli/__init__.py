@@ -1,1 +1,1 @@
-"""The command `aici`: one module per subcommand, each with `add` (its arguments) and `run` (its work)."""
+"""The command `aici`: one module per subcommand, with `add` (its arguments) and `run` (its work)."""

@@ -53,7 +53,7 @@ or in Python or JavaScript, without a compiler:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Returns the parser of the whole command line."""
     whole = argparse.ArgumentParser(
         prog="aici",
         description=_DESCRIPTION,
@@ -90,9 +90,10 @@ def _version() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command; returns the exit status: 0, 1 (error), 130 (Ctrl-C) or 143 (SIGTERM).
+    """Runs a command; returns its exit status.
 
-    A wrong command line ends the program, with status 2.
+    The status is 0, 1 (error), 2 (no command), 130 (Ctrl-C) or 143 (SIGTERM).
+    An invalid command line ends the program with status 2.
     """
     whole = parser()
     argv = sys.argv[1:] if argv is None else argv
@@ -110,7 +111,7 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()
             return status
         except BrokenPipeError:
-            # the reader (head, less) has gone; Python would complain again when it flushes at the end
+            # the reader (head, less) has exited; Python would fail again when it flushes stdout at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 
@@ -118,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def script() -> NoReturn:
-    """The program `aici`."""
+    """Runs the program `aici` and exits."""
     leave(main())
 
 

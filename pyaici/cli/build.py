@@ -1,4 +1,4 @@
-"""`aici build`: a folder of sources to a Wasm file."""
+"""`aici build`: builds a folder of sources to a Wasm file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     parser = add_command(commands, "build", run, "compile a controller", more=_MORE, examples=_EXAMPLES)
     parser.add_argument(
         "source", nargs="?", default=Path(), type=Path, metavar="DIR", help="default: this folder"
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Builds, and says at once if the runtime would refuse the result."""
+    """Builds the controller, and reports at once if the runtime would refuse it."""
     source: Path = arguments.source
     name = source.stem if source.is_file() else source.resolve().name
     out = arguments.out or Path(f"{name}.wasm")

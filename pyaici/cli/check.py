@@ -1,4 +1,4 @@
-"""`aici check`: what the runtime thinks of a Wasm file."""
+"""`aici check`: reports whether the runtime accepts a Wasm file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     parser = add_command(
         commands, "check", run, "tell what a controller is and if it is taken", more=_MORE, examples=_EXAMPLES
     )
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_check(path: Path, *, brief: bool = False) -> int:
-    """Prints what is known of the file; `brief` leaves out what is as it should be. Returns the exit status.
+    """Prints a report of the file, with `brief` only the verdict and its reasons; returns the exit status.
 
     Raises:
         AiciError: the file cannot be read.
@@ -68,7 +68,7 @@ def _report(path: Path, limits: Limits) -> ModuleReport:
 
     try:
         with path.open("rb") as file:
-            wasm = file.read(limits.module_bytes + 1)  # a larger one need not come into memory
+            wasm = file.read(limits.module_bytes + 1)  # a larger file need not be read into memory
             size = max(len(wasm), os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise AiciError(f"cannot read {path}: {error.strerror}") from error
@@ -80,7 +80,7 @@ def _report(path: Path, limits: Limits) -> ModuleReport:
 
 
 def _compile(path: Path) -> list[str]:
-    """Why the code of a module that looks right is not; with the limits that an upload has."""
+    """Compiles a module within the limits of uploads; returns the reasons why that fails."""
     from aicirt.modules import compile_in_child
 
     with tempfile.TemporaryDirectory(prefix="aici-check-") as folder:

@@ -1,4 +1,4 @@
-"""What all commands do alike when they describe their arguments."""
+"""Shared helpers of the commands for describing their arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_command(
     more: str = "",
     examples: str,
 ) -> argparse.ArgumentParser:
-    """Adds a command whose help says `summary` and `more`, and ends with `examples`."""
+    """Adds a command whose help shows `summary`, `more` and `examples`."""
     added: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
@@ -30,7 +30,7 @@ def add_command(
 
 
 def refuse_rest(parser: argparse.ArgumentParser, rest: list[str]) -> NoReturn:
-    """Ends the program as argparse does, with what was probably meant by arguments that nobody knows."""
+    """Ends the program as argparse does for unknown arguments, and suggests the ones probably meant."""
     known = [option for action in parser._actions for option in action.option_strings]
     words = [word.partition("=")[0] for word in rest if word.startswith("--")]
     meant = [found[0] for word in words if (found := difflib.get_close_matches(word, known, n=1))]

@@ -1,4 +1,4 @@
-"""`aici doctor`: what of this machine can be used, and what is missing."""
+"""`aici doctor`: reports what AICI can use on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EXAMPLES = """\
   aici doctor               a line for each thing, two more where there is something to say
   aici doctor --json        for programs
 """
-#: package -> (what needs it, how to get it)
+#: package -> (the part that needs it, the command that installs it)
 _PACKAGES = {
     "fastapi": ("the HTTP server", "pip install 'aici[server]'"),
     "httpx2": ("whatever speaks to a server (--server)", "pip install 'aici[client]'"),
@@ -40,7 +40,7 @@ _COLOURS = {"ok": "32", "note": "33", "missing": "31"}
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "look at what this machine has and lacks"
     parser = add_command(commands, "doctor", run, summary, more=_MORE, examples=_EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print a list of objects")
@@ -89,7 +89,7 @@ def _package(name: str) -> Finding:
 
 
 def _vllm() -> Finding:
-    """Whether it is there, and will load our plugin."""
+    """Reports whether vLLM is installed, and will load the AICI plugin."""
     from aicirt.doctor import Finding, State
     from pyaici.engines.vllm.refusals import plugin_installed, plugin_refusal
 
@@ -110,7 +110,7 @@ def _vllm() -> Finding:
 
 
 def _scripts() -> Finding:
-    """Whether the controllers that run scripts are built: their interpreters come from the network."""
+    """Reports whether the controllers that run scripts are built: their sources are fetched."""
     from aicirt.doctor import Finding, State
     from pyaici.build.sdk import source_tree
     from pyaici.bundled import SCRIPT_CONTROLLERS, bundled_controllers

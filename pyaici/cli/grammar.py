@@ -15,7 +15,7 @@ from pyaici.cli.command import add_command
 if TYPE_CHECKING:
     from pyaici.testing.texts import Place, Texts, Verdict
 
-#: which controller reads a file with this ending
+#: suffix of a file -> controller that reads it
 KINDS = {".y": "lr1", ".kbnf": "kbnf", ".gbnf": "gbnf", ".lark": "lark", ".json": "json_schema"}
 
 _MORE = """
@@ -57,7 +57,7 @@ _SAMPLE_EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     whole = add_command(
         commands, "grammar", check, "try out a grammar without a model", more=_MORE, examples=_EXAMPLES
     )
@@ -110,7 +110,7 @@ def _positive(text: str) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Prints what there is to say about a grammar."""
+    """Prints whether a grammar is accepted, with warnings, sizes and times."""
     kind, source = _read(arguments)
     with _open(kind, source) as texts:
         size = find_controller(kind).stat().st_size
@@ -123,7 +123,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """Prints a line for each text."""
+    """Prints the verdict on each text; returns 1 if one is not as expected."""
     kind, source = _read(arguments)
     cases = [(text, wanted) for wanted in ("accept", "reject") for text in getattr(arguments, wanted)]
     if not cases:
@@ -145,7 +145,7 @@ def test(arguments: argparse.Namespace) -> int:
 
 
 def sample(arguments: argparse.Namespace) -> int:
-    """Prints random texts."""
+    """Prints random texts of the grammar. Raises AiciError if too few of them were completed."""
     from pyaici.testing.texts import sample_texts
 
     kind, source = _read(arguments)
@@ -162,7 +162,7 @@ def sample(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> tuple[str, bytes]:
-    """The controller's name and its argument."""
+    """Returns the controller's name and its argument."""
     path = Path(arguments.file)
     if not path.exists():
         path = find_grammar(arguments.file) or path
@@ -212,7 +212,7 @@ def _why(text: bytes, verdict: Verdict) -> str:
 
 
 def _shown(place: Place) -> str:
-    """The bytes in a form that is easily read: runs of letters and digits as ranges."""
+    """Formats the possible next bytes for reading: runs of letters and digits become ranges."""
     ranges: list[list[int]] = []
     for byte in sorted(place.next):
         joins = ranges and byte == ranges[-1][1] + 1 and _is_plain(byte) == _is_plain(ranges[-1][1])

@@ -1,4 +1,4 @@
-"""`aici list`: which controllers there are."""
+"""`aici list`: lists the available controllers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "list bundled controllers, uploaded modules and tags"
     parser = add_command(commands, "list", run, summary, more=_MORE, examples=_EXAMPLES)
     add_place(parser)
@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per controller."""
+    """Prints the bundled controllers, script languages, grammars and uploaded modules."""
     require_store(arguments)
     with open_place(arguments) as place:
         modules, bundled = place.list(), place.bundled()

@@ -1,4 +1,4 @@
-"""`aici new`: a starter project."""
+"""`aici new`: creates a starter project."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyaici.build.flags import CXX, TARGET, C
 from pyaici.cli.command import add_command
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
-#: folder of templates/ per language
+#: languages that are built; each has a folder in templates/
 LANGUAGES = ("cpp", "c", "zig", "rust", "assemblyscript")
-#: those of scripts, which are not built, and what the script is called
+#: languages of scripts, which are not built -> file name of the script
 SCRIPTS = {"python": "main.py", "javascript": "main.js"}
-#: what builds outside `aici build` leave in the folder
+#: files that builds outside `aici build` leave in the folder
 _BUILT = {"rust": ("/target/",), "assemblyscript": ("/node_modules/",)}
 
 _MORE = """
@@ -36,7 +36,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     parser = add_command(commands, "new", run, "make a starter controller", more=_MORE, examples=_EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="of the controller and of the folder that is made")
     language = parser.add_mutually_exclusive_group()
@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Makes the folder and says how to go on."""
+    """Creates the folder and prints the next commands."""
     folder = Path(arguments.name)
     create(folder, arguments.lang)
     print(f"made {folder}/: {', '.join(sorted(p.name for p in folder.iterdir()))}")
@@ -66,7 +66,7 @@ def create(folder: Path, language: str) -> None:
     """Writes the starter project of `language` into `folder`.
 
     Raises:
-        BuildError: the name is not one, or the folder exists and is not empty.
+        BuildError: the name is invalid, or the folder exists and is not empty.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", folder.name):
         raise BuildError(
@@ -76,13 +76,13 @@ def create(folder: Path, language: str) -> None:
         raise BuildError(f"{folder} exists already; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     is_script = language in SCRIPTS
-    sdk = "" if is_script else json.dumps(str(find_sdk().root))[1:-1]  # as TOML and JSON write a string
+    sdk = "" if is_script else json.dumps(str(find_sdk().root))[1:-1]  # escaped as in TOML and JSON strings
     for part in (TEMPLATES / language,) if is_script else (TEMPLATES / "README.md", TEMPLATES / language):
         for template in part.rglob("*") if part.is_dir() else (part,):
             if template.is_file():
                 made = folder / template.relative_to(part if part.is_dir() else TEMPLATES)
                 made.parent.mkdir(parents=True, exist_ok=True)
-                with open(made, "a") as file:  # a language adds its own to the README
+                with open(made, "a") as file:  # a language appends its own text to the README
                     file.write(template.read_text().replace("NAME", folder.name).replace("AICI_SDK", sdk))
     if is_script:
         return

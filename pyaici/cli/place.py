@@ -1,4 +1,4 @@
-"""Where uploaded modules are: at a server, at a daemon, or in the store that daemons of a user start with."""
+"""The place of uploaded modules: a server, a daemon, or the store from which a user's daemons start."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pyaici.scripting.script import Script, ScriptFileError, interpreter_file
 
 
 class Place(Protocol):
-    """What commands do with uploaded modules; errors are AiciError."""
+    """A place of uploaded modules, with the operations of the commands. Errors are AiciError."""
 
     def upload(self, wasm: bytes) -> ModuleInfo: ...
 
     def upload_script(self, script: Script) -> ModuleInfo:
-        """With its interpreter, where that is not there yet.
+        """Uploads a script, and its interpreter if that is missing there.
 
-        Raises also InterpreterMissingError, and for errors of syntax ScriptFileError or ServerError.
+        Also raises InterpreterMissingError, and for syntax errors ScriptFileError or ServerError.
         """
         ...
 
@@ -37,13 +37,16 @@ class Place(Protocol):
     def untag(self, tag: str, force: bool) -> None: ...
 
     def remove(self, module: str, force: bool) -> bool:
-        """Whether the module has gone: not if others have uploaded or tagged it."""
+        """Removes the owner's upload; returns whether the module was deleted.
+
+        The module stays if other owners have uploaded or tagged it.
+        """
         ...
 
     def list(self) -> list[ModuleInfo]: ...
 
     def bundled(self) -> builtins.list[BundledController]:
-        """Controllers that need no upload there."""
+        """Returns the controllers that need no upload there."""
         ...
 
 
@@ -61,8 +64,10 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def open_place(arguments: argparse.Namespace) -> Iterator[Place]:
-    """The place of --server, --socket or --store, of which one is given at most; else of $AICI_SERVER or of
-    $AICI_SOCKET, whichever is set first; else the user's store."""
+    """Opens the place of --server, --socket or --store, at most one of which is given.
+
+    Without these options, uses $AICI_SERVER, else $AICI_SOCKET, else the user's store.
+    """
     url = server_of(arguments, elsewhere=arguments.socket is not None or arguments.store is not None)
     socket = arguments.socket or os.environ.get("AICI_SOCKET")
     if url is not None:
@@ -81,20 +86,23 @@ def open_place(arguments: argparse.Namespace) -> Iterator[Place]:
 
 
 def require_store(arguments: argparse.Namespace) -> None:
-    """For commands that only look. Raises AiciError if there is no folder at --store."""
+    """Raises AiciError if --store names no folder; for commands that only read."""
     if arguments.store is not None and not arguments.store.is_dir():
         raise AiciError(f"there is no folder {arguments.store}")
 
 
 def find_module(place: Place, name: str) -> str:
-    """The id that a user means. Raises UnknownModuleError."""
+    """Returns the id of the module that `name` identifies.
+
+    Raises UnknownModuleError if there is no such module, or more than one.
+    """
     modules = place.list()
     ids = {module.id for module in modules}
     tags = {tag: module.id for module in modules for tag in module.tags}
     try:
         found = resolve_name(name, lambda: ids, lambda: tags, SHORTEST_ID)
     except UnknownModuleError as error:
-        if "modules" in error.detail:  # there are several
+        if "modules" in error.detail:  # several modules match
             raise
         found = ""
     if found not in ids:
@@ -103,9 +111,12 @@ def find_module(place: Place, name: str) -> str:
 
 
 def _interpreter(script: Script) -> bytes:
-    """The module that runs it. Raises InterpreterMissingError, and ScriptFileError for an error of syntax."""
+    """Returns the module that runs a script, after checking the script's syntax.
+
+    Raises InterpreterMissingError, and ScriptFileError for a syntax error.
+    """
     wasm = interpreter_file(script.language)
-    from pyaici.scripting.checker import Checker  # as a server checks what it gets
+    from pyaici.scripting.checker import Checker  # a server does the same check
 
     with Checker() as checker:
         if (problem := checker.check_syntax(script)) is not None:
@@ -145,7 +156,7 @@ class _Daemon:
 
 
 class _Store:
-    """Does as a daemon would for a client that names no owner."""
+    """The store on disk, used as by a daemon for a client that names no owner."""
 
     def __init__(self, folder: Path | None) -> None:
         from aicirt.modules import ModuleStore  # wasmtime takes time to import

@@ -1,4 +1,4 @@
-"""A server that a command speaks to: which one, and as whom."""
+"""Options of commands that use a server: its address and the user's token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_server(where: argparse._ActionsContainer, parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Adds --server to `where`, a group of options that exclude each other or the parser, and --token."""
+    """Adds --server to `where` (the parser, or a group of exclusive options), and --token to `parser`."""
     where.add_argument(
         "--server",
         metavar="URL",
@@ -29,9 +29,10 @@ def add_server(where: argparse._ActionsContainer, parser: argparse.ArgumentParse
 
 
 def server_of(arguments: argparse.Namespace, *, elsewhere: bool) -> str | None:
-    """The address of the server: of --server, or of $AICI_SERVER unless options say `elsewhere`.
+    """Returns the server's address from --server, else from $AICI_SERVER; None for no server.
 
-    Raises AiciError for a --token without a server.
+    Ignores $AICI_SERVER if `elsewhere`, which means that other options name another place. Raises AiciError
+    for a --token without a server.
     """
     url: str | None = arguments.server
     if url is None and not elsewhere:
@@ -42,7 +43,7 @@ def server_of(arguments: argparse.Namespace, *, elsewhere: bool) -> str | None:
 
 
 def open_server(url: str, arguments: argparse.Namespace, *packages: str) -> RestClient:
-    """A client with the user's token; `packages` are needed besides. Raises AiciError for missing ones."""
+    """Returns a client with the user's token. Raises AiciError if httpx2 or one of `packages` is missing."""
     missing = [name for name in ("httpx2", *packages) if importlib.util.find_spec(name) is None]
     if missing:
         raise AiciError(

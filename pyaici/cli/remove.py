@@ -1,4 +1,4 @@
-"""`aici remove`: takes back the upload of a controller."""
+"""`aici remove`: removes an uploaded controller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     parser = add_command(
         commands, "remove", run, "remove an uploaded controller", more=_MORE, examples=_EXAMPLES
     )
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the id of the module, and whether it has gone."""
+    """Removes the module, and prints its id and whether it was deleted."""
     with open_place(arguments) as place:
         module = find_module(place, arguments.module)
         gone = place.remove(module, arguments.force)

@@ -1,4 +1,4 @@
-"""`aici run`: a model writes under a controller's control."""
+"""`aici run`: generates text under a controller's control."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "generate text under a controller's control"
     parser = add_command(commands, "run", run, summary, more=_MORE, examples=_EXAMPLES)
     parser.add_argument(
@@ -51,7 +51,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Generates; the exit status is 1 if a sequence ended with an error."""
+    """Generates text; returns 1 if a sequence ended with an error."""
     url = server_of(arguments, elsewhere=bool(run_remote.local_options(arguments)))
     try:
         return run_program(arguments) if url is None else run_remote.run(arguments, url)

@@ -1,4 +1,4 @@
-"""`aici run --server`: a model at a server writes under a controller's control."""
+"""`aici run --server`: generates text at a server, under a controller's control."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from pyaici.engines.terminal import Terminal
     from pyaici.rest import RestClient
 
-#: options that are about a model of this machine, and what they are if they are not given
+#: options for a local model, and their defaults
 LOCAL = {"model": None, "device": None, "socket": None, "beams": 1, "record": None}
 
 Stream = Generator[dict[str, Any], None, None]
 
 
 def local_options(arguments: argparse.Namespace) -> list[str]:
-    """Those that the user has given."""
+    """Returns the options for a local model that the user has given."""
     return [f"--{name}" for name, default in LOCAL.items() if getattr(arguments, name) != default]
 
 
 def run(arguments: argparse.Namespace, url: str) -> int:
-    """Generates at the server; the exit status is 1 if a fork ended with an error.
+    """Generates at the server; returns 1 if a fork ended with an error.
 
-    Raises AiciError or ValueError for what the arguments ask in vain; KeyboardInterrupt when it has shown
-    what there was by then, and the server has been told to end the run.
+    Raises AiciError or ValueError for invalid arguments. On KeyboardInterrupt, shows the summary so far and
+    closes the stream, which ends the run at the server, before the exception propagates.
     """
     if given := local_options(arguments):
         raise AiciError(f"{', '.join(given)}: not with --server, which has its own model and way to run it")
@@ -64,9 +64,10 @@ def run(arguments: argparse.Namespace, url: str) -> int:
 
 
 def _controller(client: RestClient, name: str) -> str:
-    """What the server calls it: a Wasm file is uploaded, all else is a name that is known there.
+    """Returns the server's name of the controller, after uploading it if it is a Wasm file.
 
-    A script travels in the argument of the controller that runs it.
+    A script is sent in the argument of the controller that runs it; other names must be known to the
+    server.
     """
     from pyaici.rest import ServerError
 
@@ -89,7 +90,7 @@ def _controller(client: RestClient, name: str) -> str:
 
 
 def _explained(error: AiciError, controller: str, url: str) -> AiciError:
-    """That a server has no interpreter is said in the words of scripts."""
+    """Replaces the error for a missing interpreter by one about scripts; returns other errors unchanged."""
     language = language_of(controller)
     if language is None or getattr(error, "reason", "") != "unknown_module":
         return error
@@ -100,7 +101,7 @@ def _explained(error: AiciError, controller: str, url: str) -> AiciError:
 
 
 def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | None) -> Stream:
-    """The stream of a run that has been accepted. `chat` None: if the model has a template for chats."""
+    """Starts a run and returns its stream. `chat` None: as a chat if the model has a chat template."""
     from pyaici.rest import ServerError
 
     try:
@@ -118,7 +119,7 @@ def _start(client: RestClient, body: dict[str, Any], prompt: str, chat: bool | N
 
 
 def _accepted(client: RestClient, body: dict[str, Any]) -> Stream:
-    """Waits for the first event: what is wrong with a request is told in its place."""
+    """Starts a run and consumes its first event, in whose place an error of the request is raised."""
     stream = client.run(**body)
     next(stream)
     return stream
@@ -144,7 +145,7 @@ def _show(stream: Stream) -> int:
 
 
 def _summarize(terminal: Terminal, told: RestEvents, seconds: float) -> None:
-    """`seconds`: since the run was accepted. The server's own time counts, once it has told it."""
+    """Prints the summary, with the server's own time if known, else `seconds` since the run was accepted."""
     if told.end is None:
         terminal.summary(told.counts, seconds)
         return

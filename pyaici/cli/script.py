@@ -1,4 +1,4 @@
-"""`aici script`: looks at scripts without a model."""
+"""`aici script`: checks scripts without a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHECK_EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "look for errors in scripts, without a model"
     parser = add_command(commands, "script", run, summary, more=_MORE, examples=_EXAMPLES)
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION", required=True)

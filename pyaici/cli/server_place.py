@@ -1,4 +1,4 @@
-"""Uploaded modules at a server, as commands handle them."""
+"""A server as a place of uploaded modules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyaici.scripting.script import Script
 
 
 class ServerPlace:
-    """A `Place`. Whose something is follows from the token; what an administrator says counts for all."""
+    """A `Place` at a server. The token determines the owner; an administrator acts for all owners."""
 
     def __init__(self, client: RestClient) -> None:
         self._client = client
@@ -27,11 +27,11 @@ class ServerPlace:
         self._client.tag(module, tag)
 
     def untag(self, tag: str, force: bool) -> None:
-        """The role decides, whatever `force` is."""
+        """Removes a tag. The role of the token decides; `force` has no effect."""
         self._client.untag(tag)
 
     def remove(self, module: str, force: bool) -> bool:
-        """The role decides, whatever `force` is."""
+        """Removes a module; returns whether it was deleted. The role decides; `force` has no effect."""
         self._client.remove(module)
         try:
             self._client.describe(module)
@@ -42,7 +42,7 @@ class ServerPlace:
         return False
 
     def list(self) -> list[ModuleInfo]:
-        """What the user has uploaded or can find by a tag; all, for administrators."""
+        """Returns the modules that the user uploaded or can find by a tag; for administrators, all."""
         return [_info(found) for found in self._client.list()["data"]]
 
     def bundled(self) -> builtins.list[BundledController]:

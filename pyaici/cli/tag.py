@@ -1,4 +1,4 @@
-"""`aici tag`: names an uploaded controller."""
+"""`aici tag`: gives an uploaded controller a name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     parser = add_command(
         commands, "tag", run, "give an uploaded controller a name", more=_MORE, examples=_EXAMPLES
     )
@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the id of the module, and its tags."""
+    """Adds the tag, and prints the id of the module and its tags."""
     with open_place(arguments) as place:
         module = find_module(place, arguments.module)
         place.tag(module, arguments.name)

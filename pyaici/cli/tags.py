@@ -1,4 +1,4 @@
-"""`aici tags`: what names uploaded controllers have."""
+"""`aici tags`: lists the names of uploaded controllers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNITS = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "list the names of uploaded controllers"
     parser = add_command(commands, "tags", run, summary, more=_MORE, examples=_EXAMPLES)
     add_place(parser)
@@ -57,7 +57,7 @@ def _owners(names: list[str]) -> str:
 
 
 def age(seconds: float) -> str:
-    """In the largest unit of which there are two at least."""
+    """Formats a duration in the largest unit of which it has at least two."""
     for name, unit in _UNITS:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"

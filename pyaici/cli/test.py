@@ -1,4 +1,4 @@
-"""`aici test`: a controller does what it did, or what it should, without a model."""
+"""`aici test`: tests a controller against recordings or written tests, without a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "test a controller against transcripts, without a model"
     parser = add_command(commands, "test", run, summary, more=_MORE, examples=_EXAMPLES)
     parser.add_argument(
@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a line for each recording and each case, and what differs."""
+    """Prints a line for each recording and each case, and the differences; returns 1 if one fails."""
     from pyaici.testing.playground import Playground
 
     if arguments.masks and arguments.recorded_tokens:
@@ -85,7 +85,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def _replay(path: Path, arguments: argparse.Namespace) -> int:
-    """How many have failed: 0 or 1."""
+    """Replays a recording; returns the number of failures, 0 or 1."""
     from pyaici.recording.recording import read_recording, write_recording
     from pyaici.testing.replay import replay
 
@@ -117,7 +117,7 @@ def _replay(path: Path, arguments: argparse.Namespace) -> int:
 
 
 def _run_cases(playground: Playground, path: Path, arguments: argparse.Namespace) -> int:
-    """How many have failed."""
+    """Runs the cases of a file; returns the number of failures."""
     from pyaici.testing.cases import read_cases, run_case, update_cases
 
     results = [run_case(playground, arguments.controller, case) for case in read_cases(path)]

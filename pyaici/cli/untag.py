@@ -1,4 +1,4 @@
-"""`aici untag`: takes a name away from an uploaded controller."""
+"""`aici untag`: removes a name of an uploaded controller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "remove a name of an uploaded controller"
     parser = add_command(commands, "untag", run, summary, more=_MORE, examples=_EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="the tag")
@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints nothing."""
+    """Removes the tag; prints nothing."""
     with open_place(arguments) as place:
         place.untag(arguments.name, arguments.force)
     return 0

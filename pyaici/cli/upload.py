@@ -1,4 +1,4 @@
-"""`aici upload`: gives a controller to a server, or to the daemon that an engine uses."""
+"""`aici upload`: uploads a controller to a server, a daemon or the user's store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "upload a controller for engines to use"
     parser = add_command(commands, "upload", run, summary, more=_MORE, examples=_EXAMPLES)
     parser.add_argument(
@@ -45,7 +45,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the id of the module, and its tags."""
+    """Uploads and tags the controller, and prints the id of the module and its tags."""
     script = _script(arguments.file) if language_of(arguments.file) else None
     wasm = b"" if script else _module(arguments.file)
     with open_place(arguments) as place:
@@ -68,5 +68,5 @@ def _module(name: str) -> bytes:
 
 
 def _script(name: str) -> Script:
-    """Messages call it by the name of its file, wherever that lies here."""
+    """Reads a script, and names it in messages by its file name without the folder."""
     return replace(read_script(name), name=Path(name).name)

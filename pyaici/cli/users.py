@@ -1,4 +1,4 @@
-"""`aici users`: who may use a server, and as what."""
+"""`aici users`: manages the users of a server and their roles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     parser = add_command(
         commands, "users", run, "add, remove and list users of a server", more=_MORE, examples=_EXAMPLES
     )
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a token, or a line for each user."""
+    """Adds a user and prints the token, removes a user, or prints a line for each user."""
     from pyaici.server.http.users import Role, UserFile
 
     users = UserFile(arguments.file)

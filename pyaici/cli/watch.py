@@ -1,4 +1,4 @@
-"""`aici top`: what a daemon does, once a second."""
+"""`aici top`: shows the state of a daemon once a second."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EXAMPLES = """\
 
 
 def add(commands: Any) -> None:
-    """Adds the command's arguments."""
+    """Adds the command and its arguments."""
     summary = "watch a running aicirt"
     parser = add_command(commands, "top", run, summary, more=_MORE, examples=_EXAMPLES)
     socket = os.environ.get("AICI_SOCKET") or None
@@ -53,7 +53,7 @@ def _seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Until Ctrl-C, or the daemon ends (which is an error)."""
+    """Runs until Ctrl-C or until the daemon ends, which is an error."""
     from pyaici.client.control import Control
 
     control = Control(Path(arguments.socket))
@@ -77,7 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Lines about two answers of the daemon to "health", `before` empty at first; both with their "time"."""
+    """Returns the screen's lines from the current and the previous reply of the daemon to "health".
+
+    `before` is empty at first. Both replies have their "time" added, in seconds.
+    """
     seconds = health["time"] - before["time"] if before else 0.0
     older = {process["pid"]: process for process in _processes(before)} if before else {}
     lines = [
@@ -113,7 +116,7 @@ def screen(health: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def _templates(health: dict[str, Any]) -> list[str]:
-    """What sequences start from, and how often its tables could not be filled ahead."""
+    """Returns a list with a line about the templates and the failures of `aici_warm`."""
     kept = health["templates"]
     line = f"templates: {kept['kept']} of {kept['bytes'] / 1e6:.1f} MB, {kept['warm']} warm"
     failed = [f"{code} {count}" for code, count in sorted(health["warm_failures"].items())]
@@ -121,7 +124,7 @@ def _templates(health: dict[str, Any]) -> list[str]:
 
 
 def _processes(health: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each with a name to show."""
+    """Returns the supervisor, builders and workers, each with a name to show."""
     own = ("pid", "cpu_s", "rss_kib")
     supervisor: dict[str, Any] = {name: health[name] for name in own if name in health}
     return [

@@ -1,8 +1,8 @@
-"""Character-prefix completion: texts that begin with given bytes, drawn as the model would have written them.
+"""Character-prefix completion: draws texts that begin with given bytes from the model's distribution.
 
-`Session.tree` has the covers of a prefix; the samplers `exact`, `enumeration`, `pcas` and `heal` each
-draw one with ``sample(tree, rng)``, which returns a `Cover` and a `Certificate`. After the cover,
-everything is ordinary sampling. docs/cpc.md has the definitions.
+`Session.tree` returns the covers of a prefix. The samplers `exact`, `enumeration`, `pcas` and `heal` each
+draw a cover with ``sample(tree, rng)`` (`heal` needs `tokenize` too), which returns a `Cover` and a
+`Certificate`. After the cover, generation continues with ordinary sampling. docs/cpc.md has the definitions.
 """
 
 from __future__ import annotations

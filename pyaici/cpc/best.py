@@ -1,10 +1,10 @@
-"""The most likely cover: what conditioning comes to when the temperature goes to 0.
+"""Finds the most likely cover: the limit of the conditional distribution as the temperature goes to 0.
 
-At temperature T a cover has the probability of the product of its tempered tokens. As T goes to 0 the
-conditional distribution gathers where the sum of ln p(token) - ln p(most likely token) is largest, and
-that is found by a best-first search, since every token can only lessen it. Where covers tie, one of
-them is taken. Masking and taking the best token at each step is something else: it may have to go on
-from an unlikely history.
+At temperature T the probability of a cover is the product of the tempered probabilities of its tokens. As
+T goes to 0, the conditional distribution concentrates on the cover with the largest sum of
+ln p(token) - ln p(most likely token). Every token can only lower this sum, so a best-first search finds
+that cover. Ties are broken arbitrarily. Masking and taking the best token at each step gives another
+result: the walk may have to continue from an unlikely history.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 def most_likely(
     tree: CoverTree, rng: np.random.Generator, budget: int | None = None
 ) -> tuple[Cover, Certificate]:
-    """The cover with the largest sum of weights; no evaluation that could not hold it.
+    """Returns the cover with the largest sum of weights; evaluates only histories that could lead to it.
 
-    `budget`: evaluations after which masks, and the best token at each step, lead to one instead. Raises
-    DeadPrefixError if there is none.
+    After `budget` evaluations, a walk with masks that takes the best token at each step replaces the
+    search. Raises DeadPrefixError if there is no cover.
     """
     if not tree.prefix:
         return tree.cover(()), Certificate(0, log_z_lower=0.0, tv_bound=0.0, approximate=False)
     before = tree.session.evaluations
     order = itertools.count()
-    #: what a covering token (place -1), or a partial one, has come to with all before it
+    #: (-sum of weights, order, node, place): a path to a partial token, or to a covering one (place -1)
     heap: list[tuple[float, int, Node, int]] = []
 
     def push(node: Node, weight: float) -> None:

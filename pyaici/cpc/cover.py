@@ -1,4 +1,4 @@
-"""What a sampler returns: the tokens that cover a prefix, and how it came to them."""
+"""The results of samplers: the cover of a prefix, and a certificate of how it was found."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from aicirt.contract.errors import AiciError
 
 
 class DeadPrefixError(AiciError):
-    """No sequence of tokens begins with the prefix, or the model gives all of them the probability 0."""
+    """No token sequence begins with the prefix, or the model gives all such sequences probability 0."""
 
     code: ClassVar[str] = "dead_prefix"
 
 
 def dead(prefix: bytes, position: int) -> DeadPrefixError:
-    """The error for a prefix of which nothing goes on from this byte."""
+    """Returns the error for a prefix that no token continues from byte `position`."""
     shown = prefix[position:].decode("utf-8", "backslashreplace")
     return DeadPrefixError(f"A(i)=∅: no token goes with {shown!r}, byte {position} of the prefix and on")
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Tokens whose text begins with the prefix, the last of which reaches its end or beyond."""
+    """Tokens whose text begins with the prefix; the last token reaches the end of the prefix or beyond."""
 
     tokens: tuple[int, ...]
-    #: their bytes: the prefix, and what the last token has beyond it
+    #: bytes of the tokens: the prefix, and the bytes of the last token beyond it
     text: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How a cover was found, and what is known about the distribution that it was drawn from."""
+    """A record of how a cover was found, and of the distribution from which it was drawn."""
 
-    #: histories that the model was asked about in this call; those it remembered cost nothing
+    #: histories that the model evaluated in this call; histories in the session's cache are not counted
     model_evals: int
-    #: attempts, the last of which succeeded
+    #: attempts; the last one succeeded, unless the budget was used up
     trials: int = 1
     #: bounds of ln Z, the logarithm of the probability that a text begins with the prefix
     log_z_lower: float = float("-inf")
     log_z_upper: float = 0.0
-    #: the total variation distance from the exact distribution is at most this; None: not known
+    #: upper bound of the total variation distance from the exact distribution; None: not known
     tv_bound: float | None = None
-    #: not drawn from the exact distribution, or not known to be
+    #: the distribution is not exact, or not known to be exact
     approximate: bool = True
-    #: model calls for the prefix, as the first implementation of the walk counts them: sampled steps
+    #: model calls for the prefix; `pcas` counts its sampled steps, as the first implementation did
     calls_prefix: int = 0
-    #: lines about the steps, for people
+    #: readable lines about the steps
     debug: tuple[str, ...] = ()

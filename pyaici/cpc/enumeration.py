@@ -1,8 +1,8 @@
-"""All covers of a prefix, most likely histories first, until what is left is too little to matter.
+"""Enumerates the covers of a prefix, most likely histories first, until the rest is negligible.
 
-What has not been evaluated has some mass F; Z lies between the mass of the covers that are known and
-that plus F, and a sample from the known ones is within F / (known + F) of the exact distribution in
-total variation. With nothing left it is exact.
+Let F be the mass of the histories that have not been evaluated. Z lies between the mass of the known
+covers and that mass plus F. A sample from the known covers is within F / (known + F) of the exact
+distribution in total variation. If no history is left, the sample is exact.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from pyaici.cpc.tree import CoverTree, Node
 
-#: Histories that go through the model together.
+#: Histories that the model evaluates in one batch.
 BATCH = 8
 
 
 def sample(
     tree: CoverTree, rng: np.random.Generator, eps: float = 1e-3, budget: int | None = None
 ) -> tuple[Cover, Certificate]:
-    """One cover from those that are known when their distribution is within `eps` of the exact one.
+    """Draws one of the known covers once their distribution is within `eps` of the exact one.
 
-    `eps` 0 enumerates all. `budget`: evaluations after which it takes what there is, see `give_up`; the
-    certificate's bounds hold in any case. At temperature 0 the most likely cover. Raises DeadPrefixError
-    if there is none.
+    `eps` = 0 enumerates all covers. After `budget` evaluations, draws from the covers known by then, see
+    `give_up`; the certificate's bounds hold in any case. At temperature 0, returns the most likely cover.
+    Raises DeadPrefixError if there is no cover.
     """
     if tree.temperature == 0:
         return best.most_likely(tree, rng, budget)
@@ -80,22 +80,23 @@ def expand(tree: CoverTree, eps: float = 0.0, budget: int | None = None, batch: 
 
 
 def tv_bound(tree: CoverTree) -> float:
-    """The known covers' distribution is at most so far from the exact one in total variation."""
+    """Returns an upper bound of the total variation distance of the known covers from the exact ones."""
     root = tree.root
     return max(0.0, -math.expm1(root.lower - root.upper))
 
 
 def give_up(tree: CoverTree, rng: np.random.Generator, before: int, trials: int) -> tuple[Cover, Certificate]:
-    """A cover from those that are known, when another sampler has used up its budget.
+    """Draws one of the known covers for a sampler that has used up its budget.
 
-    Where none is known, masks lead to one, at the cost of a few evaluations more, one for each token: of
-    a long prefix that the model would not write there are more histories than anybody can ask about.
+    If no cover is known, a walk with masks finds one, at the cost of at most one more evaluation per token.
+    This happens for a long prefix that the model would hardly write: it has too many histories to
+    evaluate.
     """
     return _drawn(tree, rng, before, trials)
 
 
 def nothing_to_cover(tree: CoverTree) -> tuple[Cover, Certificate]:
-    """The answer to an empty prefix: no tokens, without asking the model."""
+    """Returns the result for an empty prefix: a cover without tokens, and no model evaluation."""
     return tree.cover(()), Certificate(0, log_z_lower=0.0, tv_bound=0.0, approximate=False)
 
 

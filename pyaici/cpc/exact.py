@@ -1,14 +1,14 @@
-"""Exact samples by rejection, with upper bounds that are learned on the way: the default.
+"""Draws exact samples by rejection, with upper bounds that it learns on the way: the default sampler.
 
-A trial walks down from the empty history and chooses each token by p(t|h) U(h t), where U is the
-least upper bound that is known of the probability that the prefix will be covered: 1 for what has
-not been evaluated. A new history h is evaluated and stays with probability S(h), the sum of what is
-below it; then U(h) becomes S(h), and all above it learn of that.
+A trial walks down from the empty history and draws each token with a weight of p(t|h) U(h t). U is the
+smallest known upper bound of the probability that the prefix will be covered; it is 1 for a history that
+has not been evaluated. A new history h is evaluated and accepted with probability S(h), the sum of the
+weights below it. Then U(h) becomes S(h), and the bounds of all histories above h are updated.
 
-A trial therefore ends with the cover s with probability p(s) / S(empty history), so that samples have
-exactly the distribution p(s) / Z, whatever was learned before. It can fail only where it evaluates a
-new history: there are at most as many trials as histories, and one more. (Adaptive rejection as in
-arXiv:2504.05410, over whole covers instead of single tokens.)
+A trial therefore ends with the cover s with probability p(s) / S(empty history). Samples thus have
+exactly the distribution p(s) / Z, whatever was learned before. A trial can fail only at a new history, so
+there is at most one trial more than there are histories. (Adaptive rejection as in arXiv:2504.05410,
+applied to whole covers instead of single tokens.)
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def sample(tree: CoverTree, rng: np.random.Generator, budget: int | None = None) -> tuple[Cover, Certificate]:
-    """One cover, drawn from exactly p(cover | the text begins with the prefix).
+    """Draws a cover from exactly p(cover | the text begins with the prefix).
 
-    `budget`: evaluations after which it is content with the covers that are known by then; the
-    certificate says so, and how far from exact that can be. At temperature 0 the most likely cover.
-    Raises DeadPrefixError if there is none.
+    After `budget` evaluations, draws from the covers known by then; the certificate is then marked
+    `approximate`, with a bound of the distance from exact. At temperature 0, returns the most likely
+    cover. Raises DeadPrefixError if there is no cover.
     """
     if tree.temperature == 0:
         return best.most_likely(tree, rng, budget)

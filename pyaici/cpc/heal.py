@@ -1,7 +1,7 @@
-"""Token healing: the prefix as the tokenizer splits it, its last token free to become longer.
+"""Token healing: keeps the tokenizer's split of the prefix and lets its last token become longer.
 
-For comparison: it is exact for covers that begin with these very tokens and end with one more; all
-others are lost.
+For comparison only. Token healing is exact among the covers that consist of all these tokens but the last
+and one covering token; it loses all other covers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def sample(
     tree: CoverTree, rng: np.random.Generator, tokenize: Callable[[bytes], Sequence[int]]
 ) -> tuple[Cover, Certificate]:
-    """One cover: all tokens of the prefix but the last, then one that begins with the last one's bytes.
+    """Returns all tokens of the prefix but the last, then a token that begins with the last one's bytes.
 
-    `tokenize` gives tokens whose bytes are the given ones. Raises ValueError if they are not,
-    DeadPrefixError if the model gives all such tokens the probability 0.
+    `tokenize` must return tokens whose bytes are the given ones. Raises ValueError if they differ, and
+    DeadPrefixError if the model gives probability 0 to every token that can come last.
     """
     if not tree.prefix:
         return tree.cover(()), Certificate(0, log_z_lower=0.0, tv_bound=0.0, approximate=False)

@@ -1,4 +1,4 @@
-"""What the samplers need of a language model."""
+"""The interface of language models for samplers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """Next-token distributions; it may keep whatever makes the next ones cheaper."""
+    """A source of next-token distributions, which may cache work between calls."""
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """Natural logarithms of the next token's probabilities after each history: [B, V], normalised."""
+        """Returns the normalised natural log-probabilities of the next token after each history, [B, V]."""
         ...

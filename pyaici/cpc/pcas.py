@@ -1,8 +1,9 @@
 """Prefix-constrained autoregressive sampling: masks at every step; biased, for comparison.
 
-Each token is drawn from those that go with what is left of the prefix. The mass that a mask takes
-away is forgotten, so a cover comes out with probability p(cover) divided by the product of the masses
-along it: whoever strays into a history from which the prefix is unlikely is forced on, not sent back.
+Each token is drawn from the tokens compatible with the rest of the prefix. The sampler ignores the mass
+that a mask removes, so a cover has probability p(cover) divided by the product of the masses that the
+masks leave along it. A walk that enters a history from which the prefix is unlikely must continue there;
+it is never rejected.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
 
     from pyaici.cpc.tree import CoverTree
 
-#: Temperatures below count as this one.
+#: Lower temperatures are raised to this one.
 MIN_TEMPERATURE = 1e-6
 
 
 def sample(
     tree: CoverTree, rng: np.random.Generator, top_k: int = 0, top_p: float = 1.0
 ) -> tuple[Cover, Certificate]:
-    """One walk. A step with a single compatible token asks the model nothing.
+    """Draws a cover in one walk. A step with a single compatible token does not evaluate the model.
 
-    `top_k` (0: no limit) and then `top_p` cut what the mask leaves. Raises DeadPrefixError where the
-    walk cannot go on, which with tokens for all bytes never happens.
+    `top_k` (0: no limit) and then `top_p` restrict the tokens that the mask leaves. Raises DeadPrefixError
+    if the walk cannot continue. In a vocabulary with a token for every byte, that happens only where the
+    model gives every compatible token probability 0.
     """
     trie = tree.session.trie
     before = tree.session.evaluations
@@ -56,7 +58,7 @@ def sample(
             debug.append(f"  sampled {_shown(trie.vocabulary.tokens[token])}")
         history += (token,)
         position += len(trie.vocabulary.tokens[token])
-    # where every cover is one token, masking is conditioning
+    # if every cover is a single token, masking equals conditioning
     exact = top_k == 0 and top_p == 1 and not (tree.prefix and len(tree.compatible(0).partial))
     return tree.cover(history), Certificate(
         model_evals=tree.session.evaluations - before,
@@ -68,9 +70,9 @@ def sample(
 
 
 def truncated(weights: NDArray[np.float64], top_k: int, top_p: float) -> NDArray[np.float64]:
-    """The `top_k` largest weights (logarithms, [N]), and of those the first whose share passes `top_p`.
+    """Keeps the `top_k` largest weights (logarithms, [N]), and of these the largest until `top_p` is passed.
 
-    The others are -inf; the one that passes the share is kept.
+    The weight at which the cumulated share passes `top_p` is kept. The other weights become -inf.
     """
     order = np.argsort(-weights, kind="stable")
     kept = order[:top_k] if top_k else order

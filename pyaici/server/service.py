@@ -1,4 +1,4 @@
-"""What all APIs of the server share: the model, the controllers, and requests to them."""
+"""Shared state of all APIs: the model, the controllers, and running requests to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ControllerCall:
-    """A controller and its argument. `param`: where the client has said so, for errors."""
+    """A controller and its argument. `param`: the request's field that names the controller, for errors."""
 
     controller: str
     arg: str = ""
@@ -37,26 +37,26 @@ class ControllerCall:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One sequence to be generated, and for whom."""
+    """A sequence to generate, and its user."""
 
     user: User
     prompt: list[int]
     controller: ControllerCall | None = None
     sampling: Sampling = field(default_factory=Sampling)
-    #: None: as many as the server allows, or the context has room for
+    #: None: as many as the server allows and the context has room for
     max_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int = 0
-    #: tell how many tokens each mask allows
+    #: report how many tokens each mask allows
     count_allowed: bool = False
-    #: memory for what controllers print, where the results of the engine are shown
+    #: memory for what controllers print, if the engine's results are shown to the client
     max_log_bytes: int = 0
-    #: of the events that wait to be read: copies of a job share it
+    #: unread bytes of the request: copies of a job share the object
     backlog: Backlog = field(default_factory=Backlog)
 
 
 class Service:
-    """Runs jobs, as many at a time as the settings say; others wait for their turn."""
+    """Runs jobs, as many at a time as the settings allow; others wait for their turn."""
 
     def __init__(
         self,
@@ -66,7 +66,10 @@ class Service:
         metrics: Metrics,
         on_failure: Callable[[], None] | None = None,
     ) -> None:
-        """To be made in the event loop that serves. `on_failure`: see `EngineThread`."""
+        """Starts the engine's thread; call it in the event loop that serves.
+
+        `on_failure`: see `EngineThread`.
+        """
         self.settings = settings
         self.model = model
         self.controllers = controllers
@@ -78,9 +81,9 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def run(self, job: Job, *, in_turn: bool = False) -> AsyncIterator[EngineStream]:
-        """What the engine makes of a job; leaving the block cancels what is left. Raises ApiError.
+        """Runs a job and yields its events; leaving the block cancels what is left. Raises ApiError.
 
-        `in_turn`: it is part of something that has its turn already.
+        `in_turn`: the job belongs to a request that holds a turn already.
         """
         request = await self._prepare(job)
         async with contextlib.nullcontext() if in_turn else self.turn(job.user):
@@ -99,7 +102,7 @@ class Service:
                 self.metrics.ended(controlled, stream.results)
 
     async def _prepare(self, job: Job) -> Request:
-        """The engine's request; its controller is there, and takes its argument."""
+        """Returns the engine's request; checks that the controller exists and accepts its argument."""
         module = None
         if (call := job.controller) is not None:
             try:
@@ -109,7 +112,7 @@ class Service:
             try:
                 with self.metrics.preparing():
                     await self.controllers.prepare(module, call.arg, job.user)
-            except (ModuleError, UnknownModuleError) as error:  # it has gone, or what runs it has
+            except (ModuleError, UnknownModuleError) as error:  # removed, or its interpreter is
                 raise from_aici(error, call.param) from None
             except AiciError as error:
                 raise from_aici(error, call.arg_param) from None
@@ -138,18 +141,18 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def turn(self, user: User) -> AsyncIterator[None]:
-        """One of the places for requests that work; callers take turns. Raises ApiError."""
+        """Holds a place for a running request inside the block; callers take turns. Raises ApiError."""
         if not self.engine.alive:
             raise self.engine.gone()
         async with self._turns.turn(user.caller):
             yield
 
     def end_requests(self) -> None:
-        """Cancels what is under way, and refuses what waits: the server is about to end."""
+        """Cancels running requests and refuses waiting ones, before the server ends."""
         self._turns.close(self.engine.gone)
         self.engine.cancel_all()
 
     def close(self) -> None:
-        """Ends the engine's thread and all that is left."""
+        """Ends the engine's thread and all remaining requests."""
         self.reading.close()
         self.engine.close()

@@ -1,4 +1,4 @@
-"""What an operator may set: by flags, environment variables (AICI_SERVE_...) or a TOML file."""
+"""Settings of `aici serve`: flags, environment variables (AICI_SERVE_...) or a TOML file."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from aicirt.contract.errors import AiciError
 PREFIX = "AICI_SERVE_"
 _QUOTED = re.compile('"([a-z_]+)"')
 _PORT, _CPC_PORT = 8000, 6969
-#: where Ollama listens if nobody says otherwise
+#: where Ollama listens by default
 _OLLAMA_URL = "http://localhost:11434"
 
 
 class ServerSettings(BaseSettings):
-    """All settings of `aici serve`; flags go before the environment, that before the file."""
+    """All settings of `aici serve`; flags override the environment, which overrides the file."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
-    # -- where it listens
+    # -- listening
     host: str = Field("127.0.0.1", description="address to listen on; other machines reach 0.0.0.0")
     port: int | None = Field(
         None,
@@ -92,7 +92,7 @@ class ServerSettings(BaseSettings):
     )
     isolate_owners: bool = Field(False, description="a worker process for each user, if aicirt is started")
 
-    # -- who may do what
+    # -- access
     users: Path | None = Field(None, description="file of users and tokens, which `aici users` writes")
     anonymous: Literal["none", "run", "upload", "admin"] | None = Field(
         None, description="role of who has no token (default: run; none if there is a file of users)"
@@ -101,7 +101,7 @@ class ServerSettings(BaseSettings):
         1200, ge=0, description="of each user, or address without a token, on average; 0 = any number"
     )
 
-    # -- character-prefix completion, with the names that its variables have always had
+    # -- character-prefix completion; its environment variables keep their earlier names, too
     cpc_backend: Literal["pcas", "ollama"] = Field(
         "pcas",
         description="who completes: the model here, or one of Ollama",
@@ -159,7 +159,7 @@ class ServerSettings(BaseSettings):
     )
     drain_s: float = Field(30, ge=0, description="after SIGTERM requests under way have so long to end")
 
-    # -- what it says
+    # -- log
     log_format: Literal["text", "json"] = Field("text", description="a line for people, or JSON for programs")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
 
@@ -172,23 +172,23 @@ class ServerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags, environment, file."""
+        """Returns the sources in order of precedence: flags, environment, file."""
         file = TomlConfigSettingsSource(settings_cls, _CONFIG_FILE.get("path"))
         return init_settings, env_settings, file
 
     @property
     def port_to_listen_on(self) -> int:
-        """The one asked for, or the usual one."""
+        """The configured port, or the default: 8000, or 6969 with `--cpc`."""
         return self.port if self.port is not None else _CPC_PORT if self.cpc else _PORT
 
     @property
     def last_words_s(self) -> float:
-        """How long requests that are cancelled at the end have to tell their clients."""
+        """Seconds that cancelled requests have at the end to send their clients the error."""
         return 5.0
 
     @property
     def ollama(self) -> str | None:
-        """Where Ollama is, if completions may come from there."""
+        """URL of Ollama, if completions may come from there; else None."""
         return self.ollama_url or (_OLLAMA_URL if self.cpc_backend == "ollama" else None)
 
     @property
@@ -197,14 +197,14 @@ class ServerSettings(BaseSettings):
         return self.anonymous or ("none" if self.users else "run")
 
 
-#: pydantic-settings asks its sources without arguments
+#: passes the path to `settings_customise_sources`, which pydantic-settings calls without arguments of ours
 _CONFIG_FILE: dict[str, Path] = {}
 
 
 def read_settings(flags: dict[str, Any], config: Path | None = None) -> ServerSettings:
-    """The settings from flags, environment and the file `config`.
+    """Returns the settings from flags, environment and the file `config`.
 
-    Raises AiciError for what is wrong in any of them, and says in which.
+    Raises AiciError for invalid settings; the message names the flag, the variable or the file.
     """
     _check_environment()
     _CONFIG_FILE.clear()
@@ -240,7 +240,7 @@ def _variable(name: str) -> str:
 
 
 def _problem(problem: Any, flags: dict[str, Any], config: Path | None) -> str:
-    """One line; names the flag, the variable or the file that it is about."""
+    """Returns a line that names the flag, the variable or the file with the problem."""
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         meant = difflib.get_close_matches(name, ServerSettings.model_fields, n=1)

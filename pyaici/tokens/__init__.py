@@ -1,4 +1,4 @@
-"""Byte-exact vocabularies: for every token id of any tokenizer the bytes that it stands for."""
+"""Byte-exact vocabularies: the bytes that each token id of a tokenizer stands for."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ _BYTE_OF = _alphabet()
 
 
 def byte_level_bytes(piece: str) -> bytes:
-    """The bytes of a piece in the byte alphabet.
+    """Returns the bytes of a piece written in the byte alphabet.
 
-    A piece with any other character (an added token such as "    ") is literal text,
-    as in the ByteLevel decoder of tokenizers.
+    A piece that contains any other character (an added token such as "    ") is literal text,
+    as in the ByteLevel decoder of `tokenizers`.
     """
     try:
         return bytes([_BYTE_OF[char] for char in piece])

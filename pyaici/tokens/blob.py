@@ -1,4 +1,4 @@
-"""A tokenizer.json for workers: text in, tokens out whose bytes are this text and can be concatenated."""
+"""Builds the tokenizer.json for workers, whose tokens have exactly the bytes of the text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pyaici.tokens.vocabulary import TokenizerBlob
 
 
 def tokenizers_blob(spec: dict[str, Any], special: Collection[int]) -> TokenizerBlob:
-    """The blob of a parsed tokenizer.json; `special` are the ids of its special tokens.
+    """Returns the blob of a parsed tokenizer.json; `special` are the ids of its special tokens.
 
-    Taken off: whatever changes the text (Unicode normal forms, lower case, a space put before it),
-    and whatever is not needed to encode (decoder, post-processor, truncation). Special tokens stay,
-    since ids of added tokens follow from their order; workers do not look for them in text.
+    Removes every part that changes the text (Unicode normal forms, lower case, a prepended space), and
+    every part that encoding does not need (decoder, post-processor, truncation). Special tokens stay,
+    since the ids of added tokens follow from their order; workers do not look for them in text.
     """
     renamed = _hidden_names(spec["model"], special)
     blob = {
@@ -35,12 +35,12 @@ def tokenizers_blob(spec: dict[str, Any], special: Collection[int]) -> Tokenizer
 def _added_token(token: dict[str, Any], special: Collection[int], renamed: dict[str, str]) -> dict[str, Any]:
     content = renamed.get(token["content"], token["content"])
     is_special = bool(token["special"]) or token["id"] in special
-    # A token that swallows the spaces around it would not be the bytes that it was found in.
+    # A token that consumes the spaces around it would not have the same bytes as the text it matches.
     return {**token, "content": content, "special": is_special, "lstrip": False, "rstrip": False}
 
 
 def _normalizers(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """Keeps what only writes a space in another way, or bytes in the byte alphabet."""
+    """Keeps the normalizers that only replace spaces or map bytes to the byte alphabet."""
     return [
         part
         for part in components(spec.get("normalizer"))
@@ -51,7 +51,7 @@ def _normalizers(spec: dict[str, Any]) -> list[dict[str, Any]]:
 def _pre_tokenizers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     parts = components(spec.get("pre_tokenizer"))
     if any(part["type"] == "Metaspace" for part in parts):
-        # Metaspace splits at spaces itself; WhitespaceSplit before it would lose all but one of them.
+        # Metaspace splits at spaces itself; WhitespaceSplit before it would drop all but one of them.
         parts = [part for part in parts if part["type"] != "WhitespaceSplit"]
     return [_without_prefix(part) for part in parts]
 
@@ -72,7 +72,10 @@ def _sequence(key: str, parts: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _hidden_names(model: dict[str, Any], special: Collection[int]) -> dict[str, str]:
-    """New names for special pieces of a Unigram model, which would find them in text; no text has these."""
+    """Returns new names for the special pieces of a Unigram model; {} for other models.
+
+    A Unigram model would find the pieces in text; the new names occur in no text.
+    """
     if not isinstance(model["vocab"], list):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""What the files beside a tokenizer say about its tokens."""
+"""Facts about a tokenizer's tokens from the configuration files next to it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Companion:
     roles: dict[str, str] = field(default_factory=dict)
     #: texts of further special tokens
     special: set[str] = field(default_factory=set)
-    #: ids that end a text, from the generation configuration
+    #: ids that end a text; from the generation configuration, else the model configuration
     eos: tuple[int, ...] = ()
     #: width of the logits, from the model configuration
     vocab_size: int | None = None
 
     def configure(self, vocabulary: Vocabulary) -> Vocabulary:
-        """The vocabulary with the end tokens and the width that the model's configuration gives.
+        """Returns the vocabulary with the end tokens and the width from the model's configuration.
 
         Raises VocabularyError if an end token is beyond all tokens.
         """
@@ -42,15 +42,17 @@ class Companion:
 
 
 def token_ids(value: int | Iterable[int] | None) -> tuple[int, ...]:
-    """A configuration's one id, list of ids or nothing, as a tuple."""
+    """Converts a configuration's single id, list of ids or null to a tuple without duplicates."""
     if value is None:
         return ()
     return (value,) if isinstance(value, int) else tuple(dict.fromkeys(int(token) for token in value))
 
 
 def read_companion(folder: Path) -> Companion:
-    """Reads tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json,
-    as far as they are there. Raises VocabularyError for one that is not JSON."""
+    """Reads tokenizer_config.json, special_tokens_map.json, generation_config.json and config.json.
+
+    Skips missing files. Raises VocabularyError if a file is not a JSON object.
+    """
     found = Companion()
     settings = {**_read(folder / "special_tokens_map.json"), **_read(folder / "tokenizer_config.json")}
     for role in _ROLES:
@@ -84,5 +86,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _text(token: Any) -> str | None:
-    """A token in a configuration is its text, or an object with the text."""
+    """Returns the text of a token, which a configuration gives as a string or as an object."""
     return token.get("content") if isinstance(token, dict) else token

@@ -1,4 +1,4 @@
-"""Vocabularies from whatever a user has: an object, a file or a model's folder."""
+"""Loads a vocabulary from a tokenizer object, a file or a model's folder."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def load_vocabulary(
     vocab_size: int | None = None,
     eos: int | Iterable[int] | None = None,
 ) -> Vocabulary:
-    """The byte-exact vocabulary of a tokenizer.
+    """Returns the byte-exact vocabulary of a tokenizer.
 
-    `source` is a tokenizer of Transformers, `tokenizers` or tiktoken, the path of a tokenizer.json,
-    tekken.json, .tiktoken, SentencePiece .model or RWKV World file, or of a model's folder. Files of
-    the model beside it (generation_config.json, config.json, ...) are read too. `vocab_size` (the
-    width of the logits) and `eos` (as in a generation configuration: an id or several) go before
-    what these files say.
+    `source` is a tokenizer of Transformers, `tokenizers` or tiktoken, or a path. The path names a
+    tokenizer.json, tekken.json, .tiktoken, SentencePiece .model or RWKV World file, or a model's folder.
+    Configuration files next to it (generation_config.json, config.json, ...) are read too. `vocab_size`
+    (the width of the logits) and `eos` (one id or several, as in a generation configuration) override
+    these files.
 
-    A .tiktoken file alone says neither how text is split into words nor what its special tokens are:
-    `vocabulary_from_ranks` takes both.
+    A .tiktoken file alone contains neither the rule that splits text into words nor the special tokens:
+    pass both to `vocabulary_from_ranks`.
 
-    Raises VocabularyError if the file is none of these or the bytes of its tokens are unknown.
+    Raises VocabularyError if the source has none of these formats, or the bytes of its tokens are unknown.
     """
 
     def adjust(companion: Companion) -> Companion:
@@ -97,7 +97,7 @@ def _from_path(path: Path, adjust: _Adjust) -> Vocabulary:
 
 
 def _from_file(path: Path, companion: Companion) -> Vocabulary:
-    """Tells the kind of file by its content."""
+    """Reads a tokenizer file, whose format it detects from the content."""
     data = path.read_bytes()
     name = path.name
     if data.lstrip()[:1] == b"{":

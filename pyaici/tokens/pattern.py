@@ -1,4 +1,4 @@
-"""Patterns of tiktoken encodings, in the dialect of the `tokenizers` package."""
+"""Converts regular expressions of tiktoken encodings to the dialect of the `tokenizers` package."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ _FLAGS = re.compile(r"\(\?(?!i:)[a-zA-Z-]+[:)]")
 
 
 def oniguruma_pattern(pattern: str) -> str:
-    r"""The same pattern for Oniguruma, which differs from tiktoken's `fancy_regex` in three places.
+    r"""Returns the same pattern for Oniguruma, which differs from tiktoken's `fancy_regex` in three places.
 
-    There `$` and `^` are ends of lines (here: of the text), and in `\p{N}{1,3}+` the plus repeats
-    (here: makes it possessive, for which Oniguruma has the atomic group `(?>\p{N}{1,3})`).
+    - `$` and `^` match at line boundaries in Oniguruma, but at the ends of the text in `fancy_regex`.
+    - The plus in `\p{N}{1,3}+` repeats in Oniguruma, but makes the count possessive in `fancy_regex`.
+      Oniguruma writes that as the atomic group `(?>\p{N}{1,3})`.
 
-    Raises VocabularyError for inline flags other than `(?i:`, whose letters mean other things there.
+    Raises VocabularyError for inline flags other than `(?i:`, because Oniguruma reads their letters
+    differently.
     """
     if flags := _FLAGS.search(pattern):
         raise VocabularyError(
             f"the pattern of the encoding has flags {flags[0]!r} at {flags.start()}: only (?i: is known"
         )
     out: list[str] = []
-    starts: list[int] = []  # where open groups begin in `out`
-    atom = 0  # where the last atom begins in `out`
+    starts: list[int] = []  # indices in `out` at which open groups begin
+    atom = 0  # index in `out` at which the last atom begins
     at = 0
     while at < len(pattern):
         char = pattern[at]
@@ -55,7 +57,7 @@ def oniguruma_pattern(pattern: str) -> str:
 
 
 def _atom_end(pattern: str, at: int) -> int:
-    """Where the character, escape or class that begins at `at` ends."""
+    """Returns the index after the character, escape or class that begins at `at`."""
     if pattern[at] == "\\":
         if pattern[at + 1 : at + 2] in ("p", "P", "x") and pattern[at + 2 : at + 3] == "{":
             return pattern.index("}", at) + 1

@@ -1,4 +1,4 @@
-"""From the decoder of a tokenizer.json to a rule that gives the bytes of one piece."""
+"""Derives the rule for the bytes of a single piece from the decoder of a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def components(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The members of a normalizer, pre-tokenizer or decoder, with sequences taken apart."""
+    """Returns the members of a normalizer, pre-tokenizer or decoder, with sequences flattened."""
     if not part:
         return []
     members = part.get("normalizers") or part.get("pretokenizers") or part.get("decoders")
@@ -25,13 +25,13 @@ def components(part: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def piece_rule(spec: dict[str, Any]) -> PieceRule:
-    """The rule for the pieces of a parsed tokenizer.json.
+    """Returns the rule for the pieces of a parsed tokenizer.json.
 
     - ByteLevel: the byte alphabet of GPT-2.
-    - Metaspace, Replace, ByteFallback (SentencePiece): `▁` is a space, `<0xNN>` one byte. What takes
-      the first space of a whole text off (Fuse then Strip, prepend_scheme) does not count.
+    - Metaspace, Replace, ByteFallback (SentencePiece): `▁` is a space, `<0xNN>` one byte. Settings
+      that remove the first space of a whole text (Fuse then Strip, prepend_scheme) are ignored.
     - WordPiece: `##ing` continues a word, anything else begins one after a space: b" the".
-      Decoders that tidy up the spaces around punctuation do not count.
+      The decoder's cleanup of spaces around punctuation is ignored.
     - BPEDecoder: the suffix `</w>` ends a word: b"the ".
 
     Raises VocabularyError, naming the component, for any other combination.
@@ -65,7 +65,7 @@ def piece_rule(spec: dict[str, Any]) -> PieceRule:
 
 
 def _rule_of_encoder(spec: dict[str, Any], encoders: set[str]) -> PieceRule:
-    """Without a decoder, what the encoder writes into the pieces decides."""
+    """Returns the rule for a tokenizer without a decoder, derived from its normalizer and pre-tokenizer."""
     if "ByteLevel" in encoders:
         _forbid_affixes(spec["model"], "ByteLevel")
         return byte_level_bytes
@@ -79,7 +79,7 @@ def _rule_of_encoder(spec: dict[str, Any], encoders: set[str]) -> PieceRule:
 
 
 def _text_rule(parts: list[dict[str, Any]], byte_fallback: bool) -> PieceRule:
-    """Pieces are text in which some strings stand for others."""
+    """Returns the rule for pieces that are text in which some strings stand for others."""
     replacements: list[tuple[str, str]] = []
     fused = False
     for part in parts:

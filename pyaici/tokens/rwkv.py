@@ -1,4 +1,4 @@
-"""Vocabularies from the text files of RWKV World."""
+"""Vocabularies from the text files of RWKV World models."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.vocabulary import TokenizerBlob, Vocabulary, tokens_by_id
 
-#: RWKV World files begin with id 1; 0 ends a text
+#: id of the end of a text; RWKV World files begin with id 1
 _END = 0
 
 
 def vocabulary_from_rwkv(path: Path, name: str) -> Vocabulary:
-    """Each line is an id, a Python string or bytes literal, and its number of bytes.
+    """Reads the vocabulary from a file with an id, a Python literal and its length in bytes on each line.
 
-    The tokenizer of these models is longest match; their logits are wider (65536) than the file.
-    Raises VocabularyError with the line number.
+    The literal is a string or bytes. The tokenizer of these models takes the longest match. Their logits
+    are wider (65536) than the file. Raises VocabularyError with the line number.
     """
     found: dict[int, bytes] = {}
     for number, line in enumerate(path.read_text("utf-8").split("\n"), 1):

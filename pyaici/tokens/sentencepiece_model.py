@@ -1,4 +1,4 @@
-"""Vocabularies from SentencePiece .model files, read without the sentencepiece package."""
+"""Reads SentencePiece .model files without the sentencepiece package."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Model:
 
 
 def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, str]]:
-    """The same tokenizer as a parsed tokenizer.json, and the texts of its bos, eos, pad and unk tokens.
+    """Converts a model to a parsed tokenizer.json; also returns the texts of bos, eos, pad and unk by role.
 
-    Raises VocabularyError if the bytes are no SentencePiece model, or of an algorithm other than
-    BPE and Unigram.
+    Raises VocabularyError if the bytes are not a SentencePiece model, or if its algorithm is neither BPE
+    nor Unigram.
     """
     try:
         model = _read_model(data)
@@ -66,7 +66,7 @@ def tokenizer_json_from_model(data: bytes) -> tuple[dict[str, Any], dict[str, st
 
 
 def _added_tokens(model: _Model) -> Iterator[dict[str, Any]]:
-    # BPE cuts user-defined symbols out of the text first; Unigram prefers them, as their score is 0.
+    # BPE splits user-defined symbols out of the text first; Unigram prefers them because their score is 0.
     cut_out = (_UNKNOWN, _CONTROL, _USER_DEFINED) if model.algorithm == _BPE else (_UNKNOWN, _CONTROL)
     for token, piece in enumerate(model.pieces):
         if piece.kind in cut_out:
@@ -85,7 +85,7 @@ def _unigram(model: _Model) -> dict[str, Any]:
 
 
 def _bpe(model: _Model) -> dict[str, Any]:
-    """Adjacent symbols merge if their text is a piece, those with the highest score first."""
+    """Returns a BPE model that merges adjacent symbols whose text is a piece, highest score first."""
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (_NORMAL, _USER_DEFINED)}
     merges = []
     for text, score in scores.items():
@@ -109,7 +109,7 @@ def _bpe(model: _Model) -> dict[str, Any]:
 
 
 def _read_model(data: bytes) -> _Model:
-    """ModelProto: 1 = pieces, 2 = trainer_spec (3 = model_type, 40-43 = unk, bos, eos, pad)."""
+    """Reads a ModelProto: 1 = pieces, 2 = trainer_spec (3 = model_type, 40-43 = unk, bos, eos, pad)."""
     model = _Model([])
     for field, value in _fields(data):
         if field == 1 and isinstance(value, bytes):
@@ -126,7 +126,7 @@ def _read_model(data: bytes) -> _Model:
 
 
 def _read_piece(data: bytes) -> _Piece:
-    """SentencePiece: 1 = piece, 2 = score, 3 = type."""
+    """Reads a SentencePiece message: 1 = piece, 2 = score, 3 = type."""
     entry = dict(_fields(data))
     text, score = entry[1], entry.get(2, b"\0\0\0\0")
     if not isinstance(text, bytes) or not isinstance(score, bytes):
@@ -135,7 +135,7 @@ def _read_piece(data: bytes) -> _Piece:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Fields of a protocol buffer: numbers for varints, raw bytes for anything else."""
+    """Yields the fields of a protocol buffer as (number, value): an int for varints, else raw bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -1,4 +1,4 @@
-"""Vocabularies from tekken.json, Mistral's tokenizer files."""
+"""Vocabularies from tekken.json, the tokenizer files of Mistral."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aicirt.contract.errors import VocabularyError
 from pyaici.tokens.tiktoken_ranks import vocabulary_from_ranks
 from pyaici.tokens.vocabulary import Vocabulary
 
-#: the special tokens of files that do not list them, by id
+#: special tokens by id, for files that do not list them
 _UNLISTED = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"),
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]"),
@@ -18,15 +18,16 @@ _UNLISTED = (
 
 
 def is_tekken(spec: Any) -> bool:
-    """Whether parsed JSON is a tekken file."""
+    """Returns whether parsed JSON is a tekken file."""
     return isinstance(spec, dict) and "vocab" in spec and "default_vocab_size" in (spec.get("config") or {})
 
 
 def vocabulary_from_tekken(spec: dict[str, Any], name: str) -> Vocabulary:
-    """The vocabulary of a parsed tekken.json.
+    """Returns the vocabulary of a parsed tekken.json.
 
-    Ids are ranks after the special tokens. The file holds more ranks than the model has tokens;
-    the rest is left out. Raises VocabularyError if the file is not as expected.
+    The special tokens have the lowest ids; the id of any other token is its rank plus their number.
+    The file holds more ranks than the model has tokens; surplus ranks are dropped.
+    Raises VocabularyError if sizes, special tokens or ranks are missing or invalid.
     """
     try:
         config = spec["config"]

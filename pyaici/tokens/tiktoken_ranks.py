@@ -1,4 +1,4 @@
-"""Vocabularies from tiktoken: encodings and rank files."""
+"""Vocabularies from tiktoken encodings and rank files."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ def vocabulary_from_ranks(
     unk: int | None = None,
     vocab_size: int = 0,
 ) -> Vocabulary:
-    """The vocabulary of a byte pair encoding in which the token id is the rank of the merge.
+    """Returns the vocabulary of a byte pair encoding whose token ids are merge ranks.
 
     `pattern` is the regular expression that splits text into words; without it the runtime
-    tokenizes by longest match. `vocab_size` is the width of the logits, if it is more than the highest
-    id tells. Raises VocabularyError for ranks that are not unique or names
-    that take the id of a rank.
+    tokenizes by longest match. `vocab_size` is the width of the logits, if it is larger than the highest
+    id plus 1. Raises VocabularyError if ranks are not unique, or if a special token has the id of a rank.
     """
     if not ranks:
         raise VocabularyError(f"{name}: no ranks")
@@ -59,7 +58,7 @@ def vocabulary_from_ranks(
 
 
 def vocabulary_from_encoding(encoding: Any) -> Vocabulary:
-    """The vocabulary of a `tiktoken.Encoding`; its `<|endoftext|>`, if there is one, ends a text."""
+    """Returns the vocabulary of a `tiktoken.Encoding`, in which `<|endoftext|>`, if present, ends a text."""
     special = dict(encoding._special_tokens)
     end = special.get("<|endoftext|>")
     return vocabulary_from_ranks(
@@ -73,9 +72,9 @@ def vocabulary_from_encoding(encoding: Any) -> Vocabulary:
 
 
 def read_rank_file(path: Path) -> dict[bytes, int]:
-    """Token bytes -> rank from a .tiktoken file: lines of base64, a space, the rank.
+    """Returns token bytes -> rank from a .tiktoken file, whose lines are base64, a space and the rank.
 
-    Raises VocabularyError with the line number for anything else.
+    Raises VocabularyError with the number of an invalid line.
     """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):

@@ -12,9 +12,9 @@ from pyaici.tokens.vocabulary import Vocabulary, tokens_by_id
 
 
 def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) -> Vocabulary:
-    """The vocabulary of a parsed tokenizer.json and the files beside it.
+    """Returns the vocabulary of a parsed tokenizer.json and the files next to it.
 
-    Raises VocabularyError if the file is not a tokenizer.json or has an unknown kind of pieces.
+    Raises VocabularyError if the file is not a tokenizer.json or has an unknown model or decoder.
     """
     model = _model(spec)
     pieces, unk = _pieces(model)
@@ -27,7 +27,7 @@ def vocabulary_from_json(spec: dict[str, Any], companion: Companion, name: str) 
         if is_special:
             special[token] = content
         elif pieces.get(content) != token:
-            # Not a piece of the model: it is found in text as it stands.
+            # It is not a piece of the model: the tokenizer matches its literal text.
             text[token] = content.encode()
     if unk is not None:
         special.setdefault(unk[0], unk[1])
@@ -62,7 +62,7 @@ def _model(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(model: dict[str, Any]) -> tuple[dict[str, int], tuple[int, str] | None]:
-    """Piece -> id, and the token for unknown text (id, piece)."""
+    """Returns piece -> id, and the token for unknown text as (id, piece), or None."""
     kind, vocab = model["type"], model["vocab"]
     if kind == "Unigram":
         unk_id = model.get("unk_id")
@@ -75,7 +75,7 @@ def _pieces(model: dict[str, Any]) -> tuple[dict[str, int], tuple[int, str] | No
 
 
 def _added(spec: dict[str, Any], companion: Companion) -> list[tuple[int, str, bool]]:
-    """Added tokens as (id, text, special); the files beside tokenizer.json may add to them."""
+    """Returns the added tokens as (id, text, special), from tokenizer.json and the files next to it."""
     listed = spec.get("added_tokens") or []
     found = {token["id"]: (token["content"], bool(token["special"])) for token in listed}
     for token, (content, special) in companion.added.items():

@@ -16,7 +16,7 @@ from pyaici.tokens.vocabulary import Vocabulary
 
 
 def is_transformers_tokenizer(source: object) -> bool:
-    """Whether it looks like one; the library is not imported for that."""
+    """Returns whether an object looks like a Transformers tokenizer, without importing the library."""
     members = ("convert_ids_to_tokens", "all_special_tokens", "name_or_path")
     return all(hasattr(source, name) for name in members)
 
@@ -24,12 +24,12 @@ def is_transformers_tokenizer(source: object) -> bool:
 def vocabulary_from_transformers(
     source: Any, load_file: Callable[[Path], Vocabulary], adjust: Callable[[Companion], Companion]
 ) -> Vocabulary:
-    """The vocabulary of a Transformers tokenizer.
+    """Returns the vocabulary of a Transformers tokenizer.
 
-    `load_file` reads the file behind a tokenizer that only wraps one (mistral-common). The files
-    in the tokenizer's folder, if it came from one, tell the tokens that end a text and the width of
-    the logits; `adjust` puts in what the caller knows better.
-    Raises VocabularyError, naming the class, if nothing tells the bytes of its tokens.
+    `load_file` reads the file behind a tokenizer that only wraps one (mistral-common). If the tokenizer
+    was loaded from a folder, the files there give the tokens that end a text and the width of the logits;
+    `adjust` overrides them with the caller's values.
+    Raises VocabularyError, naming the class, if the bytes of its tokens cannot be found out.
     """
     if wrapped := getattr(getattr(source, "tokenizer", None), "instruct_tokenizer", None):
         return load_file(Path(wrapped.tokenizer.file_path))
@@ -46,7 +46,7 @@ def vocabulary_from_transformers(
 
 
 def _companion(source: Any) -> Companion:
-    """What the object knows about its special tokens, and what its folder knows about the model."""
+    """Collects the object's special tokens, and the facts about the model in its folder."""
     folder = Path(source.name_or_path)
     found = read_companion(folder) if source.name_or_path and folder.is_dir() else Companion()
     roles = {role: getattr(source, f"{role}_token", None) for role in ("bos", "eos", "pad", "unk")}
@@ -60,7 +60,7 @@ def _companion(source: Any) -> Companion:
 
 
 def _tiktoken_encoding(source: Any) -> Any:
-    """The `tiktoken.Encoding` that a tokenizer written around one keeps in an attribute."""
+    """Returns the `tiktoken.Encoding` in an attribute of a tokenizer that wraps one, or None."""
     wanted = ("_mergeable_ranks", "_pat_str", "_special_tokens")
     values = vars(source).values()
     return next((value for value in values if all(hasattr(value, name) for name in wanted)), None)
@@ -86,7 +86,7 @@ def _from_encoding(encoding: Any, source: Any, companion: Companion, name: str) 
 def _renumbered(spec: dict[str, Any], source: Any) -> dict[str, Any]:
     """Gives the pieces of a SentencePiece model the ids of the tokenizer that wraps it.
 
-    Some put tokens of their own before the pieces of the model (fairseq).
+    Some tokenizers (fairseq) put tokens of their own before the pieces of the model.
     """
     model = spec["model"]
     if not isinstance(model["vocab"], dict):
@@ -110,12 +110,12 @@ def _renumbered(spec: dict[str, Any], source: Any) -> dict[str, Any]:
 
 
 def _converted(source: Any) -> dict[str, Any]:
-    """The tokenizer.json of any other slow tokenizer, if the library can make one."""
+    """Converts any other slow tokenizer to a tokenizer.json with the library's own converters."""
     try:
         from transformers.convert_slow_tokenizer import convert_slow_tokenizer
 
         spec: dict[str, Any] = json.loads(convert_slow_tokenizer(source).to_str())
-    except Exception as error:  # the converters raise whatever they meet
+    except Exception as error:  # converters may raise any exception
         raise VocabularyError(
             f"the bytes of the tokens of {type(source).__name__} are unknown: it has no tokenizers backend, "
             f"tiktoken encoding or SentencePiece model, and it cannot be converted ({error})"

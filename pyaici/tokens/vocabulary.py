@@ -1,4 +1,4 @@
-"""A vocabulary: for every token id the exact bytes that it stands for."""
+"""Vocabularies: the exact bytes of every token id."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from aicirt.contract.errors import VocabularyError
 from aicirt.vocab.image import fingerprint_of
 
-#: ids that a file may use; the runtime takes no more, and one wrong number must not fill the memory
+#: ids that a file may use: the runtime accepts no more, and one wrong number must not exhaust the memory
 MAX_TOKENS = 1 << 22
 
 
 def tokens_by_id(found: Mapping[int, bytes]) -> list[bytes]:
-    """The bytes of each token as a list, b"" for ids that are not there.
+    """Returns the bytes of each token as a list, b"" for missing ids.
 
-    Raises VocabularyError for no tokens at all, negative ids or ids beyond `MAX_TOKENS`.
+    Raises VocabularyError for an empty mapping, negative ids or ids beyond `MAX_TOKENS`.
     """
     if not found:
         raise VocabularyError("the vocabulary is empty")
@@ -30,7 +30,7 @@ def tokens_by_id(found: Mapping[int, bytes]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class TokenizerBlob:
-    """The tokenizer as workers load it; kinds and data are described in `aicirt.vocab.tokenizer`."""
+    """A tokenizer as workers load it; `aicirt.vocab.tokenizer` describes the kinds and their data."""
 
     kind: str = "greedy"
     data: bytes = b""
@@ -38,20 +38,20 @@ class TokenizerBlob:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the runtime knows about a model's tokens.
+    """A model's tokens: their bytes, special tokens, the logits' width and the tokenizer.
 
-    Token bytes are those that a token adds in the middle of a text. Tokenizers that put a space
-    before a text (SentencePiece) or take it off again when they decode make no difference here:
-    the bytes of `▁the` are b" the", also at the start.
+    The bytes of a token are those that it adds in the middle of a text. Some tokenizers (SentencePiece)
+    prepend a space to a text, or remove it when they decode. This has no effect here: the bytes of
+    `▁the` are b" the", also at the start.
 
     Raises VocabularyError if the parts contradict each other.
     """
 
-    #: the bytes of each token, by id; b"" for special and unused ones
+    #: the bytes of each token, by id; b"" for special and unused tokens
     tokens: list[bytes]
     #: special tokens and their names; they are never text
     special_names: dict[int, str] = field(default_factory=dict)
-    #: the tokens that end a text; the first is the tokenizer's own, if it is one of them
+    #: the tokens that end a text; the tokenizer's own end token comes first, if it is among them
     eos: tuple[int, ...] = ()
     bos: int | None = None
     pad: int | None = None
@@ -94,34 +94,35 @@ class Vocabulary:
 
     @property
     def tokenizer_json(self) -> str | None:
-        """The tokenizer.json that workers load, if the tokenizer is of that kind."""
+        """The tokenizer.json that workers load; None for tokenizers of another kind."""
         return self.tokenizer.data.decode() if self.tokenizer.kind == "tokenizers" else None
 
     @cached_property
     def longest_token(self) -> int:
-        """Bytes of the longest token, or longest name of a special one: none stands for more characters."""
+        """Bytes of the longest token or special token's name: no token stands for more characters."""
         names = (name.encode() for name in self.special_names.values())
         return max(len(text) for text in (*self.tokens, *names))
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of everything but the name: equal for equal vocabularies on any machine."""
+        """SHA-256 (hex) of everything but the name: the same for equal vocabularies on any machine."""
         return fingerprint_of(self.registration())
 
     def decode(self, tokens: Iterable[int]) -> bytes:
-        """The concatenated bytes. Raises IndexError for ids beyond the vocabulary size."""
+        """Returns the concatenated bytes of tokens. Raises IndexError for ids beyond the vocabulary size."""
         return b"".join(self.token_bytes(token) for token in tokens)
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token, none for padding. Raises IndexError for ids beyond the vocabulary size."""
+        """Returns a token's bytes, b"" for padding. Raises IndexError for ids beyond the vocabulary size."""
         if not 0 <= token < self.vocab_size:
             raise IndexError(f"token {token} is not below the vocabulary size {self.vocab_size}")
         return self.tokens[token] if token < len(self.tokens) else b""
 
     def ending_with(self, eos: Iterable[int]) -> Vocabulary:
-        """The same with these tokens as the ones that end a text, its present first one still first.
+        """Returns a copy in which these tokens end a text.
 
-        One that was text until now becomes special: a text that goes on cannot contain it.
+        If this vocabulary's first end token is among them, it stays first.
+        A token that was text becomes special, because it can no longer occur inside a text.
         Raises VocabularyError for ids beyond the vocabulary size.
         """
         own = self.eos[:1]
@@ -134,8 +135,11 @@ class Vocabulary:
         return replace(self, tokens=tokens, special_names=names, eos=tuple(ends))
 
     def cut(self, vocab_size: int) -> Vocabulary:
-        """The same for logits of this width: padded if it is larger; tokens beyond it, which the
-        model can never produce, are dropped if it is smaller."""
+        """Returns a copy for logits of this width.
+
+        A larger width adds padding. A smaller one drops the tokens beyond it, which the model can never
+        produce.
+        """
 
         def keep(token: int | None) -> int | None:
             return token if token is not None and token < vocab_size else None
@@ -154,7 +158,7 @@ class Vocabulary:
         )
 
     def registration(self) -> dict[str, Any]:
-        """What the runtime is told, msgpack-able."""
+        """Returns the message that registers the vocabulary at the runtime, ready for msgpack."""
         return {
             "tokens": self.tokens,
             "special": self.special_names,

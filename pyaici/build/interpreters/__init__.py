@@ -1,8 +1,8 @@
-"""Builds controllers that are interpreters of scripts: C that others have written, fetched and never kept in
-the repository, with glue of ours.
+"""Builds controllers that are script interpreters, from third-party C sources and our own glue.
 
-A folder of ``controllers`` with an ``interpreter.toml`` is one. It holds the glue, what the interpreter asks
-of a port, and a library in the language of scripts.
+The C sources are fetched and never kept in the repository. A folder of ``controllers`` with an
+``interpreter.toml`` is an interpreter. It holds the glue, the files that the interpreter needs for a port,
+and a library in the language of the scripts.
 """
 
 from __future__ import annotations

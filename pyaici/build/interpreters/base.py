@@ -1,4 +1,4 @@
-"""An interpreter as something that a controller is built on."""
+"""An interpreter as the base on which a controller is built."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .embedded import library_files, write_library
 from .languages import LANGUAGES
 from .manifest import MANIFEST, Manifest
 
-#: the folder beside those of the controllers with what all of them share
+#: the folder of ``controllers`` with the sources that all interpreters share
 SHARED = "script"
-#: the names of C sources there that call setjmp, or are jumped out of
+#: the end of the names of C sources there that call setjmp, or out of which longjmp jumps
 _SHARED_SETJMP = "_eh.c"
-#: what compiled code calls for setjmp: a file of Zig's libc that is not part of it without exceptions, and
-#: the tag of the jump
+#: the runtime of compiled setjmp calls: a file of Zig's libc, which a libc without exceptions leaves out,
+#: and the tag of the jump
 _SETJMP_SOURCE = Path("lib/libc/wasi/libc-top-half/musl/src/setjmp/wasm32/rt.c")
 _SETJMP_TAG = '__asm__(".globl __c_longjmp\\n.tagtype __c_longjmp i32\\n__c_longjmp:\\n");\n'
 
 
 class InterpreterBase:
-    """What the glue in `folder` is compiled and linked with; see `Base`.
+    """The base of the interpreter whose glue is in `folder`; see `Base`.
 
-    The interpreter itself is an archive in the cache. Glue that changes has it compiled again only where that
-    changes its generated headers.
+    The interpreter itself is an archive in the cache. A change of the glue recompiles the interpreter only if
+    it changes the generated headers.
     """
 
     def __init__(self, folder: Path, sdk: Sdk, tools: Toolchain) -> None:
@@ -41,28 +41,28 @@ class InterpreterBase:
         self.port = folder / "port"
 
     def sources(self, suffixes: tuple[str, ...]) -> list[Path]:
-        """The glue, and what it shares with other interpreters."""
+        """Returns the sources of the glue, then those shared with other interpreters."""
         folders = [folder for folder in (self.folder, self.shared) if folder.is_dir()]
         return [path for folder in folders for path in sorted(folder.iterdir()) if path.suffix in suffixes]
 
     @property
     def rule(self) -> object:
-        """What compiles the interpreter, and its version."""
+        """The compiler and flags of the interpreter, and its version."""
         language = self.language
         compiled = (self.tools.version, flags.C, flags.FOREIGN, flags.SETJMP, _SETJMP_TAG, language.flags)
         return (*compiled, language.sdist.sha256)
 
     @property
     def inputs(self) -> list[Path]:
-        """The port and the library, which the glue's own includes do not all lead to."""
+        """The manifest, the port and the library, not all of which the glue includes."""
         return [self.folder / MANIFEST, *self._port_files(), *library_files(self.folder)]
 
     def make(self, scratch: Path) -> tuple[Setting, list[Path]]:
-        """The interpreter's headers and archive.
+        """Returns the setting with the interpreter's headers, and its archive.
 
         Raises:
-            MissingSources: the interpreter cannot be fetched.
-            BuildError: it does not compile.
+            MissingSources: the sources of the interpreter cannot be fetched.
+            BuildError: the interpreter does not compile.
         """
         tree = self.language.sdist.unpack(self.tools, self.language.prefix, scratch / "tree")
         generated, embedded = scratch / "generated", scratch / "embedded"

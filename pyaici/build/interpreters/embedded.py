@@ -1,4 +1,4 @@
-"""The library of an interpreter, in the language of its scripts, as C that the glue includes."""
+"""Writes an interpreter's library, in the language of its scripts, as C that the glue includes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from pathlib import Path
 from ..errors import BuildError
 
 HEADER = "aici_library.h"
-#: bytes a line
+#: bytes per line
 _WIDTH = 24
 
 
 def library_files(folder: Path) -> list[Path]:
-    """The files of ``library`` in a controller's folder, sorted."""
+    """Returns the files of ``library`` in a controller's folder, sorted."""
     return sorted(path for path in (folder / "library").glob("*") if path.is_file())
 
 
 def write_library(folder: Path, out: Path) -> None:
-    """Writes the header into `out`: for ``library/NAME.EXT`` an array ``NAME_library``, which ends with a
-    zero that ``NAME_library_length`` does not count, and ``library_files`` with the name and both for each.
+    """Writes the header into `out`.
+
+    For each ``library/NAME.EXT`` the header has an array ``NAME_library``, which ends with a zero that
+    ``NAME_library_length`` does not count. ``library_files`` lists the name, text and length of each file.
 
     Raises:
-        BuildError: a file is not named like a C identifier, or is no UTF-8.
+        BuildError: a file's name is not a C identifier, or its content is not UTF-8.
     """
     text = "/* written by the build: the files of library/ */\n"
     for path in library_files(folder):

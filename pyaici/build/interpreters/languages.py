@@ -1,4 +1,4 @@
-"""The interpreters that are known, and what each of them needs to be told to the build."""
+"""The known interpreters, and the interface that describes them to the build."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .sdist import Sdist
 
 
 class Language(Protocol):
-    """One interpreter: where its sources are and how they are compiled."""
+    """An interpreter: the place of its sources and the way to compile them."""
 
     sdist: ClassVar[Sdist]
-    #: the folder of the distribution that holds the sources
+    #: the folder in the distribution with the sources
     prefix: ClassVar[str]
-    #: for its sources, beside `flags.FOREIGN`
+    #: compiler flags for its sources, besides `flags.FOREIGN`
     flags: ClassVar[tuple[str, ...]]
-    #: do its sources, and C that calls it, need setjmp?
+    #: whether its sources, and C that calls it, need setjmp
     setjmp: ClassVar[bool]
 
     def sources(self, tree: Path) -> list[Path]:
-        """What is compiled, below the unpacked `tree`."""
+        """Returns the sources to compile, below the unpacked `tree`."""
 
     def generate(
         self, tree: Path, glue: list[Path], include: tuple[Path, ...], out: Path, tools: Toolchain
     ) -> None:
         """Writes headers that the sources include into ``out/genhdr``.
 
-        They may depend on the `glue`, sources in C, whose own headers are in the folders `include`.
+        These headers may depend on the `glue` (C sources), whose own headers are in the folders `include`.
         """
 
 

@@ -1,4 +1,4 @@
-"""What a folder of the glue of an interpreter says about itself."""
+"""The manifest in a folder with an interpreter's glue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MANIFEST = "interpreter.toml"
 
 
 def is_interpreter(folder: Path) -> bool:
-    """Is it the glue of an interpreter?"""
+    """Returns whether a folder contains the glue of an interpreter."""
     return (folder / MANIFEST).is_file()
 
 
@@ -22,12 +22,16 @@ class Manifest:
 
     #: a key of `LANGUAGES`
     interpreter: str
-    #: of the module, in KiB
+    #: size of the module's stack, in KiB
     stack_kib: int
 
     @classmethod
     def read(cls, folder: Path, known: list[str]) -> Manifest:
-        """Raises BuildError where it does not name one of the `known` interpreters and a stack."""
+        """Reads the manifest in `folder`.
+
+        Raises BuildError if it does not name one of the `known` interpreters and a stack of 16 to 4096 KiB,
+        or has other entries.
+        """
         path = folder / MANIFEST
         try:
             said = tomllib.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""MicroPython: an interpreter of Python, whose headers are made out of its own sources and of the glue's."""
+"""MicroPython, an interpreter of Python; generates its headers from its own sources and the glue."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ..errors import BuildError
 from ..toolchain import Toolchain
 from .sdist import Sdist
 
-#: machine code, for machines that are not this one, and other ways to jump out of functions
+#: files of `py` to leave out: native code for other machines, and non-local jumps other than by setjmp
 _NATIVE = re.compile(r"(asm|emitn|emitinline|nlr(?!setjmp\.c|\.c)).*")
-#: what the glue has its own version of
+#: files that the glue replaces with its own versions
 _REPLACED = ("objclosure.c", "objdict.c", "vm.c")
-#: beside the core
+#: files of `shared` that are compiled besides the core
 _SHARED = ("runtime/sys_stdio_mphal.c",)
-#: what the build of MicroPython would take from git and the clock
+#: MicroPython's own build would take these from git and the clock
 _VERSION = """\
 #define MICROPY_GIT_TAG "v1.23.0"
 #define MICROPY_GIT_HASH "none"
 #define MICROPY_BUILD_DATE "2024-05-31"
 """
-#: a mode of makeqstrdefs.py, the script that makes a header of what it finds, and the header
+#: mode of makeqstrdefs.py -> (the script that makes a header of its output, the header)
 _COLLECTED = {
     "module": ("makemoduledefs.py", "moduledefs.h"),
     "root_pointer": ("make_root_pointers.py", "root_pointers.h"),
@@ -34,7 +34,7 @@ _QSTRS = "qstrdefs.generated.h"
 
 
 class MicroPython:
-    """See `Language`. Errors of scripts are jumps, from inside the interpreter to who called it."""
+    """The `Language` of MicroPython. Errors of scripts are jumps out of the interpreter to its caller."""
 
     sdist: ClassVar = Sdist(
         "MicroPython",
@@ -47,7 +47,7 @@ class MicroPython:
     setjmp: ClassVar = True
 
     def sources(self, tree: Path) -> list[Path]:
-        """The core, without what makes machine code."""
+        """Returns the core without the emitters of machine code, and the shared files."""
         core = sorted(
             path
             for path in (tree / "py").glob("*.c")
@@ -58,7 +58,7 @@ class MicroPython:
     def generate(
         self, tree: Path, glue: list[Path], include: tuple[Path, ...], out: Path, tools: Toolchain
     ) -> None:
-        """Writes the interned strings, modules and root pointers that the sources and the `glue` name.
+        """Writes headers with the interned strings, modules and root pointers of the sources and the `glue`.
 
         Raises:
             BuildError: the preprocessor or one of MicroPython's own scripts fails.
@@ -68,9 +68,10 @@ class MicroPython:
         work.mkdir()
         (headers / "mpversion.h").write_text(_VERSION)
         for name in (_QSTRS, *(header for _, header in _COLLECTED.values())):
-            (headers / name).touch()  # included already while they are being made
+            (headers / name).touch()  # the sources include them already while they are being made
         generator = _Generator(tree, work, include, tools)
-        # all sources as one: a second instead of many, and a name that went missing would not compile
+        # preprocess all sources as one file: this takes a second instead of many, and a missing name would
+        # fail to compile
         everything = work / "everything.c"
         everything.write_text("".join(f'#include "{path}"\n' for path in (*self.sources(tree), *glue)))
         text = generator.preprocess(everything)
@@ -105,7 +106,7 @@ class _Generator:
         return done.stdout
 
     def collect(self, mode: str, text: Path) -> Path:
-        """The file of everything of one kind that the sources name, each once and sorted."""
+        """Returns a file with all names of one kind in the sources, sorted and without duplicates."""
         found, together = self.work / mode, self.work / f"{mode}.collected"
         found.mkdir()
         self.python("makeqstrdefs.py", "split", mode, text, found, "_")
@@ -113,9 +114,12 @@ class _Generator:
         return together
 
     def qstrs(self, text: Path) -> str:
-        """The interned strings: of the sources, and of ``qstrdefs.h``, which depend on the port."""
+        """Returns the header of the interned strings in the sources and in ``qstrdefs.h``.
+
+        The strings in ``qstrdefs.h`` depend on the port.
+        """
         known = (self.scripts / "qstrdefs.h").read_text() + self.collect("qstr", text).read_text()
-        # quoted, or the preprocessor would take them for macros and operators
+        # quote them, or the preprocessor would treat them as macros and operators
         source = self.work / "qstrs.c"
         source.write_text(re.sub(r"(?m)^Q\(.*\)", r'"\g<0>"', known))
         plain = self.work / "qstrs.txt"

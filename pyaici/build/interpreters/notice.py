@@ -1,6 +1,7 @@
-"""The licence notices of the interpreters, for whoever distributes the modules.
+"""Licence notices of the interpreters, for distributors of the modules.
 
-The source distributions carry none for the sources in them, but nearly each file does, at its beginning.
+The source distributions contain no notices for the interpreters' sources, but nearly every source file
+begins with one.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ _PERMISSION = re.compile(r"Permission is hereby granted, free of charge.*?\n[\s*
 
 
 def notices(folders: Iterable[Path], cache: Cache) -> dict[str, Path]:
-    """The notices of the interpreters that these folders are the glue of: files in the cache, by the names
-    that they should get.
+    """Returns the notices of the interpreters whose glue is in these folders.
+
+    Maps the name that each notice should get to its file in the cache.
 
     Raises:
-        MissingSources: an interpreter cannot be had.
+        MissingSources: the sources of an interpreter cannot be fetched.
     """
     made = {}
     for folder in filter(is_interpreter, folders):
@@ -38,7 +40,7 @@ def notices(folders: Iterable[Path], cache: Cache) -> dict[str, Path]:
 
 
 def _notice(language: Language, cache: Cache) -> str:
-    """Every copyright line of the sources and their headers, and the permission of the first of them."""
+    """Returns all copyright lines of the sources and headers, and the first permission among them."""
     with tempfile.TemporaryDirectory(dir=cache.cache) as scratch:
         tree = language.sdist.unpack(cache, language.prefix, Path(scratch) / "tree")
         sources = language.sources(tree)

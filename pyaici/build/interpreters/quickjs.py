@@ -1,4 +1,4 @@
-"""QuickJS-ng: an interpreter of JavaScript in four files of C."""
+"""QuickJS-ng, an interpreter of JavaScript in four C files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from .sdist import Sdist
 
 
 class QuickJs:
-    """See `Language`. The emulations of signals and clocks that WASI's libc has are not needed: what would
-    use them is left out on WASI."""
+    """The `Language` of QuickJS-ng.
+
+    It does not need the emulations of signals and clocks in WASI's libc: QuickJS-ng leaves out their uses on
+    WASI.
+    """
 
     sdist: ClassVar = Sdist(
         "QuickJS-ng",
@@ -24,10 +27,10 @@ class QuickJs:
     setjmp: ClassVar = False
 
     def sources(self, tree: Path) -> list[Path]:
-        """The engine, without its command line and its functions for files and processes."""
+        """Returns the engine, without its command line and its functions for files and processes."""
         return [tree / f"{name}.c" for name in ("dtoa", "libregexp", "libunicode", "quickjs")]
 
     def generate(
         self, tree: Path, glue: list[Path], include: tuple[Path, ...], out: Path, tools: Toolchain
     ) -> None:
-        """It has no generated headers."""
+        """Does nothing: QuickJS-ng has no generated headers."""

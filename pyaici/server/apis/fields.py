@@ -1,4 +1,4 @@
-"""Fields that requests of several APIs have, with their bounds."""
+"""Request fields that several APIs share, with their limits."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pydantic_core import PydanticCustomError
 from pyaici.engines.engine import MAX_TOP_LOGPROBS, Sampling
 from pyaici.server.http.errors import bad_request, check_text
 
-#: characters of a controller's argument, or of a grammar
+#: most characters of a controller's argument, or of a grammar
 MAX_ARG = 1 << 20
-#: fields of one object. Each that is unknown is an error by itself, and of half a million nobody needs a list
+#: most fields of one object: each unknown field is an error of its own, and a longer list is useless
 MAX_FIELDS = 256
-#: messages of a chat, and parts of a message. Lists stop at their first error for the same reason
+#: most messages of a chat, and parts of a message; lists stop at their first error for the same reason
 MAX_MESSAGES, MAX_PARTS = 4096, 512
-#: characters of a name that may be a mistyped one of ours
+#: most characters of a name that may be a mistyped one of ours
 _MAX_NAME = 32
-#: unknown names that are compared with ours: each takes up to a millisecond, in which nobody is served
+#: most unknown names compared with ours: each takes up to a millisecond, in which the event loop is blocked
 _MAX_COMPARED = 8
-#: constraints as other servers have them, and the fields that do the same here
+#: constraint fields of other servers, and the fields that do the same here
 _ELSEWHERE = {
     "guided_json": ("json_schema", "bnf_schema"),
     "guided_regex": ("regex", "bnf_schema"),
@@ -52,7 +52,7 @@ ControllerName = Annotated[
 
 
 class StrictBody(BaseModel):
-    """A part of a request whose fields are all known."""
+    """A part of a request in which unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -64,15 +64,16 @@ class StrictBody(BaseModel):
 
 
 def check_count(body: Any) -> None:
-    """Raises PydanticCustomError for an object with more fields than anything here has."""
+    """Raises PydanticCustomError for an object with more than `MAX_FIELDS` fields."""
     if isinstance(body, dict) and len(body) > MAX_FIELDS:
         words = "there are {count} fields; {most} are allowed"
         raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
 
 
 def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str] | None:
-    """The first field that looks like a mistyped one of those that are known, or is what another server calls
-    a constraint: (its name, what to say). Other unknown fields may be there: they matter to others alone.
+    """Returns (name, message) of the first field that is mistyped, or another server's name for a constraint.
+
+    Other unknown fields are allowed: they matter only to other servers.
     """
     compared = 0
     for name, value in body.items():
@@ -94,7 +95,7 @@ def check_choices(count: int, most: int) -> None:
 
 
 def argument_text(value: Any, param: str = "controller_arg") -> str:
-    """A controller's argument as it gets it: texts as they are, everything else as JSON. Raises ApiError."""
+    """Returns a controller's argument: texts unchanged, everything else as JSON. Raises ApiError."""
     text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_ARG:
         raise bad_request(f"the argument has {len(text)} characters; {MAX_ARG} are allowed", param)
@@ -110,7 +111,7 @@ def sampling(
     *,
     default: float = 1.0,
 ) -> Sampling:
-    """How tokens are chosen; `default` is the temperature of who gives none."""
+    """Returns sampling options; `default` is the temperature if none is given."""
     return Sampling(
         temperature=default if temperature is None else temperature,
         top_p=1.0 if top_p is None else top_p,

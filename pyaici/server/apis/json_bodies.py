@@ -1,4 +1,4 @@
-"""JSON bodies: large ones are parsed and validated in a thread, so that the event loop can serve others."""
+"""Parses and validates large JSON bodies in a thread, so that the event loop can serve others."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-#: Bytes of a body that is parsed on the event loop. That takes 2 ms at worst, mostly much less, and the
-#: body need not wait for others that are parsed.
+#: Most bytes of a body that is parsed on the event loop. That takes 2 ms at worst, mostly much less, and the
+#: body need not wait for other bodies.
 SMALL_BODY = 64 << 10
 #: Objects and arrays in one body. json.loads holds the interpreter's lock until it has ended: 4 MiB of empty
 #: arrays took 1.7 s, because of garbage collections, and 0.1 GiB; this many take 12 ms and 10 MiB.
@@ -42,7 +42,7 @@ def read_json(data: bytes) -> Any:
 
 
 def count_containers(data: bytes) -> int:
-    """Returns how many objects and arrays a JSON text has; it may return more if they are few.
+    """Returns how many objects and arrays a JSON text has; the count may be too high if they are few.
 
     In UTF-16 and UTF-32, which JSON may have too, brackets inside of strings count as well.
     """
@@ -57,7 +57,7 @@ def count_containers(data: bytes) -> int:
 
 
 async def parse_body(request: Request, data: bytes, parse: Callable[[bytes], Result]) -> Result:
-    """Returns `parse(data)`; for a large body, a thread calls it as soon as it is the caller's turn.
+    """Returns `parse(data)`; for a large body, a thread calls it when it is the caller's turn.
 
     Raises what `parse` raises, and ApiError if too many bodies wait already.
     """
@@ -113,7 +113,7 @@ def _validate(field: ModelField, data: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         return error
     model, errors = field.validate(value, {}, loc=("body",))
-    del value  # tracebacks keep it otherwise, until the event loop frees it
+    del value  # otherwise tracebacks keep it until the event loop frees it
     if errors:
         raise RequestValidationError([{**errors[0], "input": None}])
     return model

@@ -1,4 +1,4 @@
-"""Routes for operators: is it there, can it work, how does it go."""
+"""Routes for operators: health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ if TYPE_CHECKING:
 
 
 router = APIRouter(tags=["operations"])
-#: what aicirt tells is asked for at most so often
+#: least seconds between two requests to aicirt for its health
 _HEALTH_SECONDS = 1.0
 
 
 @router.get("/health")
 async def health(request: Request) -> dict[str, str]:
-    """Whether the server runs."""
+    """Reports that the server runs."""
     return {"status": "ok"}
 
 
 @router.get("/ready")
 async def ready(request: Request, response: Response) -> dict[str, Any]:
-    """Whether it can take requests: the engine and aicirt are there."""
+    """Reports whether the server can take requests: whether the engine and aicirt are available.
+
+    Answers with status 503 if not.
+    """
     service: Service = request.app.state.service
     state = {"engine": service.engine.alive, "aicirt": service.controllers.connected}
     if not all(state.values()):
@@ -44,7 +47,7 @@ async def ready(request: Request, response: Response) -> dict[str, Any]:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Figures in Prometheus' text format."""
+    """Returns metrics in Prometheus' text format."""
     service: Service = request.app.state.service
     watcher: Watcher = request.app.state.watcher
     await watcher.refresh()
@@ -52,14 +55,14 @@ async def metrics(request: Request) -> Response:
 
 
 def watch(service: Service) -> Watcher:
-    """Has the metrics of this service tell of its engine and of aicirt, too."""
+    """Adds figures of the service's engine and of aicirt to the service's metrics."""
     watcher = Watcher(service)
     service.metrics.add(watcher)
     return watcher
 
 
 class Watcher(Collector):
-    """Figures that others count: the engine, and aicirt."""
+    """Collects figures that are counted elsewhere: by the engine and by aicirt."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -67,7 +70,7 @@ class Watcher(Collector):
         self._asked = -_HEALTH_SECONDS
 
     async def refresh(self) -> None:
-        """Asks aicirt, if it has not been asked just now."""
+        """Requests the health of aicirt, unless it was requested a moment ago."""
         if time.monotonic() - self._asked < _HEALTH_SECONDS:
             return
         self._asked = time.monotonic()
@@ -77,7 +80,7 @@ class Watcher(Collector):
             self._health = {}
 
     def collect(self) -> Iterator[Metric]:
-        """As the library has it."""
+        """Yields the metrics; prometheus_client calls it."""
         yield from self._engine()
         if self._health:
             yield from self._runtime(self._health)
@@ -93,7 +96,7 @@ class Watcher(Collector):
         ):
             yield CounterMetricFamily(name, text, value)
         seconds = getattr(stats, "seconds", None)
-        if seconds is not None:  # an engine that times its phases
+        if seconds is not None:  # only for an engine that times its phases
             phases = CounterMetricFamily(
                 "aici_engine_phase_seconds",
                 "time of the engine's steps: pre is the critical path of controllers, mid what the model's "

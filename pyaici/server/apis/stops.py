@@ -1,4 +1,4 @@
-"""Where an answer ends: at a stop string in what is said, not in what is thought or in calls of tools."""
+"""Finds the end of an answer: a stop string in its text, outside of reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from dataclasses import dataclass
 
 
 class MarkerScanner:
-    """A set of texts to look for."""
+    """Finds the first of several marker strings in a text."""
 
     def __init__(self, marks: Iterable[str]) -> None:
-        #: the longest first: of those that end at one place the longest is meant
+        #: longest first: of the markers that end at the same place, the longest counts
         self._marks = sorted(marks, key=len, reverse=True)
         self._first = frozenset(mark[0] for mark in self._marks)
         self._longest = max((len(mark) for mark in self._marks), default=1) - 1
-        # a look-behind at each place finds the first end, whichever mark began first
+        # a look-behind at each place finds the marker that ends first, whichever begins first
         self._end = re.compile("|".join(f"(?<={re.escape(mark)})" for mark in self._marks) or "(?!)")
 
     def find(self, text: str, after: int = 0) -> tuple[int, str] | None:
-        """Where the mark begins that ends first, and which one it is. `after`: it ends behind this place."""
+        """Returns the place and the text of the marker that ends first.
+
+        `after`: the marker must end after this place.
+        """
         found = self._end.search(text, after + 1) if after < len(text) else None
         if not found:
             return None
@@ -27,7 +30,7 @@ class MarkerScanner:
         return found.end() - len(mark), mark
 
     def held(self, text: str) -> int:
-        """How many characters at the end of a text without marks may be the beginning of one."""
+        """Returns how many characters at the end of a text without markers may begin a marker."""
         for length in range(min(self._longest, len(text)), 0, -1):
             if text[-length] not in self._first:
                 continue
@@ -39,22 +42,22 @@ class MarkerScanner:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """Parts of an answer in which no stop string counts, as (what each begins with, what it ends with).
+    """Parts of an answer in which no stop string counts, each as (its begin marker, its end marker).
 
-    Nor does one that is among the blanks behind such a part. An empty end never comes: that part goes on to
-    the end of the answer.
+    A stop string among the blanks after such a part does not count either. A part whose end marker is empty
+    goes on to the end of the answer.
     """
 
-    #: what only the beginning of an answer may be, in this order, with or without blanks; none must be there
+    #: parts that may only come at the beginning, in this order, each optional; blanks may come before them
     first: tuple[tuple[str, str], ...] = ()
-    #: the first of these has begun in the prompt
+    #: the first of these has already begun in the prompt
     open: bool = False
-    #: what may come anywhere behind these
+    #: the part that may come anywhere after these
     inner: tuple[str, str] | None = None
 
 
 class Stops:
-    """Looks for stop strings in a text that grows, and may be cut back."""
+    """Finds stop strings in a text that grows, and may be cut back."""
 
     def __init__(self, stop: Sequence[str] = (), protected: Protected | None = None) -> None:
         self._stop = frozenset(stop)
@@ -66,30 +69,30 @@ class Stops:
         self._begin()
 
     def _begin(self) -> None:
-        #: what is in front of this place need not be looked at again
+        #: text before this place need not be scanned again
         self._at = 0
-        #: behind it, but in front of this one, no stop string begins that could have ended
+        #: text from `_at` up to here contains no complete stop string
         self._searched = 0
-        #: how many of `first` are over, or were not there
+        #: how many of `first` have ended, or were absent
         self._passed = 0
-        #: what ends the protected part that the text is in
+        #: the end marker of the protected part that the text is in
         self._until: str | None = None
-        #: of the text behind a protected part only blanks have come; where these end
+        #: only blanks have come after a protected part, and where they end
         self._behind, self._blank = False, 0
-        #: here is a stop string, if what comes next does not say otherwise
+        #: place of a possible stop string, which the following text decides
         self._unsure: int | None = None
         if self._protected.open:
             self._passed, self._until = 1, self._protected.first[0][1]
 
     def cut(self, length: int) -> None:
-        """Only the first `length` characters are still there."""
+        """Handles backtracking: only the first `length` characters are left."""
         if length < self._at:
             self._begin()
         self._behind = self._behind or length < self._blank
         self._searched = min(self._searched, length)
 
     def find(self, text: str, *, last: bool = False) -> tuple[int, str] | None:
-        """Where the answer ends, and the stop string there. `last`: the text will not grow."""
+        """Returns where the answer ends, and the stop string there. `last`: the text will not grow."""
         if not self._stop:
             return None
         first, self._unsure = self._protected.first, None
@@ -118,14 +121,17 @@ class Stops:
                 over = self._beginning_over(text, at, at + len(mark))
                 if over is None or (over > len(text) and last):
                     return at, mark
-                if over > len(text):  # what comes next tells whether it is a stop string
+                if over > len(text):  # the following text decides whether it is a stop string
                     self._unsure = at
                     return None
                 assert self._protected.inner is not None
                 self._at, self._until = over, self._protected.inner[1]
 
     def _beginning_over(self, text: str, at: int, end: int) -> int | None:
-        """Where a mark that begins a protected part, and has this piece, is over; maybe behind the text."""
+        """Returns where an `inner` begin marker that this piece may belong to ends.
+
+        That may be after the end of the text. Returns None if the piece belongs to no such marker.
+        """
         if self._protected.inner is None:
             return None
         mark = self._protected.inner[0]
@@ -135,7 +141,7 @@ class Stops:
         return None
 
     def _pass(self, text: str) -> bool:
-        """Whether the protected part that the text is in has ended."""
+        """Tells whether the protected part that the text is in has ended, and leaves it."""
         assert self._until is not None
         at = text.find(self._until, self._at) if self._until else -1
         if at < 0:
@@ -145,11 +151,11 @@ class Stops:
         return True
 
     def held(self, text: str) -> int:
-        """How many characters at its end may be the beginning of a stop string; `find` has found none."""
+        """Returns how many characters at the end may begin a stop string, after `find` has found none."""
         if self._until is not None:
             return 0
         if self._unsure is not None:
             return len(text) - self._unsure
-        if self._passed < len(self._protected.first):  # it is not known yet what they are
+        if self._passed < len(self._protected.first):  # it is not known yet which part they belong to
             return len(text) - self._at if self._stop else 0
         return self._ends.held(text[max(self._at, len(text) - self._longest) :])

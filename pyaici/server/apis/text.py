@@ -1,4 +1,4 @@
-"""What a sequence says, for clients that know text alone: no forks, stop strings, whole characters."""
+"""Text of one sequence for clients without forks: whole characters, stop strings, retractions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json(text: str) -> Any:
-    """A value that can be written again as UTF-8.
+    """Parses JSON into a value that can be written again as UTF-8.
 
-    Half of a surrogate pair is no character: what is escaped so, as in ``"\\ud800"``, becomes U+FFFD. Raises
-    ValueError for what is not JSON, or is too large for any reader.
+    Half of a surrogate pair is no character: an escaped one, such as ``"\\ud800"``, becomes U+FFFD. Raises
+    ValueError for invalid JSON, and for values that are nested too deeply or too large.
     """
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -49,48 +49,47 @@ def _finite(text: str) -> float:
     return value
 
 
-#: reasons for which a text is cut off
+#: finish reasons that cut a text off
 _CUT = (FinishReason.LENGTH, FinishReason.WORK)
-#: tokens at the end of a prompt that may hold the beginning of a character: more than one has bytes, as some
-#: tokens have none
+#: tokens at the end of a prompt that may hold the beginning of a character: several, since some have no bytes
 _TAIL = 16
 
 
 @dataclass(frozen=True, slots=True)
 class TextToken:
-    """A token of the answer. `start`: characters of the answer before it. What is not known is None."""
+    """A token of the answer. `start`: characters of the answer before it. Unknown values are None."""
 
     token: int
     start: int
     logprob: float | None = None
-    #: (token, log-probability) of the most likely ones in its place
+    #: (token, log-probability) of the most likely tokens at its place
     top: list[tuple[int, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """What was added to an answer."""
+    """The change of an answer since the previous delta."""
 
     text: str = ""
-    #: characters at the end of what was said before that do not count any more
+    #: characters at the end of the text sent before that are no longer valid
     retracted: int = 0
-    #: tokens whose text has begun to be said; those that have none come with the next that has
+    #: tokens whose text has begun to be sent; a token without text comes with the next one that has some
     tokens: list[TextToken] = field(default_factory=list)
-    #: tokens at the end of those that were told before that do not count any more
+    #: tokens at the end of those sent before that are no longer valid
     retracted_tokens: int = 0
-    #: so many more tokens than before are in the answer, less than 0 if some were taken back; those of text
-    #: that is held back are counted, and those of a stop string
+    #: Change in the number of tokens of the answer; negative after backtracking. Counts tokens whose text is
+    #: held back, and those of a stop string.
     grown: int = 0
-    #: "stop" or "length", with the last
+    #: "stop" or "length" in the last delta
     finish: str | None = None
-    #: the controller ended the sequence: what it describes is complete
+    #: the controller ended the sequence, so what it describes is complete
     complete: bool = False
-    #: the stop string that ended it, which is no part of the text
+    #: the stop string that ended the answer, which is no part of the text
     stop: str | None = None
 
 
 class AnswerText:
-    """Follows the sequence that a request began with."""
+    """Follows the text of the sequence that a request began with."""
 
     def __init__(
         self,
@@ -98,22 +97,25 @@ class AnswerText:
         stop: Sequence[str] = (),
         protected: Protected | None = None,
     ) -> None:
-        """`token_bytes`: of the model's vocabulary. `protected`: where no stop string counts."""
+        """Starts with an empty answer.
+
+        `token_bytes`: of the model's vocabulary. `protected`: parts in which no stop string counts.
+        """
         self._stops = Stops(stop, protected)
-        #: tells how much of a text each of its tokens is
+        #: finds which part of the text belongs to each token
         self._trail = TextTrail(token_bytes)
         self._root = -1
-        #: as the engine has it, and what of it was said
+        #: the text as the engine has it, and the part that was sent
         self._text = ""
         self._said = ""
         self._tokens: list[TextToken] = []
-        #: so many were told, and so many of these are still there
+        #: number of tokens sent, and how many of these are still valid
         self._told = self._left = 0
         self._counted = 0
         self._reason: FinishReason | None = None
 
     def follow(self, events: Sequence[Event]) -> TextDelta:
-        """What a step of the engine adds. Raises ApiError if the sequence failed."""
+        """Returns what a step of the engine changes. Raises ApiError if the sequence failed."""
         for event in events:
             if isinstance(event, Started) and self._root < 0:
                 self._root = event.seq
@@ -127,7 +129,7 @@ class AnswerText:
             elif isinstance(event, Finished):
                 if event.error is not None:
                     raise from_aici(event.error, "controller")
-                if event.reason is FinishReason.CANCELLED:  # nobody else cancels what is being read
+                if event.reason is FinishReason.CANCELLED:  # here only the engine's end cancels
                     raise busy("the engine has ended before the answer has", 5)
                 self._reason = event.reason
         return self._say()
@@ -143,7 +145,7 @@ class AnswerText:
         self._text += event.text
 
     def _take_back(self, event: BackTracked) -> None:
-        """A part of the prompt may go, too."""
+        """Removes backtracked tokens, which may include a part of the prompt."""
         self._text = self._text[: max(0, len(self._text) - len(event.text))]
         self._stops.cut(len(self._text))
         self._trail.backtrack(event.count)
@@ -159,7 +161,7 @@ class AnswerText:
         kept = self._said[: common_length(self._said, self._text[:end])]
         retracted, new = len(self._said) - len(kept), self._text[len(kept) : end]
         self._said = kept + new
-        # a token that is in two parts of the text is one of the first
+        # a token whose text is in both parts belongs to the first
         ready = len(self._tokens) if over and stop is None else self._begun(end)
         left = min(self._left, ready)
         tokens, retracted_tokens = self._tokens[left:ready], self._told - left
@@ -173,12 +175,12 @@ class AnswerText:
         return TextDelta(new, retracted, tokens, retracted_tokens, grown, finish, complete, stop)
 
     def _begun(self, end: int) -> int:
-        """How many tokens begin in front of this place."""
+        """Returns how many tokens begin before this place."""
         return bisect_left(self._tokens, end, key=lambda token: token.start)
 
 
 def common_length(one: str, other: str) -> int:
-    """Length of the common beginning."""
+    """Returns the length of the common prefix."""
     if other.startswith(one):
         return len(one)
     for at, (a, b) in enumerate(zip(one, other, strict=False)):
@@ -195,9 +197,9 @@ async def answer_deltas(
     *,
     in_turn: bool = False,
 ) -> AsyncGenerator[TextDelta, None]:
-    """Runs a job. The first item is empty: the request has been accepted. Raises ApiError.
+    """Runs a job and yields its deltas. Raises ApiError.
 
-    `in_turn`: see `Service.run`.
+    The first delta is empty: it reports that the request has been accepted. `in_turn`: see `Service.run`.
     """
     speech = AnswerText(service.model.vocabulary.token_bytes, stop, protected)
     async with service.run(job, in_turn=in_turn) as stream:

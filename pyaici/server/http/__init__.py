@@ -1,1 +1,1 @@
-"""HTTP: connections, bodies, access, errors, streams of events."""
+"""The HTTP layer: connections, bodies, access, errors, server-sent events."""

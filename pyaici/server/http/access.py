@@ -1,4 +1,4 @@
-"""Who calls, whether they may, and whether they call too often: checked before any byte of a body is read."""
+"""Identifies the user and checks role and request rate before any byte of the body is read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 
-#: bits of an IPv6 address that name the network of one site; the machine chooses the others freely
+#: bits of an IPv6 address that name the network of one site; the client chooses the others freely
 _IPV6_NETWORK_BITS = 64
 
 
@@ -41,39 +41,40 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((int(found), _IPV6_NETWORK_BITS), strict=False))
 
 
-#: callers whose pace is remembered: those that have been quiet longest are forgotten first
+#: callers whose rate is remembered: the one that has been quiet longest is forgotten first
 _REMEMBERED = 10_000
-#: of those without a token: what they upload is theirs together
+#: name of all users without a token, who own their uploads together
 ANONYMOUS = "anonymous"
-#: paths that need no token, and what the pages there consist of
+#: paths that need no token, and the folder of the files of those pages
 _PUBLIC = frozenset({"/", "/health", "/ready", "/metrics", "/openapi.json"})
 _PUBLIC_FOLDER = "/playground/"
-#: paths below which everything but reading needs the role `upload`
+#: paths under which every request but reading needs the role `upload`
 _UPLOADS = ("/v1/controllers", "/v1/scripts", "/v1/tags")
 _READS = frozenset({"GET", "HEAD"})
 
 
 class Gate:
-    """Knows the users and how often they have called."""
+    """Admits requests by the users' tokens, roles and request rates."""
 
     def __init__(self, settings: ServerSettings) -> None:
-        """Raises AiciError for a file of users that makes no sense."""
+        """Reads the file of users. Raises AiciError if the file is invalid."""
         self._users = UserFile(settings.users) if settings.users else None
-        #: of who has no token
+        #: role of users without a token
         self._role = Role[settings.role_without_token.upper()]
         self._rate = settings.requests_per_minute / 60
         #: requests that may come at once
         self._burst = max(1.0, settings.requests_per_minute / 6)
-        #: by caller: how many requests they have left, and when that was
+        #: by caller: how many requests were left, and when
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def admit(self, request: HTTPConnection, needed: Role) -> User:
-        """The user, if the role allows it and the pace too. Raises ApiError.
+        """Returns the user, if role and request rate allow the request. Raises ApiError.
 
-        Who is refused counts as well: with a wrong token as the address, which has no right one then.
+        Refused requests count, too. One with a wrong token counts for the address, since it has no valid
+        user.
         """
         token = _token(request)
-        # clients of OpenAI's API always send one; without a file of users it means nothing
+        # clients of OpenAI's API always send a token; without a file of users it is ignored
         known = self._users.find(token) if self._users and token is not None else None
         user = known or User(ANONYMOUS, self._role, network_of(request.client.host if request.client else ""))
         if self._rate:
@@ -145,7 +146,7 @@ def _check_role(user: User, needed: Role) -> None:
 
 
 def _token(request: HTTPConnection) -> str | None:
-    """From `Authorization: Bearer`, or `x-api-key`, which clients of Anthropic's API send."""
+    """Returns the token of `Authorization: Bearer` or `x-api-key`, which clients of Anthropic's API send."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
@@ -163,7 +164,7 @@ def _unauthorized(message: str) -> ApiError:
 
 
 def _user(request: Request, needed: Role) -> User:
-    """The user that `Authentication` has found."""
+    """Returns the user that `Authentication` has found. Raises ApiError if the role is too low."""
     user: User = request.state.user
     _check_role(user, needed)
     return user
@@ -177,6 +178,6 @@ async def _uploader(request: Request) -> User:
     return _user(request, Role.UPLOAD)
 
 
-#: parameters of routes: the user, who has this role at least
+#: types of a route's parameter: the user, who has at least this role
 Runner = Annotated[User, Depends(_runner)]
 Uploader = Annotated[User, Depends(_uploader)]

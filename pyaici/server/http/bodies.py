@@ -1,4 +1,4 @@
-"""Bodies of requests: how large one may be, and how many bytes all of them may hold at the same time."""
+"""Limits on request bodies: the size of one, and the bytes of all at the same time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 
-#: a caller may hold this part of all bytes
+#: one caller may hold 1/4 of all bytes
 _SHARE = 4
 
 
 class BodyRefused(HTTPException):
-    """Ends the reading of a body. Of all errors, only this base class passes every reader unchanged."""
+    """Ends the reading of a body. HTTPException is the only class that every reader passes on unchanged."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.status, error.message)
@@ -34,7 +34,7 @@ class BodyBytes:
     def __init__(self, settings: ServerSettings) -> None:
         self._most = settings.max_bodies_bytes
         largest = max(settings.max_body_bytes, settings.max_upload_bytes)
-        #: one body has room whatever the settings are
+        #: one body of the largest size always has room
         self._each = max(self._most // _SHARE, largest)
         self._held: Counter[str] = Counter()
         self._total = 0
@@ -62,14 +62,14 @@ class BodyLimit:
     """Middleware that refuses bodies while they arrive: those too large, and those that find no room."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, uploads: frozenset[str]) -> None:
-        """`uploads`: paths where controllers are sent."""
+        """Wraps `app`. `uploads`: paths of uploads, which have a limit of their own."""
         self._app = app
         self._settings = settings
         self._uploads = uploads
         self._bytes = BodyBytes(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes the request on, and counts what it receives."""
+        """Passes the request on, and counts the bytes of its body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

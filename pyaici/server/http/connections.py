@@ -1,6 +1,6 @@
-"""Connections of clients: how many there may be, and how long one may take to send or to read.
+"""Limits on connections: how many there may be, and how long a client may take to send or to read.
 
-The limits hold before anything is known of a request, so idle and half-sent connections count as well.
+The limits apply before anything is known of a request, so idle and half-sent connections count as well.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 
-#: a body that arrives at this pace is not late, whatever its size
+#: a body that arrives at this rate is not late, whatever its size
 _BODY_BYTES_PER_SECOND = 16 << 10
-#: What is read and dropped of a body behind the answer, up to the size of the largest body that is allowed.
-#: A client that still sends when the connection closes may lose the answer; most stop as soon as they see it.
+#: Seconds in which the rest of a body is read and dropped after the answer, up to the size of the largest
+#: body allowed. A client that still sends when the connection closes may lose the answer; most stop as soon
+#: as they see it.
 _DROP_SECONDS = 2.0
 
 
@@ -39,7 +40,7 @@ class Connections:
     def add(self, connection: BoundedProtocol) -> None:
         """Admits a connection. Raises ApiError if there are too many.
 
-        Where all places are taken, the network that has most gives one up whose request is not complete.
+        If all places are taken, the network with most connections loses one whose request is not complete.
         """
         settings, network = self.settings, connection.network
         held = len(self._open.get(network, ()))
@@ -51,7 +52,7 @@ class Connections:
         self._count += 1
 
     def remove(self, connection: BoundedProtocol) -> None:
-        """Forgets a connection, if it is there."""
+        """Forgets a connection, if it is registered."""
         found = self._open.get(connection.network, set())
         if connection in found:
             found.remove(connection)
@@ -60,7 +61,10 @@ class Connections:
                 del self._open[connection.network]
 
     def _evict(self, held: int) -> bool:
-        """Closes a connection of the network that has most, if that is more than `held` and one to come."""
+        """Closes a waiting connection of the network with most; returns whether it closed one.
+
+        That network must have more than the new connection's network would then have (`held` + 1).
+        """
         largest = max(self._open.values(), key=len)
         idle = next((connection for connection in largest if connection.is_waiting), None)
         if idle is None or len(largest) <= held + 1:
@@ -87,7 +91,7 @@ class BoundedProtocol(H11Protocol):
         """Admits the connection, or answers with an error and closes it."""
         super().connection_made(transport)
         self.network = network_of(self.client[0] if self.client else "")
-        #: h11.IDLE while a head is awaited, h11.SEND_BODY while a body is, else None
+        #: h11.IDLE while a request's head is awaited, h11.SEND_BODY while its body is, else None
         self._awaited: Any = None
         self._since, self._received = 0.0, 0
         self._dropping = False
@@ -101,7 +105,7 @@ class BoundedProtocol(H11Protocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forgets the connection."""
+        """Forgets the connection and stops its timers."""
         self.connections_of_all.remove(self)
         for timer in (self._read_timer, self._write_timer):
             if timer is not None:
@@ -110,13 +114,13 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request of this connection is not complete."""
+        """Whether the connection waits for the rest of a request."""
         return self._awaited is not None
 
     # -- what the client sends ----------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Reads on, unless the connection is about to close."""
+        """Reads the data, unless the connection is about to close."""
         if self.transport.is_closing():
             return
         self._received += len(data)
@@ -127,12 +131,12 @@ class BoundedProtocol(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
-        """As uvicorn does it; then the time for what is awaited next begins."""
+        """Handles events as uvicorn does, then starts the time limit for the next part of the request."""
         super().handle_events()
         self._watch()
 
     def on_response_complete(self) -> None:
-        """As uvicorn does it; a body that has not been read is dropped for a moment."""
+        """Completes the response as uvicorn does, then drops an unread body for a moment."""
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
             self._dropping, self._received = True, 0
@@ -152,7 +156,7 @@ class BoundedProtocol(H11Protocol):
         self._start(self._allowed())
 
     def _allowed(self) -> float:
-        """Seconds for what is awaited, by what of it has come."""
+        """Returns the seconds allowed for the awaited part, given how many bytes have arrived."""
         settings = self.connections_of_all.settings
         if self._awaited is h11.IDLE:
             return settings.header_timeout_s
@@ -169,7 +173,7 @@ class BoundedProtocol(H11Protocol):
         left = self._since + self._allowed() - self.loop.time()
         idle = self._awaited is h11.IDLE and self.cycle is not None and not self._received
         if self._dropping or (idle and left <= 0):
-            self.transport.close()  # nothing of a request has come that an answer could be for
+            self.transport.close()  # nothing of a request has arrived that an answer could be for
         elif left > 0:
             self._start(left)
         elif self._awaited is h11.IDLE:
@@ -180,12 +184,12 @@ class BoundedProtocol(H11Protocol):
     # -- what the client reads ----------------------------------------------------------------------
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is sent to: it must read something in time."""
+        """Starts the time limit for a client that reads more slowly than it is sent to."""
         super().pause_writing()
         self._expect_reader()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stops the time limit: the client has read."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
@@ -203,7 +207,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def _answer(self, error: ApiError) -> None:
-        """Sends an error, if no answer has begun, and closes."""
+        """Sends an error, unless an answer has begun, and closes the connection."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             data = json.dumps(error.body()).encode()
             headers = {
@@ -219,7 +223,7 @@ class BoundedProtocol(H11Protocol):
 
 
 def protocol_of(connections: Connections) -> type[BoundedProtocol]:
-    """The protocol with these limits: uvicorn makes an object of this class for each connection."""
+    """Returns a protocol class with these limits: uvicorn creates an object of it for each connection."""
     return type("Protocol", (BoundedProtocol,), {"connections_of_all": connections})
 
 

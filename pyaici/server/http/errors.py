@@ -1,4 +1,4 @@
-"""Errors as clients get them: a status, and a body in the words of the API that was called."""
+"""Errors as clients get them: a status, and a body in the format of the API that was called."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class ApiError(Exception):
-    """What a request ends with, other than success.
+    """The error that a request ends with.
 
-    `kind` is the type in OpenAI's API; `code` says more exactly what it was, for programs; `param` names the
+    `kind` is the error's type in OpenAI's API; `code` identifies the cause for programs; `param` names the
     field of the request.
     """
 
@@ -44,12 +44,12 @@ class ApiError(Exception):
         self.kind = kind
         self.code = code
         self.param = param
-        #: what the controller has printed
+        #: what the controller printed
         self.log = log
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """As OpenAI's API has it; `log` is ours."""
+        """Returns the body in the format of OpenAI's API, to which `log` is an addition."""
         error: dict[str, Any] = {
             "message": self.message,
             "type": self.kind,
@@ -61,53 +61,53 @@ class ApiError(Exception):
         return {"error": error}
 
     def messages_body(self) -> dict[str, Any]:
-        """As the messages API has it."""
+        """Returns the body in the format of the messages API."""
         error = {"type": self.kind, "message": self.message}
         if self.param is not None:
             error["param"] = self.param
         return {"type": "error", "error": error}
 
     def body_at(self, path: str) -> dict[str, Any]:
-        """As the API has it that this path belongs to."""
+        """Returns the body in the format of the API that the path belongs to."""
         return self.messages_body() if path.startswith("/api/") else self.body()
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """The client's mistake."""
+    """Returns the error for a mistake of the client."""
     return ApiError(400, message, param=param, code=code)
 
 
 def not_found(message: str, param: str | None = None) -> ApiError:
-    """There is no such thing."""
+    """Returns the error for something that does not exist."""
     return ApiError(404, message, kind="not_found_error", code="not_found", param=param)
 
 
 def forbidden(message: str) -> ApiError:
-    """The user's role does not allow it."""
+    """Returns the error for a user whose role does not allow the request."""
     return ApiError(403, message, kind="permission_error", code="forbidden")
 
 
 def internal(request_id: str) -> ApiError:
-    """A mistake of ours: the log says where, the client gets the id to ask for."""
+    """Returns the error for a defect of the server: the log has the cause, under the client's request id."""
     return ApiError(
         500, f"internal error; the server's log has more of request {request_id}", kind="api_error"
     )
 
 
 def busy(message: str, seconds: int = 1) -> ApiError:
-    """Later it may work."""
+    """Returns the error for a request that may succeed later."""
     headers = {"Retry-After": str(seconds)}
     return ApiError(503, message, kind="overloaded_error", code="overloaded", headers=headers)
 
 
 def too_many(message: str, seconds: int = 1) -> ApiError:
-    """The client has as much under way as one may have; others are not concerned."""
+    """Returns the error for a client that has as much running as one client may; others are not affected."""
     headers = {"Retry-After": str(seconds)}
     return ApiError(429, message, kind="rate_limit_error", code="too_many_waiting", headers=headers)
 
 
 def from_aici(error: AiciError, param: str | None = None) -> ApiError:
-    """An error of the runtime, as the client of the server shall see it."""
+    """Returns the error of the runtime as the server's client gets it."""
     log = str(error.detail.get("log", ""))
     message = error.message
     match error:
@@ -145,7 +145,7 @@ async def refuse(scope: Scope, send: Send, error: ApiError) -> None:
 
 
 def check_text(text: str, param: str) -> None:
-    """Raises ApiError for what JSON can carry and UTF-8 cannot."""
+    """Raises ApiError for a text that JSON can carry but UTF-8 cannot encode."""
     if not text.isascii():
         try:
             text.encode()

@@ -1,6 +1,6 @@
-"""What errors become: answers with a status, and a body that names the cause.
+"""Exception handlers: every error becomes an answer with a status, and a body that names the cause.
 
-What no handler here knows is a mistake of ours; `middleware.RequestIds` answers it.
+`middleware.RequestIds` answers exceptions that no handler here covers; those are defects of the server.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 _FIELD = re.compile("[A-Za-z_][A-Za-z0-9_-]*")
-#: characters of a name: longer ones are clients' own, are not looked for among ours, and not repeated whole
+#: most characters of a name that is compared with ours, and that an error repeats
 _MAX_NAME = 64
-#: pydantic's names of members of unions
+#: pydantic's names for members of unions
 _TYPES = {"str", "int", "float", "bool", "dict", "list"}
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Has the application answer all errors."""
+    """Registers the handlers of all errors with the application."""
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -47,7 +47,7 @@ async def _api_error(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """The body is no JSON, or not of the shape that the route takes."""
+    """Answers a body that is not JSON, or does not have the shape that the route takes."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
@@ -57,7 +57,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         )
     if first["loc"] == ("body",) and not says_json(request) and isinstance(first.get("input"), bytes):
         return _answer(request, not_said_to_be_json(request))
-    # of a union, pydantic names the member as well, which is none of the client's words
+    # in a union, pydantic also names the member, which the client has not written
     parts = [part if isinstance(part, int) else part[:_MAX_NAME] for part in first["loc"][1:]]
     place = [part for part in parts if isinstance(part, int) or _FIELD.fullmatch(part)]
     param = ".".join(str(part) for part in place if part not in _TYPES) or first.get("ctx", {}).get("param")
@@ -71,20 +71,26 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 def says_json(request: Request) -> bool:
-    """Where it does not a body is none to the routes: pages of others can send what does not."""
+    """Tells whether the content type of the request is JSON. Routes ignore the body otherwise.
+
+    Pages of other sites can send other content types without permission.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind == "application/json" or kind.endswith("+json")
 
 
 def not_said_to_be_json(request: Request) -> ApiError:
-    """For a body of another type: pages of other sites may send those unasked, not JSON."""
+    """Returns the error for a body of another content type.
+
+    Pages of other sites may send such bodies without permission, but not JSON.
+    """
     sent = request.headers.get("content-type", "no content-type")
     words = f"the body comes as {sent}: send JSON, with the header content-type: application/json"
     return ApiError(400, words, code="not_json")
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    """There is no such route, or not with this method; or its body was refused while it arrived."""
+    """Answers an unknown route, a wrong method, or a body that was refused while it arrived."""
     assert isinstance(error, HTTPException)
     if isinstance(error, BodyRefused):
         return _answer(request, error.error)
@@ -96,7 +102,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """All that the path has: each method may be a route of its own, and the first one knows its own only."""
+    """Returns all methods of a path: each may be a route of its own, which knows only its own method."""
     found: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -105,5 +111,5 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _no_character(request: Request, error: Exception) -> JSONResponse:
-    """JSON can carry halves of surrogate pairs, and they may stand wherever a request has a text."""
+    """Answers halves of surrogate pairs: JSON can carry them in any text of a request."""
     return _answer(request, ApiError(400, "the request has half of a surrogate pair, which is no character"))

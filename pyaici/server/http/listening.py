@@ -1,4 +1,4 @@
-"""The HTTP server around the application: its port, and how it ends."""
+"""The HTTP server around the application: its port, its start and its orderly shutdown."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _log = logging.getLogger("aicirt.server")
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """The port, so that it is known to be free before a model is loaded; nobody can connect yet.
+    """Binds the port before the model is loaded, to know that it is free; nobody can connect yet.
 
-    Raises AiciError if it cannot be had.
+    Raises AiciError if the port cannot be bound.
     """
     host, port = settings.host, settings.port_to_listen_on
     try:
@@ -50,7 +50,10 @@ def bind(settings: ServerSettings) -> socket.socket:
 
 
 class HttpServer(uvicorn.Server):
-    """Ends in order: requests under way have `--drain-s`, then they are cancelled, and their clients told."""
+    """Shuts down in order: running requests have `--drain-s`, then they are cancelled.
+
+    Clients of cancelled requests are sent an error.
+    """
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
         super().__init__(
@@ -62,7 +65,7 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 http=protocol_of(Connections(settings)),
                 ws="none",
-                # uvicorn itself would believe this machine's proxies, and the environment
+                # uvicorn's defaults would trust proxies on this machine, and the environment
                 proxy_headers=bool(settings.trusted_proxies),
                 forwarded_allow_ips=settings.trusted_proxies,
                 timeout_graceful_shutdown=round(settings.drain_s + settings.last_words_s),
@@ -74,7 +77,7 @@ class HttpServer(uvicorn.Server):
         self._drain_s = settings.drain_s
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Says where it listens."""
+        """Starts to serve, and logs the address."""
         await super().startup(sockets)
         for bound in sockets or ():
             host, port = bound.getsockname()[:2]
@@ -84,7 +87,7 @@ class HttpServer(uvicorn.Server):
             _log.info("running on http://%s:%d (Ctrl-C ends it)", shown, port)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Waits for requests under way."""
+        """Waits for running requests, and cancels them after `--drain-s`."""
         late = asyncio.get_running_loop().call_later(self._drain_s, self._app.state.service.end_requests)
         try:
             await super().shutdown(sockets)
@@ -93,7 +96,7 @@ class HttpServer(uvicorn.Server):
 
 
 def exposure(settings: ServerSettings) -> str | None:
-    """Returns a warning for a server that others can reach and that asks nobody for a token."""
+    """Returns a warning if other machines can reach the server and it requires no token; else None."""
     role = settings.role_without_token
     if is_loopback(settings.host) or role == "none":
         return None

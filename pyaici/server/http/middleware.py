@@ -1,6 +1,7 @@
-"""Around every request: its id, the log's line of it, and its share of the metrics.
+"""Middleware around every request: its id, its line in the log, and its metrics.
 
-Mistakes of ours end here, so that their answers have ids and their lines the status, as all others have.
+Unexpected exceptions are answered here, so that these answers have an id and their log lines a status, like
+all others.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """Counters of one server, in a registry of its own."""
+    """The metrics of one server, in a registry of its own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -73,19 +74,19 @@ class Metrics:
         )
 
     def add(self, collector: Collector) -> None:
-        """Has this one be asked as well."""
+        """Adds a collector to the registry."""
         self.registry.register(collector)
 
     def text(self) -> bytes:
-        """All figures, in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def started(self, controlled: bool) -> None:
-        """A request generates."""
+        """Counts a request that starts to generate."""
         self._live.labels(str(controlled).lower()).inc()
 
     def ended(self, controlled: bool, results: list[GenerationResult] | None) -> None:
-        """It does not any more; `results` is None if it was cancelled."""
+        """Counts a request that has stopped generating; `results` is None if it was cancelled."""
         self._live.labels(str(controlled).lower()).dec()
         if results is None:
             self._ended.labels("cancelled", "").inc()
@@ -103,7 +104,7 @@ class Metrics:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """Times the block."""
+        """Measures the time of the block."""
         start = time.perf_counter()
         try:
             yield
@@ -113,22 +114,22 @@ class Metrics:
 
 _log = logging.getLogger("aicirt.server.access")
 _defects = logging.getLogger("aicirt.server")
-#: in the log only: the client has gone before there was an answer
+#: only for the log and the metrics: the client disconnected before there was an answer
 _GONE = 499
-#: what else is called a method is for clients to make up
+#: other methods are counted together, since clients can send any name
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 
 class RequestIds:
-    """Gives each request an id, the client's own if it has sent one, and says in the log how it ended."""
+    """Gives each request an id, the client's own if it sent one, and logs how the request ended."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Handles an ASGI request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -159,11 +160,11 @@ class RequestIds:
         except Exception as error:
             name, about = type(error).__name__, fields(request=request_id)
             _defects.error("request %s failed: %s", request_id, name, exc_info=error, extra=about)
-            # of an answer that has begun there is no end, so the server closes the connection
+            # an answer that has begun cannot be completed, so the server closes the connection
             if not status:
                 await refuse(scope, send_with_id, internal(request_id))
         finally:
-            if gone and not whole:  # whatever the answer would have been, nobody has it
+            if gone and not whole:  # the answer did not reach the client
                 status = _GONE
             seconds = time.perf_counter() - start
             route = getattr(scope.get("route"), "path", "")
@@ -180,7 +181,7 @@ class RequestIds:
                 status=status,
                 ms=round(1000 * seconds, 1),
             )
-            # the route, not the path: what users write into paths is not for the log
+            # the route, not the path: what users write into paths must not be logged
             _log.info(
                 "%s %s %s %d in %.0f ms for %s",
                 request_id,

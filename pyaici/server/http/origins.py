@@ -1,4 +1,4 @@
-"""Which pages may call, and under which names: pages that users open reach every server that users do."""
+"""Checks of Host and Origin: pages that users open can send requests to every server that users reach."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 
-#: what these ask for changes nothing, and pages of other sites may not read the answers
+#: these methods change nothing, and pages of other sites may not read the answers
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Origins:
     """Refuses requests that pages of other sites send, and requests to names that are not this server's.
 
-    A page can send what a form can without being asked. A page whose own name resolves to this server counts
-    as the server's own in a browser (DNS rebinding). That takes a name: so on loopback the server answers to
-    names of loopback, elsewhere to IP addresses and its own host name besides, and to the operator's names.
+    A page can send what a form can without permission. A page whose own name resolves to this server counts
+    as the server's own in a browser (DNS rebinding).
+
+    That attack needs a name. So on loopback the server answers to names of loopback and those of the
+    operator; elsewhere it also answers to IP addresses and its own host name.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -36,7 +38,7 @@ class Origins:
             self._hosts |= {socket.gethostname().lower(), settings.host.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it."""
+        """Handles an ASGI request: refuses it, or passes it on."""
         if scope["type"] == "http" and (problem := self._problem(scope)):
             await refuse(scope, send, ApiError(403, problem, kind="permission_error", code="origin"))
         else:
@@ -68,7 +70,7 @@ def is_loopback(name: str) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """The name in a Host header. A header that makes no sense is a name that nobody has."""
+    """Returns the name in a Host header; an invalid header is returned whole, and matches no name."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -1,4 +1,4 @@
-"""Server-sent events: streams whose first event decides whether there is one at all."""
+"""Server-sent events: an error before the first event still becomes an HTTP status."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 _EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
-#: for routes whose answer is a stream if the request says so
+#: OpenAPI responses of routes that answer with a stream if the request asks for one
 STREAM_OR_JSON: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/json": {}, "text/event-stream": {"schema": _EVENT}}}
 }
 
 
 def event(data: Any, name: str | None = None) -> ServerSentEvent:
-    """One event with JSON in it, or a text as it is."""
+    """Returns an event whose data is JSON, or a text unchanged."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return ServerSentEvent(text, event=name, sep="\n")
 
@@ -39,10 +39,10 @@ def event(data: Any, name: str | None = None) -> ServerSentEvent:
 async def stream_events(
     request: Request, events: AsyncGenerator[ServerSentEvent, None], settings: ServerSettings
 ) -> EventSourceResponse:
-    """An answer of these events.
+    """Returns a streaming answer of these events.
 
-    The first one is waited for: what is wrong with the request is known by then, raised here, and can
-    still become a status. When the client goes, or reads too slowly, the iterator is closed.
+    Waits for the first event: an error up to then is raised here and can still become a status. Closes the
+    iterator when the client disconnects or reads too slowly.
     """
     try:
         first = await while_connected(request, anext(events))
@@ -69,7 +69,7 @@ async def stream_events(
 
 
 async def while_connected(request: Request, work: Awaitable[Result]) -> Result:
-    """What comes of `work`, which is cancelled when the client goes: nobody reads the answer."""
+    """Returns the result of `work`; cancels `work` and raises ApiError if the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

@@ -1,4 +1,4 @@
-"""Who may do what: users with roles, and their tokens, which are kept as hashes only."""
+"""Users, their roles and their tokens, of which only hashes are stored."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from aicirt.system.files import write_whole
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 _RESERVED = {"anonymous", "local"}
-#: the file is looked at again after so many seconds, so that a token that was taken back stops working
+#: seconds until the file is checked again, so that a removed token stops working
 RELOAD_SECONDS = 1.0
 
 
 class Role(IntEnum):
-    """Each may do what those before it may."""
+    """The role of a user; each role includes the rights of those before it."""
 
     NONE = 0
-    #: generate with controllers that are there
+    #: generate with existing controllers
     RUN = 1
-    #: upload, tag and delete controllers of one's own
+    #: upload, tag and delete one's own controllers
     UPLOAD = 2
-    #: whatever others have
+    #: see and delete the controllers of all users
     ADMIN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who calls; `name` owns what they upload."""
+    """The user that sends a request; `name` owns what the user uploads."""
 
     name: str
     role: Role
-    #: where they call from, of those without a token: many share that name
+    #: client address, for users without a token: all of them share one name
     address: str = ""
 
     @property
     def caller(self) -> str:
-        """Whose pace and turn it is: a user's, wherever they call from, or an address's."""
+        """Key of limits and queues: the user, from any address, or the address if there is no token."""
         return f"address {self.address}" if self.address else f"user {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A user as the file has them."""
+    """A user as stored in the file."""
 
     name: str
     role: str
-    #: a token has 256 random bits: nobody finds it by trying, so a quick hash is enough
+    #: a token has 256 random bits and cannot be guessed, so a fast hash is enough
     token_sha256: str
     created: float
 
 
 class UserFile:
-    """The file of users: read when it has changed, written as a whole, for its owner's eyes only."""
+    """The file of users: read again when it changes, replaced as a whole, readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
-        """Raises AiciError for a file that is there and makes no sense."""
+        """Reads the file, if it exists. Raises AiciError if the file is invalid."""
         self.path = path
         self._stamp: tuple[int, int] | None = None
         self._looked = 0.0
@@ -70,15 +70,15 @@ class UserFile:
         self._reload()
 
     def find(self, token: str) -> User | None:
-        """Whose token it is."""
-        # a look-up by hash tells nothing of a token by the time that it takes
+        """Returns the user of a token; None if the token is unknown."""
+        # the time of a look-up by hash reveals nothing about the token
         wanted = hash_token(token)
         if wanted not in self._by_hash or time.monotonic() - self._looked > RELOAD_SECONDS:
-            self._reload()  # one that is new works at once
+            self._reload()  # a new token works at once
         return self._by_hash.get(wanted)
 
     def entries(self) -> list[Entry]:
-        """All users, by name; none where there is no file. Raises AiciError for one that makes no sense."""
+        """Returns all users by name; none if there is no file. Raises AiciError if the file is invalid."""
         try:
             listed = json.loads(self.path.read_text("utf-8"))["users"]
             entries = [Entry(**fields) for fields in listed]
@@ -93,7 +93,7 @@ class UserFile:
         return sorted(entries, key=lambda entry: entry.name)
 
     def add(self, name: str, role: Role) -> str:
-        """A new user; returns the token, which nobody can find out again. Raises AiciError."""
+        """Adds a user and returns the token, which cannot be recovered later. Raises AiciError."""
         if not _NAME.fullmatch(name):
             raise AiciError(
                 "a user's name has 1 to 32 of a-z, 0-9, '.', '_' and '-', and starts with a letter or digit; "
@@ -109,7 +109,7 @@ class UserFile:
         return token
 
     def remove(self, name: str) -> None:
-        """Their token works no more. Raises AiciError if there is nobody of this name."""
+        """Removes a user, whose token stops working. Raises AiciError if there is no user of this name."""
         entries = self.entries()
         left = [entry for entry in entries if entry.name != name]
         if len(left) == len(entries):
@@ -141,5 +141,5 @@ class UserFile:
 
 
 def hash_token(token: str) -> str:
-    """What is kept of a token."""
+    """Returns the hash that is stored for a token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,1 +1,1 @@
-"""The playground: a page that shows what the server does, for people."""
+"""The playground: a web page that shows what the server can do."""

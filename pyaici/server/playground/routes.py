@@ -1,4 +1,4 @@
-"""Routes of the playground: the page at `/`, and the files that it is made of."""
+"""Routes of the playground: the page at `/`, and its files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-#: nothing from elsewhere, nothing inside the page itself, no page around it; texts of models, controllers and
-#: users reach the page, and none of them may become part of a program
+#: Content from this server only, no inline scripts or styles, and no page may frame this one. Texts of
+#: models, controllers and users reach the page, and none of them may run as code.
 _POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _HEADERS = {
-    # browsers ask each time whether a file has changed: after an update of the server none is an old one
+    # browsers revalidate files each time, so that none is out of date after an update of the server
     "Cache-Control": "no-cache",
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -47,19 +47,19 @@ def _read(path: Path) -> _File:
     return _File(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
-#: all there is; what is asked for is looked up here, so that no path of a request reaches the disk
+#: all files, read once: requests are looked up here, so that no path of a request reaches the disk
 _FILES = {path.name: _read(path) for path in sorted(_FOLDER.iterdir())}
 
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page."""
+    """Returns the page."""
     return _answer(request, _FILES["index.html"])
 
 
 @router.get("/playground/{name}")
 async def file(request: Request, name: str) -> Response:
-    """A file that the page needs."""
+    """Returns a file of the page."""
     if name not in _FILES:
         raise not_found(f"the playground has no file {name!r}")
     return _answer(request, _FILES[name])

@@ -75,15 +75,16 @@ _RESERVE, _FEW = 8, 4
 
 
 class FairTurns:
-    """A number of places that callers share: one who asks for much delays only their own requests.
+    """Shares places among callers: a caller with many requests delays only their own requests.
 
     A free place goes to the caller that holds fewest, then to the one that has waited longest. Requests of
     one caller are served in order. The last places are reserved for callers that hold none.
     """
 
     def __init__(self, places: int, room: WaitingLimits, each: int | None = None) -> None:
-        """Shares out `places`; `room` limits the waiting. `each`: places that one caller may hold; None =
-        all.
+        """Shares out `places`; `room` limits the waiting requests.
+
+        `each`: places that one caller may hold at the same time; None = all.
         """
         self._free = places
         self._reserved = max(1, places // _RESERVE) if places >= _FEW else 0
@@ -92,8 +93,7 @@ class FairTurns:
         self._why_closed: Callable[[], ApiError] | None = None
         #: places held, by caller
         self._held: Counter[str] = Counter()
-        #: By caller, in order of arrival. The first caller has waited longest, since arriving or since its
-        #: last turn.
+        #: by caller; the first has waited longest, since arriving or since its last turn
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager

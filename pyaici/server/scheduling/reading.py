@@ -32,8 +32,7 @@ class Reading:
         self._parser_turns = FairTurns(1, WaitingLimits.before_streams(settings), each=1)
 
     async def read(self, user: User, work: Callable[[], Result]) -> Result:
-        """Returns `work()`, called in a thread; `work` must not touch anything that belongs to the event
-        loop.
+        """Returns `work()`, called in a thread; it must not touch what belongs to the event loop.
 
         Raises what `work` raises. Raises ApiError if too many requests wait already, or if the body is nested
         so deeply that reading it ends in a RecursionError.
@@ -51,9 +50,7 @@ class Reading:
         return await self._parser_turns.run(user.caller, self._parser, lambda: self._parse(work))
 
     def _parse(self, work: Callable[[], Result]) -> Result:
-        """Calls `work`, then has the thread sleep for as long as that took, which leaves half of the time to
-        others.
-        """
+        """Calls `work`, then has the thread sleep as long as that took: half of the time is for others."""
         start = time.perf_counter()
         try:
             return work()

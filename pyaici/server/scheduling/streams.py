@@ -113,7 +113,7 @@ class EngineStream:
             self._arrived.set()
 
     def take(self, events: list[Event], results: list[GenerationResult] | None) -> None:
-        """Adds the events of a step, in the event loop. `results`: given once the request has ended."""
+        """Adds the events of a step; call it in the event loop. `results`: given once the request ends."""
         if self._closed or self._error is not None:
             return
         if events:

@@ -1,1 +1,1 @@
-"""Character-prefix completion over HTTP: texts that begin with what has been typed."""
+"""Character-prefix completion over HTTP: suggestions that begin with what has been typed."""

@@ -1,4 +1,4 @@
-"""A completion by the model that is served: a cover of the prefix, then ordinary sampling."""
+"""A completion by the served model: a cover of the prefix, then ordinary sampling."""
 
 from __future__ import annotations
 
@@ -23,22 +23,25 @@ if TYPE_CHECKING:
     from pyaici.server.service import Service
 
 
-#: what ends a suggestion: its line does, and with `code_only` also what ends a code block
+#: what ends a suggestion: the end of the line and, with `code_only`, the end of a code block
 _LINE, _FENCE = "\n", "```"
 
 
 class Completion:
-    """One suggestion. Read `chunks`, then the rest."""
+    """A suggestion. Read `chunks` first, then the other attributes."""
 
     def __init__(self, service: Service, covers: Covers, request: CpcRequest, user: User) -> None:
         self._service, self._covers, self._request, self._user = service, covers, request, user
         self.certificate: Certificate | None = None
         self.tokens_emitted = 0
-        #: about the prefix, for people
+        #: notes on the prefix, for people
         self.debug: list[str] = []
 
     async def chunks(self) -> AsyncGenerator[str, None]:
-        """The suggestion in pieces, token by token. Raises DeadPrefixError before the first, or ApiError."""
+        """Yields the suggestion token by token.
+
+        Raises DeadPrefixError before the first piece, or ApiError.
+        """
         request, model = self._request, self._service.model
         context = f"{_FENCE}{request.lang}\n{request.context}" if request.lang else request.context
         prefix = request.prefix
@@ -56,12 +59,12 @@ class Completion:
                     yield piece
 
     async def _suggest(self, task: Task, cover: Cover) -> AsyncGenerator[str, None]:
-        """The cover from the prefix on, and what the model writes behind it."""
+        """Yields the cover from the prefix on, and what the model writes after it."""
         request, model = self._request, self._service.model
         shown = " ".join(repr(model.token_text(token)) for token in cover.tokens)
         assert self.certificate is not None
         self.debug = list(self.certificate.debug) or ([f"[cover] {shown}"] if shown else [])
-        # what was moved from the context stands in the editor already
+        # the text that healing moved from the context is in the editor already
         moved = len(task.prefix) - len(request.prefix.encode())
         ended = False
         overhang = len(cover.text) - len(task.prefix)
@@ -89,9 +92,9 @@ class Completion:
                     yield said.text
 
     async def _covered(self, cover: Cover, moved: int, overhang: int) -> AsyncGenerator[str, None]:
-        """The text of the cover, token by token, without its first `moved` bytes; "" if the line ends in it.
+        """Yields the text of the cover by token, without its first `moved` bytes; "" if the line ends in it.
 
-        Only behind the prefix is an end of a line the end of the suggestion.
+        An end of a line ends the suggestion only after the prefix.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         vocabulary = self._service.model.vocabulary
@@ -108,7 +111,7 @@ class Completion:
             yield ""
 
     def certificate_fields(self) -> CertificateFields | None:
-        """For the answer."""
+        """Returns the certificate as the answer has it; None before the prefix is covered."""
         found = self.certificate
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Tokens that cover a prefix, drawn with the model that is served."""
+"""Draws tokens that cover a prefix, with the served model."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from pyaici.server.service import Service
 
 
-#: tokens of an attempt of the controller: more than a prefix has bytes
+#: tokens of an attempt of the controller beyond one for each byte of the prefix
 _SPARE_TOKENS = 8
-#: users whose distributions are kept, and how much of each: some hundred histories
+#: users whose distributions are kept, and the bytes for each: some hundred histories
 _SESSIONS, _SESSION_BYTES = 8, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be covered: a prefix in bytes after a context in tokens."""
+    """A prefix to cover, in bytes, after a context in tokens."""
 
     request: CpcRequest
     user: User
@@ -55,24 +55,24 @@ class Task:
 
 
 class Covers:
-    """Draws covers: with the model's probabilities where the engine tells them, else with a controller."""
+    """Draws covers: with the model's probabilities if the engine exposes them, else with a controller."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         model = service.model
-        #: by user, the one used last at the end: what one has typed is not for others to find out
+        #: by user, most recently used last; not shared, as one user must not find out what another has typed
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._tells = model.logits is not None
         if self._tells:
             self._asked = _AskedModel(service)
             self._trie = TokenTrie(model.vocabulary)
-            # one sample at a time, each at home in what the others have learned
+            # one sample at a time; each uses what earlier ones have learned
             self._line = FairTurns(1, service.waiting_room)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="cpc")
 
     @contextlib.asynccontextmanager
     async def line(self, task: Task) -> AsyncIterator[None]:
-        """Where samples wait for each other: before they have a turn, so that they keep nobody else from one.
+        """Queues a sample for the block, before it takes a turn, so that waiting samples hold no turns.
 
         Raises ApiError if too many wait.
         """
@@ -83,9 +83,9 @@ class Covers:
             yield
 
     async def draw(self, task: Task) -> tuple[Cover, Certificate]:
-        """A cover, for whoever is first in `line` and has a turn.
+        """Returns a cover and its certificate. The caller must be inside of `line` and hold a turn.
 
-        Raises DeadPrefixError, and ApiError for a sampler that the engine cannot have.
+        Raises DeadPrefixError, and ApiError if the engine does not support the sampler.
         """
         if not task.prefix:
             return Cover((), b""), Certificate(0, tv_bound=0.0, log_z_lower=0.0, approximate=False)
@@ -128,7 +128,7 @@ class Covers:
         except ValueError as error:
             raise bad_request(str(error), "prefix") from None
         finally:
-            given_up.set()  # whoever has gone shall not keep the others waiting
+            given_up.set()  # a client that has gone must not keep the others waiting
 
     def _session(self, user: User) -> Session:
         found = self._sessions.pop(user.name, None) or Session(self._asked, self._trie, _SESSION_BYTES)
@@ -147,8 +147,8 @@ class Covers:
     async def _control(self, task: Task) -> tuple[Cover, Certificate]:
         """Runs the controller `prefix` until the prefix is covered.
 
-        A text that ends within the prefix is an attempt that failed: the engine has ended that sequence, so
-        the next attempt takes a new one.
+        A text that ends within the prefix is a failed attempt: the engine has ended that sequence, so the
+        next attempt uses a new one.
         """
         request, trials = task.request, 0
         seed = secrets.randbits(32) if request.seed is None else request.seed
@@ -176,7 +176,7 @@ class Covers:
         raise DeadPrefixError(f"A(i)=∅: no text began with the prefix in {trials} trials")
 
     async def _attempt(self, job: Job, prefix: bytes) -> tuple[list[int], dict[str, Any]]:
-        """The tokens of one sequence up to where the prefix is covered, and what its controller says."""
+        """Returns one sequence's tokens up to where the prefix is covered, and the controller's report."""
         vocabulary = self._service.model.vocabulary
         tokens: list[int] = []
         told: dict[str, Any] = {}
@@ -197,25 +197,25 @@ class Covers:
         return tokens, told
 
     def close(self) -> None:
-        """No more samples."""
+        """Ends the thread; nothing more is sampled."""
         if self._tells:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class _AskedModel:
-    """The model, asked from another thread; the engine goes on with its steps meanwhile."""
+    """Evaluates the model from another thread, while the engine continues with its steps."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        #: set when nobody waits for the sample any more
+        #: set when the client no longer waits for the sample
         self.given_up = threading.Event()
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
-        """As `pyaici.cpc.Model.logprobs`. Raises ApiError if nobody waits for it any more."""
+        """Implements `pyaici.cpc.Model.logprobs`. Raises ApiError if the client no longer waits."""
         from pyaici.engines.hf.histories import log_softmax
 
         ask, given_up = self._service.model.logits, self.given_up
         assert ask is not None
         pieces = self._service.engine.post_in_pieces(lambda: ask(histories), lambda: not given_up.is_set())
-        # here, not in the engine's thread, where it would keep others waiting
+        # not in the engine's thread, where it would keep other requests waiting
         return log_softmax(pieces.result())

@@ -1,4 +1,4 @@
-"""A completion by a server of Ollama, for comparison: its model is asked for the prefix, and may not care."""
+"""A completion by a server of Ollama, for comparison: the prompt asks its model for the prefix."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from pyaici.server.apis.cpc.requests import CpcRequest
 
 
-#: what ends the model's answer; some of it the prompt has, and models like to go on with it
+#: stop strings of the model's answer; some are in the prompt, and models tend to go on with them
 _STOP = ["\n\n", "\r\n\r\n", "</CONTEXT>", "</PREFIX>", "```"]
-#: tokens besides those asked for: the prefix, and what surrounds it
+#: tokens beyond those requested: for the prefix, and what surrounds it
 _SPARE_TOKENS = 64
 _TIMEOUT = httpx2.Timeout(120, connect=5)
 
 
 class OllamaCompletion:
-    """One suggestion. Read `chunks`, then the rest."""
+    """A suggestion. Read `chunks` first, then the other attributes."""
 
     def __init__(self, request: CpcRequest, url: str, model: str, seed: int | None) -> None:
         self._request, self._url, self._model, self._seed = request, url.rstrip("/"), model, seed
-        #: whether the model began with the prefix of its own accord; None while that is not known
+        #: whether the model began with the prefix by itself; None while that is not known
         self.adhered: bool | None = None
         self.nbytes = 0
 
     async def chunks(self) -> AsyncGenerator[str, None]:
-        """The suggestion in pieces, up to the end of the line behind the prefix. Raises ApiError."""
+        """Yields the suggestion in pieces, up to the end of the line after the prefix. Raises ApiError."""
         written = 0
         async for text in self._texts():
             line, newline, _ = text[(begin := max(0, len(self._request.prefix) - written)) :].partition("\n")
@@ -45,20 +45,20 @@ class OllamaCompletion:
                 return
 
     async def _texts(self) -> AsyncGenerator[str, None]:
-        """What the model says, with the prefix in front if it does not begin so."""
+        """Yields the model's text, with the prefix added in front if the text does not begin with it."""
         prefix, held = self._request.prefix, ""
         async for piece in self._pieces():
             if self.adhered is not None:
                 yield piece
                 continue
             held += piece
-            if not prefix[:1].isspace():  # models of chats begin with blanks that mean nothing
+            if not prefix[:1].isspace():  # chat models begin with blanks that mean nothing
                 held = held.lstrip()
             if len(held) < len(prefix) and prefix.startswith(held):
                 continue
             self.adhered = held.startswith(prefix)
             yield held if self.adhered else prefix + held
-        if self.adhered is None:  # it ended within the prefix, or said nothing
+        if self.adhered is None:  # ended within the prefix, or without text
             self.adhered = False
             yield prefix
 
@@ -98,7 +98,10 @@ class OllamaCompletion:
             raise self._failed("its answer is not what Ollama's API answers") from None
 
     def _failed(self, reason: str) -> ApiError:
-        """`reason`: nothing of where Ollama is, or what is behind it, which its own errors tell."""
+        """Returns the error of a failed completion.
+
+        `reason` must not reveal where Ollama runs or what is behind it, as its own errors do.
+        """
         return ApiError(
             502,
             f"Ollama cannot complete with {self._model!r}: {reason}; start it "
@@ -109,7 +112,7 @@ class OllamaCompletion:
 
 
 def prompt_of(request: CpcRequest) -> str:
-    """What the model is asked. The prefix comes last, so that going on with the text is going on with it."""
+    """Returns the prompt. The prefix comes last, so that the model continues it by continuing the text."""
     language = f" in {request.lang}" if request.lang else ""
     form = (
         "Answer with the completed line alone: no explanation, no quotes, no code fence."
@@ -125,7 +128,7 @@ def prompt_of(request: CpcRequest) -> str:
 
 
 def _reason(answer: httpx2.Response) -> str:
-    if answer.status_code == 404:  # the model is not there, in Ollama's own words
+    if answer.status_code == 404:  # the model is missing; Ollama's message says so
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(answer.json()["error"])
     return f"it answers {answer.status_code}"

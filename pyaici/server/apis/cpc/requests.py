@@ -1,4 +1,4 @@
-"""Requests of character-prefix completion, and what is answered."""
+"""Requests and responses of character-prefix completion."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import BaseModel, Field
 
 from pyaici.server.apis.fields import StrictBody
 
-#: who completes: the model here, or one behind a server of Ollama
+#: the backend: the model here, or one of a server of Ollama
 Backend = Literal["pcas", "ollama"]
 Sampler = Literal["exact", "enumerate", "pcas", "heal"]
 _MAX_PREFIX = 256
 
 
 class CpcRequest(StrictBody):
-    """A text up to where the cursor is, in two parts."""
+    """A text up to the cursor, in two parts: context and prefix."""
 
     context: str = Field("", max_length=1 << 20, description="what stands before the prefix")
     prefix: str = Field(
@@ -53,7 +53,7 @@ class CpcRequest(StrictBody):
 
 
 class CertificateFields(BaseModel):
-    """How the prefix was kept, and how far from the model's own distribution that can be."""
+    """How the prefix was enforced, and how far the result can be from the model's own distribution."""
 
     sampler: Sampler
     model_evals: int | None = Field(description="texts that the model was asked about; null = not known")
@@ -68,14 +68,14 @@ class CertificateFields(BaseModel):
 
 
 class CpcResponse(BaseModel):
-    """A suggestion. It begins with the prefix, or is empty if nothing can."""
+    """A suggestion. It begins with the prefix, or is empty if no text can."""
 
     suggestion: str
     calls_prefix: int = Field(description="model calls for the prefix")
     backend: Backend
     debug: list[str] | None
     certificate: CertificateFields | None = None
-    #: of Ollama: whether the model began with the prefix of its own accord
+    #: only for Ollama: whether the model began with the prefix by itself
     adhered: bool | None = None
     tokens_emitted: int | None = None
     ms_total: float | None = None

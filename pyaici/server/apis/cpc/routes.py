@@ -1,4 +1,4 @@
-"""Routes of character-prefix completion: a suggestion when it is complete, or as it comes."""
+"""Routes of character-prefix completion: complete or streamed suggestions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyaici.server.http.users import User
 from pyaici.server.service import Service
 
 router = APIRouter(tags=["character-prefix completion"], route_class=JsonRoute)
-#: how the answer to a prefix that nothing begins with ends
+#: error for a prefix that no text begins with
 _DEAD = "A(i)=∅"
 Chosen = Annotated[Backend | None, Query(description="goes before the body's mode and the server's setting")]
 
@@ -38,7 +38,10 @@ async def complete(request: Request, body: CpcRequest, user: Runner, backend: Ch
 async def complete_stream(
     request: Request, body: CpcRequest, user: Runner, backend: Chosen = None
 ) -> Response:
-    """The same as server-sent events: meta, ttfb, chunk for each piece of text, done."""
+    """Streams a completion as server-sent events.
+
+    The events are meta, ttfb, chunk for each piece of text, and done.
+    """
     service: Service = request.app.state.service
     return await stream_events(request, _events(_suggestion(request, body, user, backend)), service.settings)
 
@@ -115,7 +118,7 @@ async def _whole(asked: _Suggestion) -> CpcResponse:
 
 
 async def _events(asked: _Suggestion) -> AsyncGenerator[ServerSentEvent, None]:
-    """Raises ApiError for what is wrong before the first piece of text, when it can still be a status."""
+    """Yields the events. Raises ApiError before the first piece of text, when it can still be a status."""
     done: dict[str, Any] = {}
     async with contextlib.aclosing(asked.completion.chunks()) as chunks:
         try:

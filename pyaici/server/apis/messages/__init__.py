@@ -1,4 +1,4 @@
-"""The messages API of ai00: what a request asks for, the grammar of its answer, and the answer itself."""
+"""The messages API of ai00: its requests, the grammars of answers, and the answers."""
 
 from __future__ import annotations
 

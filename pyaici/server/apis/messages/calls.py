@@ -15,15 +15,15 @@ from pyaici.server.apis.text import read_json
 
 _INVOKE, _PARAMETER, _END_OF_INVOKE = '<invoke name="', '<parameter name="', "</invoke>"
 _END_OF_NAME = '">'
-#: what no name has; a name without an end would be waited for
+#: what a name cannot contain, so that a name without an end is not waited for
 _NO_NAME = re.compile(r'[<>\n]|"(?!>|\Z)')
-#: JSON up to a quotation mark, or to the mark that ends the value: outside of strings, and in one
+#: JSON up to a quotation mark, or to the marker that ends the value: outside of strings, and inside
 _OUTSIDE = re.compile(r'[^"<]*')
 _IN_STRING = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
 
 
 class NoCall(Exception):
-    """What stands among calls is none."""
+    """Raised for text that is not a valid call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,11 @@ class Call:
 
 
 class CallReader:
-    """Of what stands behind the mark that begins calls.
+    """Reads the text after the marker that begins calls.
 
-    `checked`: a grammar has seen to it that values are of their schemas. Then a value in JSON ends behind its
-    JSON, and its strings may have the mark that ends values. Otherwise each value ends at the first one.
+    `checked`: a grammar has ensured that values match their schemas. Then a JSON value ends after its JSON,
+    and its strings may contain the marker that ends values. Otherwise each value ends at the first such
+    marker.
     """
 
     def __init__(self, tools: Mapping[str, Tool], *, checked: bool) -> None:
@@ -47,11 +48,11 @@ class CallReader:
         }
         self._checked = checked
         self._text = ""
-        #: up to there the text has been understood, and up to here it has become calls
+        #: the text is parsed up to `_at`, and has become calls up to `_done`
         self._at = self._done = 0
-        #: the mark that ends calls has come
+        #: whether the marker that ends calls has come
         self.over = False
-        #: calls that have come
+        #: number of calls read
         self.count = 0
         self._found: list[Call] = []
         self._steps = self._read()
@@ -59,11 +60,11 @@ class CallReader:
 
     @property
     def rest(self) -> str:
-        """What has become no call, and no end of calls."""
+        """The text that has become neither a call nor the end of calls."""
         return self._text[self._done :]
 
     def feed(self, text: str) -> Iterator[Call]:
-        """Calls as they end. Raises NoCall where none can be what has come."""
+        """Yields calls as they end. Raises NoCall if the text cannot become a call."""
         self._text += text
         try:
             next(self._steps)
@@ -78,7 +79,7 @@ class CallReader:
         found, self._found = self._found, []
         return found
 
-    # Each of these stops at `yield` until there is more text.
+    # Each of these generators stops at `yield` until there is more text.
 
     def _read(self) -> Generator[None, None, None]:
         yield
@@ -96,7 +97,7 @@ class CallReader:
         self._done = self._at
 
     def _mark(self, *marks: str) -> Generator[None, None, str]:
-        """The mark that comes next, behind blanks."""
+        """Returns the next marker, after blanks."""
         while True:
             while self._at < len(self._text) and self._text[self._at].isspace():
                 self._at += 1
@@ -131,7 +132,7 @@ class CallReader:
         return self._text[begin:end]
 
     def _pass_json(self) -> Generator[None, None, None]:
-        """Up to the mark that ends the value: the first one outside of strings."""
+        """Moves to the marker that ends the value: the first one outside of strings."""
         inside = False
         while True:
             found = (_IN_STRING if inside else _OUTSIDE).match(self._text, self._at)
@@ -140,13 +141,13 @@ class CallReader:
             if self._text.startswith('"', self._at):
                 self._at, inside = self._at + 1, not inside
             elif self._text.startswith("<", self._at):
-                return  # JSON has none, so it is the mark
+                return  # JSON has no `<` outside of strings, so it is the marker
             else:
                 yield
 
 
 def _guess(text: str) -> Any:
-    """An argument that no schema knows: JSON, or a text."""
+    """Returns an argument without a schema: JSON, or a text."""
     try:
         return read_json(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the messages API answers instead of a message: an error of a kind, and the field that is meant."""
+"""Errors of the messages API: a kind, a message, and the field of the request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATUS: Mapping[Kind, int] = {
 
 
 class MessagesError(Exception):
-    """An answer that is an error. `param`: where in the request, such as ``messages.0.role``."""
+    """An answer that is an error. `param`: path of the field in the request, such as ``messages.0.role``."""
 
     def __init__(self, kind: Kind, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -40,11 +40,11 @@ class MessagesError(Exception):
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """The HTTP status of the answer."""
         return STATUS[self.kind]
 
     def body(self) -> dict[str, Any]:
-        """The JSON body of the answer."""
+        """Returns the JSON body of the answer."""
         error = {"type": self.kind, "message": self.message}
         if self.param is not None:
             error["param"] = self.param
@@ -52,15 +52,15 @@ class MessagesError(Exception):
 
 
 def invalid(message: str, param: str | None = None) -> MessagesError:
-    """A request that is refused."""
+    """Returns the error for an invalid request."""
     return MessagesError("invalid_request_error", message, param)
 
 
 def from_validation(error: ValidationError, body: Any) -> MessagesError:
-    """Of a body that has not the shape of a request: the first problem, of those furthest inside.
+    """Returns the error for a body that has not the shape of a request: the first of the innermost problems.
 
-    Where a field may have one of several types, there is a problem for each; the one that went furthest is
-    about the type that was meant.
+    A field that may have one of several types yields a problem for each type. The innermost one is about the
+    type that was meant.
     """
     problems = [(_path(body, problem["loc"]), problem) for problem in error.errors()]
     path, problem = max(problems, key=lambda found: len(found[0]))
@@ -71,7 +71,7 @@ def from_validation(error: ValidationError, body: Any) -> MessagesError:
 
 
 def _path(body: Any, location: tuple[int | str, ...]) -> list[int | str]:
-    """The steps of pydantic's location that are steps into the body; others name alternatives of a type."""
+    """Returns the steps of pydantic's location that exist in the body; others name alternatives of a type."""
     path: list[int | str] = []
     for i, step in enumerate(location):
         is_key = isinstance(body, Mapping) and step in body
@@ -80,5 +80,5 @@ def _path(body: Any, location: tuple[int | str, ...]) -> list[int | str]:
             body = body[step]
             path.append(step)
         elif isinstance(body, Mapping) and i == len(location) - 1:
-            path.append(step)  # what is missing
+            path.append(step)  # the missing field
     return path

@@ -13,26 +13,26 @@ from pyaici.server.apis.messages.tool_rules import END_OF_VALUE, Rule, tool_rule
 
 THINK, END_OF_THINKING = "<think>", "</think>"
 CALLS, END_OF_CALLS = "<ai00:function_calls>", "</ai00:function_calls>"
-#: what ends a text where the request has an empty list of stop sequences
+#: what ends a text if the request has an empty list of stop sequences
 _BLANK_LINE = "\n\n"
 _MESSAGE = re.compile(r"line (\d+), column \d+: (?:the schema is refused\n)?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A grammar, and what its lines are about."""
+    """A grammar, with the tool argument that each line is about."""
 
     rules: tuple[Rule, ...]
-    #: of a user's grammar: the name that its rule `start` has here
+    #: name that the rule `start` of a user's grammar has here; None for a grammar of ours
     start: str | None = None
 
     @property
     def text(self) -> str:
-        """In KBNF; one rule of ours a line."""
+        """The grammar in KBNF, with one rule of ours on each line."""
         return "\n".join(rule.text for rule in self.rules) + "\n"
 
     def refused(self, message: str) -> MessagesError:
-        """What the client is told where the controller refuses the grammar with this message."""
+        """Returns the client's error if the controller refuses the grammar with this message."""
         found = _MESSAGE.fullmatch(message)
         line = int(found[1]) if found else 0
         if self.start is not None:
@@ -44,10 +44,10 @@ class Grammar:
 
 
 def level_of(request: MessagesRequest) -> Level:
-    """How much of the answer is enforced, where the request leaves it open: the structure, if there is any.
+    """Returns how much of the answer is enforced. By default that is the structure, if there is any.
 
-    The user's own grammar is none of ours: beside tools or thinking it is what is enforced. (The original
-    drops it there.) It is dropped where a level is asked for that has a grammar.
+    A user's own grammar is enforced instead of the structure of tools and thinking, where ai00 drops it. The
+    user's grammar is dropped if the request asks for a level that has a grammar.
     """
     if request.bnf_validation is not None:
         return request.bnf_validation
@@ -55,15 +55,16 @@ def level_of(request: MessagesRequest) -> Level:
 
 
 def terminators(request: MessagesRequest) -> list[str]:
-    """What ends a text where a grammar says that something must."""
+    """Returns the strings that end a text where a grammar requires an end."""
     return request.stop_sequences or [_BLANK_LINE]
 
 
 def grammar_of(request: MessagesRequest, *, inside: bool, ends: bool = False) -> Grammar | None:
-    """None if nothing is enforced. `inside`: the prompt ends with `THINK`, so the answer begins behind it.
-    `ends`: the model ends its texts itself, by a token, and need not write what they end with.
+    """Returns the grammar of the answer; None if nothing is enforced.
 
-    Raises MessagesError for a tool whose schema cannot be enforced.
+    `inside`: the prompt ends with `THINK`, so the answer begins after it. `ends`: the model ends its texts
+    itself, by a token, and need not write a terminator. Raises MessagesError if a tool's schema cannot be
+    enforced.
     """
     level = level_of(request)
     if level != "none":
@@ -81,9 +82,9 @@ def grammar_of(request: MessagesRequest, *, inside: bool, ends: bool = False) ->
 
 
 def seed_grammar(stops: Sequence[str]) -> Grammar:
-    """The grammar as ai00 has it, for those who want exactly the texts that it allows.
+    """Returns the grammar of ai00 itself, for users who want exactly the texts that it allows.
 
-    It lets nothing be empty that is between two tags, and any text come beside the calls.
+    It allows nothing empty between two tags, and any text beside the calls.
     """
     rules = f"""\
 start ::= thinking? content;
@@ -104,7 +105,7 @@ terminator ::= {choice(stops)};"""
 
 
 def _frame(request: MessagesRequest, calls: bool, inside: bool, ends: bool) -> Iterator[Rule]:
-    """All but the calls. What is before them, or before the end of a text, has none of the marks in it."""
+    """Yields all rules but those of calls. Text before a call or a terminator contains no markers."""
     stops = terminators(request)
     contents = [*(["calls"] if calls else []), *([] if request.must_call else ["answer"])]
     yield Rule(f"start ::= {_begin(inside)} ({' | '.join(contents)});")
@@ -116,11 +117,11 @@ def _frame(request: MessagesRequest, calls: bool, inside: bool, ends: bool) -> I
 
 
 def _calls(request: MessagesRequest, *, checked: bool) -> Iterator[Rule]:
-    """Rules for `calls`; none if the answer must not have any."""
+    """Yields the rules for `calls`; none if the answer must not have any."""
     tools = request.callable_tools
     if not tools:
         return
-    # a call that must come, comes at once
+    # a required call comes first
     before = "" if request.must_call else "text? "
     times = "" if request.tool_choice.disable_parallel_tool_use else "+"
     yield Rule(f"calls ::= {before}{quoted(CALLS + chr(10))} invoke{times} {quoted(END_OF_CALLS)};")
@@ -146,9 +147,10 @@ def _thinking(inside: bool, thinking: str, blanks: str) -> Iterator[Rule]:
 
 
 def _custom(grammar: str, inside: bool) -> Grammar:
-    """The user's grammar with thinking in front. All of our names are new, and its start gets one of these.
+    """Returns the user's grammar with thinking in front.
 
-    It comes first, so that places in messages are right.
+    All of our names are unused in it, and its `start` is renamed to one of them. It comes first, so that
+    places in error messages are right.
     """
     taken = names(grammar)
     start = free_name("start", taken)

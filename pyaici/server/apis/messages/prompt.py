@@ -1,4 +1,4 @@
-"""The prompt of a request: in the format of ai00, or as a chat for a model with a template of its own."""
+"""The prompt of a request: in the format of ai00, or as a chat for the model's own template."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ To call a function, use this format:
   </invoke>
 </ai00:function_calls>"""
 
-#: what is asked for by the budget: up to so many tokens
+#: words added to the prompt, by the budget of thinking: up to so many tokens
 _EFFORTS = ((4095, " think a bit"), (16383, " think"))
 _MOST_EFFORT = " think a lot"
 
 
 @dataclass(slots=True)
 class _Turn:
-    """What one speaker says until the other one does: texts, one below the other."""
+    """Consecutive texts of one speaker, each on lines of its own."""
 
     role: str
     parts: list[str] = field(default_factory=list)
@@ -47,10 +47,10 @@ class _Turn:
 
 
 def ai00_prompt(request: MessagesRequest) -> str:
-    """The text that a model of ai00 goes on with.
+    """Returns the text that a model of ai00 continues.
 
-    Results of calls stand in the turn that made them. The assistant's last turn is open, so an
-    answer that the request begins is gone on with.
+    Results of calls belong to the turn that made the calls. The assistant's last turn stays open, so the
+    model continues an answer that the request begins.
     """
     turns = _turns(request, results_in="assistant")
     if turns[-1].role == "user":
@@ -69,10 +69,10 @@ def ai00_prompt(request: MessagesRequest) -> str:
 
 
 def chat_prompt(request: MessagesRequest) -> list[dict[str, str]]:
-    """Messages for a chat template, each with role and content; users and assistant take turns.
+    """Returns messages for a chat template, each with role and content; user and assistant alternate.
 
-    Such a model knows none of the marks, so the system's message says what they are. Results of calls are the
-    user's.
+    Such a model knows none of the markers, so the system message explains them. Results of calls are in turns
+    of the user.
     """
     turns = _turns(request, results_in="user")
     hints = []
@@ -108,8 +108,9 @@ def _description(tool: Tool) -> str:
 
 
 def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
-    """Messages of one role that follow each other are one turn; so are, with `results_in` the assistant,
-    results and the calls before them. What the assistant has thought is not said again.
+    """Returns the turns: consecutive messages of one role are one turn. Earlier thinking is left out.
+
+    If `results_in` is the assistant, results are in the same turn as the calls before them.
     """
     tools = {tool.name: tool for tool in request.tools}
     turns: list[_Turn] = []
@@ -123,7 +124,7 @@ def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:
         calls: list[ToolUseBlock] = []
         results: list[ToolResultBlock] = []
         for block in [*blocks, None]:
-            # calls that follow each other are in one element, and so are results
+            # consecutive calls are in one element, and so are consecutive results
             if calls and not isinstance(block, ToolUseBlock):
                 parts.append(calls_text(calls, tools))
                 calls = []
@@ -150,7 +151,7 @@ def _effort(budget: int) -> str:
 
 
 def calls_text(calls: Iterable[ToolUseBlock], tools: Mapping[str, Tool]) -> str:
-    """Calls as the model writes them."""
+    """Returns calls as the model writes them."""
     return f"{CALLS}\n{''.join(_call(call, tools.get(call.name)) for call in calls)}{END_OF_CALLS}"
 
 
@@ -176,7 +177,7 @@ def _results_text(results: Iterable[ToolResultBlock]) -> str:
 
 
 def _prettier(text: str) -> str:
-    """Objects and arrays in JSON, on several lines; other texts as they are."""
+    """Returns objects and arrays in JSON on several lines; other texts unchanged."""
     if not text.lstrip().startswith(("{", "[")):
         return text
     try:

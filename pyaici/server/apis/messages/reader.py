@@ -1,4 +1,4 @@
-"""Reads an answer as it is written: what of it is thinking, what text, and what calls a tool."""
+"""Reads an answer as it is written, and splits it into thinking, text and tool calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyaici.server.apis.stops import MarkerScanner
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """More of a thinking or a text."""
+    """More of a thinking or text block."""
 
     kind: Literal["thinking", "text"]
     text: str
@@ -23,14 +23,14 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """It is over. Every one that has begun has its end."""
+    """The end of a thinking or text block. Every block that has begun gets one."""
 
     kind: Literal["thinking", "text"]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """A call."""
+    """A tool call."""
 
     name: str
     input: dict[str, Any] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class _State(Enum):
 
 
 class Reader:
-    """Fed with pieces of a text, however it is cut, it gives the same thinking, texts and calls.
+    """Splits a text into thinking, texts and calls; the result does not depend on how the text is cut.
 
-    Blanks around thinking and texts are left out, and so are those that have nothing else. Stop strings are
-    looked for in texts; where several end at the same place the longest is meant.
+    Blanks around thinking and texts are dropped, and so are blocks of blanks alone. Stop strings are looked
+    for in texts; of several that end at the same place, the longest counts.
     """
 
     def __init__(
@@ -61,30 +61,31 @@ class Reader:
         inside: bool = False,
         checked: bool = False,
     ) -> None:
-        """`tools`: those that may be called; without any, the marks of calls are text like any other.
-        `inside`: the text begins within thinking. `checked`: see `CallReader`.
+        """Starts reading. `inside`: the text begins within thinking. `checked`: see `CallReader`.
+
+        `tools`: those that may be called; without any, the markers of calls are ordinary text.
         """
         self._tools, self._checked = tools, checked
         self._in_text = MarkerScanner([*([CALLS] if tools else []), THINK, *stop])
         self._in_thinking = MarkerScanner([END_OF_THINKING])
         self._state = _State.THINKING if inside else _State.TEXT
         self._begun = False
-        self._behind = False  # of this text, which follows thinking, only blanks have come
-        self._held = ""  # may be the beginning of a mark, or blanks at the end
+        self._behind = False  # only blanks have come since the end of thinking
+        self._held = ""  # may be the beginning of a marker, or blanks at the end
         self._calls: CallReader | None = None
         #: the stop string that ended the text
         self.stopped_by: str | None = None
 
     @property
     def over(self) -> bool:
-        """The answer is whole: what follows is none of it."""
+        """Whether the answer is complete; text after it is ignored."""
         return self._state == _State.OVER
 
     def feed(self, text: str) -> Iterator[Event]:
-        """More of the answer."""
+        """Yields the events of more text."""
         self._held += text
         state = None
-        while state != self._state:  # a mark leads from one to another
+        while state != self._state:  # a marker changes the state
             state = self._state
             if state == _State.TEXT:
                 yield from self._read("text", self._in_text)
@@ -94,7 +95,7 @@ class Reader:
                 yield from self._read_calls()
 
     def finish(self) -> Iterator[Event]:
-        """There is no more. What was begun as a call and is none is text, so nothing is lost."""
+        """Yields the last events. An unfinished or invalid call becomes text, so nothing is lost."""
         if self._state == _State.CALLS:
             yield from self._give_up()
             yield from self.feed("")
@@ -108,7 +109,7 @@ class Reader:
         return "thinking" if self._state == _State.THINKING else "text"
 
     def _read(self, kind: Literal["thinking", "text"], marks: MarkerScanner) -> Iterator[Event]:
-        # a stop string that is among these blanks does not count
+        # a stop string among these blanks does not count
         blanks = len(self._held) - len(self._held.lstrip()) if self._behind and kind == "text" else 0
         found = marks.find(self._held, blanks)
         if not found:
@@ -155,7 +156,7 @@ class Reader:
             self._state = _State.OVER
 
     def _give_up(self) -> Iterator[Event]:
-        """The calls were none, or have no end."""
+        """Reads the rest as text: it is no valid call, or has no end."""
         assert self._calls
         self._state = _State.TEXT
         if not self._calls.count:

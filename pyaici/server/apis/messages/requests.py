@@ -19,16 +19,16 @@ from pyaici.server.apis.fields import MAX_MESSAGES, MAX_PARTS, misnamed
 from pyaici.server.apis.messages.errors import from_validation, invalid
 from pyaici.server.apis.messages.rules import check
 
-#: what an answer in text ends with
+#: the stop string that ends an answer in text
 END_OF_ANSWER = "</ai00:assistant>"
-#: tokens of an answer, where the request does not say
+#: tokens of an answer, if the request does not set them
 DEFAULT_MAX_TOKENS = 1024
 
 Level = Literal["none", "structural", "schema_aware"]
 
 
 class _Part(BaseModel):
-    """Of a request. Fields that are not known are ignored; a number in a text is no number."""
+    """A part of a request. Unknown fields are ignored; types are strict: a string is never a number."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -44,7 +44,7 @@ TextBlocks = Annotated[list[TextBlock], Field(max_length=MAX_PARTS, fail_fast=Tr
 
 
 class ToolUseBlock(_Part):
-    """A call that the model made."""
+    """A tool call that the model made."""
 
     type: Literal["tool_use"]
     id: str
@@ -53,7 +53,7 @@ class ToolUseBlock(_Part):
 
 
 class ToolResultBlock(_Part):
-    """What came of a call."""
+    """The result of a tool call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
@@ -62,7 +62,7 @@ class ToolResultBlock(_Part):
 
 
 class ThinkingBlock(_Part):
-    """What the model thought before it answered."""
+    """The model's thinking before its answer."""
 
     type: Literal["thinking"]
     thinking: str
@@ -83,7 +83,7 @@ class Message(_Part):
 
     @property
     def blocks(self) -> list[TextBlock | ToolUseBlock | ToolResultBlock | ThinkingBlock]:
-        """The content; a text is one block."""
+        """The content as blocks; a text is one block."""
         if isinstance(self.content, str):
             return [TextBlock(type="text", text=self.content)]
         return self.content
@@ -94,12 +94,12 @@ class Tool(_Part):
 
     name: str
     description: str | None = None
-    #: JSON Schema of the call's arguments: an object with a property for each
+    #: JSON Schema of the call's arguments: an object with one property for each argument
     input_schema: dict[str, Any]
 
 
 class ToolChoice(_Part):
-    """Whether the model calls tools: as it likes, never, always, always the one that is named."""
+    """Use of tools: optional (`auto`), forbidden (`none`), required (`any`), or the named tool (`tool`)."""
 
     type: Literal["auto", "none", "any", "tool"] = "auto"
     name: str | None = None
@@ -114,13 +114,13 @@ class ThinkingEnabled(_Part):
 
 
 class ThinkingDisabled(_Part):
-    """It need not."""
+    """The model is not asked to think."""
 
     type: Literal["disabled"]
 
 
 class MessagesRequest(_Part):
-    """The body of ``POST /api/v1/messages``. A field that is null is as one that is not there."""
+    """The body of ``POST /api/v1/messages``. A field that is null is treated as absent."""
 
     model: str
     messages: list[Message] = Field(max_length=MAX_MESSAGES, fail_fast=True)
@@ -130,7 +130,7 @@ class MessagesRequest(_Part):
     stop_sequences: list[str] = Field(
         default=[END_OF_ANSWER],
         validation_alias=AliasChoices("stop_sequences", "stop"),
-        max_length=MAX_PARTS,  # `rules` allows fewer, and says so
+        max_length=MAX_PARTS,  # `rules` allows fewer, and has its own error
         fail_fast=True,
     )
     temperature: float = 1.0
@@ -160,19 +160,19 @@ class MessagesRequest(_Part):
 
     @property
     def system_text(self) -> str:
-        """What the model is told about its task."""
+        """The instructions to the model, as one text."""
         if isinstance(self.system, str):
             return self.system
         return "\n".join(block.text for block in self.system)
 
     @property
     def thinks(self) -> bool:
-        """Was thinking asked for?"""
+        """Whether thinking is enabled."""
         return isinstance(self.thinking, ThinkingEnabled)
 
     @property
     def callable_tools(self) -> list[Tool]:
-        """Those that the answer may call."""
+        """The tools that the answer may call."""
         choice = self.tool_choice
         if choice.type == "none":
             return []
@@ -180,12 +180,15 @@ class MessagesRequest(_Part):
 
     @property
     def must_call(self) -> bool:
-        """Is a text no answer?"""
+        """Whether the answer must be a tool call, not a text."""
         return self.tool_choice.type in ("any", "tool")
 
 
 def parse_request(body: Any) -> MessagesRequest:
-    """Of a JSON body. Raises MessagesError for what is no request, or breaks a rule of `rules.check`."""
+    """Returns the request in a JSON body.
+
+    Raises MessagesError if the body has another shape, or breaks a rule of `rules.check`.
+    """
     if not isinstance(body, dict):
         raise invalid("the body must be a JSON object")
     if found := misnamed(body, {*MessagesRequest.model_fields, "stop"}):

@@ -15,20 +15,20 @@ from pyaici.server.apis.messages.plan import Plan
 from pyaici.server.apis.messages.reader import Delta, Event, Reader, Stop
 from pyaici.server.apis.messages.requests import END_OF_ANSWER
 
-#: an event of the stream; its member `type` is its name
+#: an event of the stream; its member `type` is the event's name
 ServerEvent = dict[str, Any]
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of the prompt, and of the answer."""
+    """Number of tokens of the prompt, and of the answer."""
 
     input_tokens: int
     output_tokens: int
 
     def body(self) -> dict[str, int]:
-        """As it stands in an answer; nothing is cached for a price of its own."""
+        """Returns the JSON of an answer; caching has no price of its own, so its counts are 0."""
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -38,14 +38,14 @@ class Usage:
 
 
 class Answer:
-    """One answer while it is written: `start`, `feed` for each piece of text, and `finish` or `fail`.
+    """An answer while it is written: call `start`, `feed` for each piece of text, then `finish` or `fail`.
 
-    Each returns events for those who read along; `message` is for those who wait. An answer that is `over` is
-    whole, whatever the model would still write.
+    Each returns the events of the stream; `message` is the whole message. Once `over` is true, the answer is
+    complete, and anything that the model writes after it is ignored.
     """
 
     def __init__(self, plan: Plan, *, model: str, id: str | None = None) -> None:
-        """`id`: of the message; default a new one."""
+        """Starts an empty answer. `id`: of the message; default: a new one."""
         self._plan = plan
         self._reader = Reader(
             tools={tool.name: tool for tool in plan.request.callable_tools},
@@ -63,11 +63,11 @@ class Answer:
 
     @property
     def over(self) -> bool:
-        """Has its end been read?"""
+        """Whether the end of the answer has been read."""
         return self._reader.over
 
     def start(self, input_tokens: int) -> list[ServerEvent]:
-        """Before the first piece. `input_tokens`: of the prompt."""
+        """Returns the first events, before any text. `input_tokens`: number of tokens of the prompt."""
         message: dict[str, Any] = {
             "id": self.id,
             "type": "message",
@@ -81,11 +81,11 @@ class Answer:
         return self._keep([{"type": "message_start", "message": message}, {"type": "ping"}])
 
     def feed(self, text: str) -> list[ServerEvent]:
-        """More of what the model writes."""
+        """Returns the events for more text of the model."""
         return self._keep(self._told(self._reader.feed(text)))
 
     def finish(self, reason: FinishReason, usage: Usage) -> list[ServerEvent]:
-        """The model has written all that it will."""
+        """Returns the last events, when the model has ended."""
         whole = self._reader.over
         events = list(self._told(self._reader.finish()))
         delta = {"stop_reason": self._stop_reason(reason, whole), "stop_sequence": self._stop_sequence()}
@@ -93,11 +93,11 @@ class Answer:
         return self._keep([*events, {"type": "message_stop"}])
 
     def fail(self, error: MessagesError) -> list[ServerEvent]:
-        """The answer cannot be brought to its end. What there is of it stays with the client."""
+        """Returns the last events of an answer that failed. The client keeps what it has received."""
         return self._keep([*self._told(self._reader.finish()), error.body()])
 
     def message(self) -> dict[str, Any]:
-        """What the events make up. Raises MessagesError if they end with an error."""
+        """Returns the message that the events make up. Raises MessagesError if they end with an error."""
         return fold(self._events)
 
     def _keep(self, events: Iterable[ServerEvent]) -> list[ServerEvent]:
@@ -106,7 +106,7 @@ class Answer:
         return new
 
     def _stop_sequence(self) -> str | None:
-        """The user's stop string that was met. The usual end of an answer is none."""
+        """Returns the client's stop string that ended the answer; None for the usual end of an answer."""
         by = self._reader.stopped_by
         return by if by != END_OF_ANSWER and by in self._plan.request.stop_sequences else None
 
@@ -153,14 +153,17 @@ class Answer:
 
 
 def signature(thinking: str) -> str:
-    """Of a block of thinking, as ai00 makes it: it tells whether somebody has changed it by mistake."""
+    """Returns the signature of a thinking block, as ai00 computes it. It detects accidental changes."""
     return "sig_" + hashlib.sha256(thinking.encode()).hexdigest()[:16]
 
 
 def fold(events: Iterable[ServerEvent]) -> dict[str, Any]:
-    """The message that a stream of events makes up. Raises MessagesError for one that ends with an error."""
+    """Returns the message that a stream of events makes up.
+
+    Raises MessagesError if the stream ends with an error.
+    """
     message: dict[str, Any] = {}
-    written = ""  # of the arguments of a call
+    written = ""  # JSON of a call's arguments
     for event in events:
         kind = event["type"]
         if kind == "message_start":

@@ -1,4 +1,4 @@
-"""`POST /api/v1/messages`."""
+"""Route `POST /api/v1/messages`: the messages API of ai00 and Anthropic."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyaici.server.service import ControllerCall, Job, Service
 
 PATH = "/api/v1/messages"
 router = APIRouter(tags=["messages"])
-#: of its parts in the description of the API: names that the models of another API may have as well
+#: place of the request's models in the OpenAPI document: models of other APIs may have the same names
 _PLACE = "#/paths/~1api~1v1~1messages/post/requestBody/content/application~1json/schema/$defs/{model}"
 
 
@@ -75,7 +75,7 @@ def _read(service: Service, asked: MessagesRequest, user: User) -> _Turn:
 
 
 def _prompt_format(service: Service) -> PromptFormat:
-    """Models are asked in the chat template that comes with them, if the settings do not say otherwise."""
+    """Returns the format of the settings; by default the model's own chat template, if it has one."""
     chosen = service.settings.messages_prompt
     if chosen != "auto":
         return chosen
@@ -84,7 +84,7 @@ def _prompt_format(service: Service) -> PromptFormat:
 
 @contextlib.contextmanager
 def _as_api_errors() -> Iterator[None]:
-    """Around what raises MessagesError."""
+    """Turns a MessagesError in the block into an ApiError."""
     try:
         yield
     except MessagesError as error:
@@ -92,7 +92,7 @@ def _as_api_errors() -> Iterator[None]:
 
 
 class _Turn:
-    """One request: the next turn of its conversation."""
+    """A request: the next turn of its conversation."""
 
     def __init__(self, service: Service, planned: Plan, user: User) -> None:
         self._service, self._plan = service, planned
@@ -109,7 +109,7 @@ class _Turn:
         self._answer = Answer(planned, model=asked.model)
 
     async def _happens(self) -> AsyncIterator[list[ServerEvent]]:
-        """The events of the answer, as they come. Raises ApiError before the first of them."""
+        """Yields the events of the answer as they come. Raises ApiError before the first of them."""
         answer, prompt_tokens, tokens = self._answer, len(self._job.prompt), 0
         begun = False
         try:
@@ -119,7 +119,7 @@ class _Turn:
                         begun = True
                         yield answer.start(prompt_tokens)
                     tokens += said.grown
-                    # nothing is retracted: the only controller here is a grammar, which takes nothing back
+                    # nothing is retracted: the only controller here is a grammar, which never backtracks
                     yield answer.feed(said.text)
                     if answer.over or said.finish is not None:
                         reason = FinishReason.LENGTH if said.finish == "length" else FinishReason.EOS
@@ -134,20 +134,20 @@ class _Turn:
             yield answer.fail(MessagesError("api_error", problem.message))
 
     def _problem(self, error: ApiError) -> ApiError:
-        """In the words of the request: the grammar that is refused may be one that we have made of it."""
+        """Rewrites an error about the grammar, which may be one that was built from the request's tools."""
         if error.code == "argument" and error.param == "bnf_schema":
             refused = self._plan.refused(error.message)
             return ApiError(refused.status, refused.message, kind=refused.kind, param=refused.param)
         return error
 
     async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
-        """For who reads along."""
+        """Yields the events of a stream."""
         async for happened in self._happens():
             for data in happened:
                 yield event(data, str(data["type"]))
 
     async def whole(self) -> dict[str, Any]:
-        """The message when it is complete. Raises ApiError."""
+        """Returns the message when it is complete. Raises ApiError."""
         async for _ in self._happens():
             pass
         with _as_api_errors():

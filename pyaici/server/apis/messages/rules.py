@@ -1,4 +1,4 @@
-"""The rules for requests that types do not tell: ranges, what must be there, what goes together."""
+"""Rules for requests beyond types: ranges, required fields, and fields that exclude each other."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from pyaici.server.apis.messages.requests import MessagesRequest
 
 
-#: names of tools; they stand in tags as they are
+#: names of tools; they are written into tags unchanged
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MAX_STOP_SEQUENCES = 8
-#: characters: what a text is searched for with each token
+#: most characters of a stop string, which is searched for with each token
 MAX_STOP = 1024
 MAX_TOOLS = 128
-#: characters in JSON, of all tools together: grammars grow with them, some with their square
+#: most characters of all tools' schemas in JSON: grammars grow with them, some quadratically
 MAX_SCHEMAS = 128 << 10
 MIN_THINKING_BUDGET = 1024
 
 
 def check(request: MessagesRequest) -> None:
-    """Raises MessagesError for the first rule that is broken."""
+    """Raises MessagesError for the first broken rule."""
     if not request.model:
         raise invalid("model is required", "model")
     if not request.messages:

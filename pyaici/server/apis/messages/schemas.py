@@ -1,4 +1,4 @@
-"""What the schemas of tools say about single arguments: how a value is written, and what its type may be."""
+"""Arguments in the schemas of tools: how a value is written and read, and its possible types."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TYPES: Mapping[type, tuple[str, ...]] = {
     type(None): ("null",),
 }
 _ALL = frozenset(name for names in _TYPES.values() for name in names)
-#: schemas that are looked at to find the types of one argument
+#: most schemas visited to find the types of one argument
 _MAX_VISITS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One argument of a tool. `pointer`: where its schema is in `root`, which is that of all arguments."""
+    """An argument of a tool. `pointer`: place of its schema in `root`, the schema of all arguments."""
 
     name: str
     schema: Any
@@ -36,23 +36,23 @@ class Property:
 
     @property
     def types(self) -> frozenset[str]:
-        """Names of JSON Schema for the types that a value may have; more where that is hard to tell."""
+        """JSON Schema's names of the types that a value may have; too many where that is hard to tell."""
         return _types(self.schema, self.root, (), itertools.count())
 
     @property
     def is_text(self) -> bool:
-        """Are all values strings? Then they are written as they are, without quotes."""
+        """Whether all values are strings, which are written without quotes."""
         return self.types == {"string"}
 
     def written(self, value: Any) -> str:
-        """How a value stands in a call."""
+        """Returns a value as it is written in a call."""
         return value if self.is_text and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     def read(self, text: str) -> Any:
-        """The value that is written so.
+        """Returns the value of a written text.
 
-        What no grammar has checked may be of another type: a text where a string is allowed, or JSON, or
-        else a text.
+        Text that no grammar has checked may have another type. The value is JSON of an allowed type, else a
+        text if a string is allowed, else any JSON, else a text.
         """
         types = self.types
         if types == {"string"}:
@@ -66,7 +66,7 @@ class Property:
 
 
 def properties(schema: Mapping[str, Any]) -> list[Property]:
-    """The arguments of a tool, in the order of its schema. A reference at the top is followed."""
+    """Returns the arguments of a tool, in the order of its schema. Follows a reference at the top."""
     pointer, top = arguments(schema)
     declared = top.get("properties")
     required = listed(top, "required")
@@ -79,7 +79,7 @@ def properties(schema: Mapping[str, Any]) -> list[Property]:
 
 
 def arguments(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """Where the object of all arguments is described, mostly the schema itself: pointer and schema."""
+    """Returns (pointer, schema) of the object of all arguments, mostly the schema itself."""
     pointer, seen = "", set[str]()
     top: Any = schema
     while isinstance(top, dict) and "properties" not in top and isinstance(top.get("$ref"), str):
@@ -93,13 +93,13 @@ def arguments(schema: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 
 def listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
-    """What a keyword lists; nothing if it is not there, or no list."""
+    """Returns the list of a keyword; an empty one if the keyword is absent or has no list."""
     found = schema.get(keyword)
     return found if isinstance(found, list) else []
 
 
 def at_pointer(root: Any, reference: str) -> Any:
-    """What ``#/$defs/a`` leads to; None if it leads to nothing here."""
+    """Returns what a reference such as ``#/$defs/a`` refers to; None if there is nothing."""
     if not reference.startswith("#") or (len(reference) > 1 and reference[1] != "/"):
         return None
     for step in reference.split("/")[1:]:
@@ -114,7 +114,7 @@ def at_pointer(root: Any, reference: str) -> Any:
 
 
 def has_references(schema: Any) -> bool:
-    """May something in it lead out of it?"""
+    """Tells whether a schema has references, which may lead out of it."""
     return any(key in ("$ref", "$dynamicRef", "$recursiveRef") for key in _keys(schema))
 
 
@@ -129,7 +129,7 @@ def _keys(schema: Any) -> Iterator[str]:
 def _types(
     schema: Any, root: Mapping[str, Any], seen: tuple[str, ...], visits: Iterator[int]
 ) -> frozenset[str]:
-    # definitions that lead to others twice, which lead to others twice, have more ways than anybody can go
+    # definitions that refer to each other twice, level by level, have exponentially many paths
     if not isinstance(schema, dict) or next(visits) > _MAX_VISITS:
         return _ALL
     types = _ALL

@@ -1,4 +1,4 @@
-"""The grammar of calls: the rules for each tool, by the schema of its arguments."""
+"""The grammar of tool calls: rules for each tool, built from the schema of its arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyaici.server.apis.messages.requests import Tool
 from pyaici.server.apis.messages.schemas import Property, arguments, has_references, listed, properties
 
 END_OF_VALUE = "</parameter>"
-#: what a text may not have, if it is the name of an argument: it stands in a tag
+#: characters that an argument's name may not have, since it is written into a tag
 _NOT_IN_NAMES = frozenset('"<>\n')
-#: keywords about several arguments at once, which calls with one parameter for each cannot follow
+#: keywords about several arguments at once; calls with one parameter each cannot enforce them
 _JOINT = (
     *("allOf", "anyOf", "oneOf", "not", "if", "enum", "const", "dependentRequired", "dependentSchemas"),
     *("dependencies", "patternProperties", "propertyNames", "$dynamicRef", "$recursiveRef"),
@@ -27,8 +27,8 @@ _JOINT = (
 class Rule:
     """A rule of the grammar, on a line of its own.
 
-    `argument`: what a schema in it is about, for errors. `shift`: the part of a JSON pointer into that schema
-    that is replaced, and what by, to make it one into the schema of the tool.
+    `argument`: the argument that its schema describes, for errors. `shift`: (old, new) beginning of a JSON
+    pointer into that schema, which turns it into a pointer into the tool's schema.
     """
 
     text: str
@@ -36,39 +36,45 @@ class Rule:
     shift: tuple[str, str] = ("", "")
 
     def placed(self, reason: str) -> str:
-        """`reason` begins with a JSON pointer into the schema in this rule; the same for that of the tool."""
+        """Returns `reason` with its JSON pointer made relative to the tool's schema.
+
+        In `reason`, the pointer leads into the schema of this rule.
+        """
         old, new = "#" + self.shift[0], "#" + self.shift[1]
         if reason.startswith(old):
             return new + reason[len(old) :]
-        # it is about the whole
+        # the reason is about the whole schema
         return f"#{self.argument.property.pointer}{reason[1:]}" if self.argument else reason
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of the tool with this number."""
+    """An argument of the tool at `index` in the request."""
 
     index: int
     tool: Tool
     property: Property
 
     def refuse(self, reason: str) -> MessagesError:
-        """For a schema that no grammar is made for; `reason` begins with a JSON pointer, ``#/...: ...``."""
+        """Returns the error for a schema that no grammar is made for.
+
+        `reason` begins with a JSON pointer, ``#/...: ...``.
+        """
         return refusal(self.index, self.tool, reason)
 
 
 def refusal(index: int, tool: Tool, reason: str) -> MessagesError:
-    """Of the tool with this number."""
+    """Returns the error that refuses the schema of the tool at `index`."""
     return invalid(
         f"the input_schema of the tool {tool.name} is refused: {reason}", f"tools.{index}.input_schema"
     )
 
 
 def tool_rules(index: int, tool: Tool, name: str) -> Iterator[Rule]:
-    """`name` and the rules that it needs: a call with a parameter for each argument, in the schema's order.
+    """Yields rule `name` and the rules that it needs: a call with a parameter for each argument, in order.
 
-    Those that are not required may be left out. Needs a rule `any_text` for texts. Raises MessagesError for
-    what cannot be enforced.
+    Optional arguments may be left out. The rules use a rule `any_text` for texts. Raises MessagesError if a
+    schema cannot be enforced.
     """
     parts = []
     found = properties(tool.input_schema)
@@ -119,21 +125,22 @@ def _number(schema: Mapping[str, Any], keyword: str, default: int) -> float:
 
 
 def _value(prop: Property) -> tuple[str, tuple[str, str]]:
-    """An expression for the values, and how pointers into its schema are to be shifted (see `Rule`)."""
+    """Returns an expression for the values, and the shift of pointers into its schema (see `Rule`)."""
     if prop.is_text and _says_nothing_else(prop.schema):
         return "any_text?", ("", "")
     schema, shift = standalone(prop)
     if not prop.is_text:
         return "#json" + quoted(_json(schema)), shift
-    # a text ends where END_OF_VALUE first comes, so it cannot have that inside
+    # a text ends at the first END_OF_VALUE, so it cannot contain it
     whole = {"allOf": [schema, {"not": {"pattern": END_OF_VALUE}}]}
     return "#text" + quoted(_json(whole)), ("/allOf/0" + shift[0], shift[1])
 
 
 def standalone(prop: Property) -> tuple[Any, tuple[str, str]]:
-    """A schema for one argument that needs nothing around it, and how pointers into it are to be shifted.
+    """Returns a self-contained schema of one argument, and the shift of pointers into it.
 
-    References lead anywhere in the schema of all arguments, so that comes along, as a resource with an id.
+    References may lead anywhere in the schema of all arguments, so that schema is included, as a resource
+    with an id.
     """
     dialect = {key: prop.root[key] for key in ("$schema",) if key in prop.root}
     if not has_references(prop.schema):
@@ -149,7 +156,7 @@ def standalone(prop: Property) -> tuple[Any, tuple[str, str]]:
 
 
 def _says_nothing_else(schema: Any) -> bool:
-    """Is it just any string?"""
+    """Tells whether a schema allows just any string."""
     remarks = {"title", "description", "default", "examples", "deprecated", "$comment", "type"}
     return schema.get("type") in ("string", ["string"]) and schema.keys() <= remarks
 

@@ -1,1 +1,1 @@
-"""The API of OpenAI: completions and chats, with controllers besides."""
+"""OpenAI's API: completions and chats, with controllers in addition."""

@@ -1,4 +1,4 @@
-"""One answer of a chat as far as it has come."""
+"""The state of one chat answer while it is generated."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is new in an answer."""
+    """The change of an answer in one step."""
 
     parts: list[Part]
-    #: characters at the end of the content, and of the reasoning, that do not count any more
+    #: characters at the end of the content, and of the reasoning, that are no longer valid
     retracted: int = 0
     retracted_reasoning: int = 0
 
 
 class ChatAnswer:
-    """What an answer's message has by now."""
+    """The message of an answer so far: content, reasoning and calls."""
 
     def __init__(self, plan: ChatPlan) -> None:
         self._plan = plan
         self._reader = AnswerReader(plan.start, plan.form)
-        #: as the model wrote it
+        #: the text as the model wrote it
         self._raw = ""
         self.content = ""
         self.reasoning = ""
@@ -39,17 +39,17 @@ class ChatAnswer:
         self.finish: str | None = None
 
     def take(self, said: TextDelta) -> News:
-        """More of the answer; a controller may have taken back a part of it first."""
+        """Adds a delta of the answer, which may first remove text after backtracking."""
         del self.tokens[len(self.tokens) - said.retracted_tokens :]
         self.tokens += said.tokens
         self._raw = self._raw[: len(self._raw) - said.retracted] + said.text
         if said.retracted:
-            # it is read again: what has gone may have been the mark that ends reasoning
+            # read everything again: the removed text may contain the marker that ends reasoning
             self._reader = AnswerReader(self._plan.start, self._plan.form)
         parts = self._reader.feed(self._raw if said.retracted else said.text)
         if said.finish is not None:
             parts += self._reader.end()
-            # an answer that is cut off may lack more calls
+            # an answer that is cut off may lack further calls
             called = self._reader.calls and said.finish != "length"
             self.finish = "tool_calls" if called else said.finish
         return self._reread(parts) if said.retracted else self._add(parts)
@@ -67,7 +67,10 @@ class ChatAnswer:
         return News(parts)
 
     def _reread(self, parts: list[Part]) -> News:
-        """All parts of what is there now. There are no calls: a grammar that has any takes nothing back."""
+        """Compares the parts of the whole text with those sent.
+
+        There are no calls: the grammar of tools never backtracks.
+        """
         said = {"reasoning": self.reasoning, "content": self.content}
         now = dict.fromkeys(said, "")
         for part in parts:
@@ -85,7 +88,7 @@ class ChatAnswer:
         )
 
     def message(self) -> dict[str, Any]:
-        """As OpenAI's API has it; `reasoning_content` is an addition of others."""
+        """Returns the message in the format of OpenAI's API; `reasoning_content` is a common extension."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.calls:
             message |= {"content": self.content or None, "tool_calls": self.calls}

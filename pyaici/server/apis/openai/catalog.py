@@ -1,4 +1,4 @@
-"""`GET /v1/models`."""
+"""Routes `GET /v1/models` and `GET /v1/models/{name}`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["openai"])
 
 
 class Model(BaseModel):
-    """The model that is here."""
+    """The model that the server serves."""
 
     id: str
     object: str = "model"
@@ -24,7 +24,7 @@ class Model(BaseModel):
 
 
 class ModelList(BaseModel):
-    """One model."""
+    """A list with the one model."""
 
     object: str = "list"
     data: list[Model]
@@ -32,13 +32,13 @@ class ModelList(BaseModel):
 
 @router.get("/v1/models")
 async def list_models(request: Request, user: Runner) -> ModelList:
-    """The model that is served."""
+    """Lists the model that is served."""
     return ModelList(data=[_describe(request.app.state.service.model)])
 
 
 @router.get("/v1/models/{name:path}")
 async def describe_model(request: Request, name: Annotated[str, Path(max_length=256)], user: Runner) -> Model:
-    """The model that is served, if it has this name."""
+    """Describes the served model, if it has this name."""
     model: ServedModel = request.app.state.service.model
     model.check_name(name)
     return _describe(model)

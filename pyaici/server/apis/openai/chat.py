@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`."""
+"""Route `POST /v1/chat/completions`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = APIRouter(tags=["openai"], route_class=JsonRoute)
 
 @router.post("/v1/chat/completions", response_model=None, responses=STREAM_OR_JSON)
 async def chat(request: Request, body: ChatRequest, user: Runner) -> Response | dict[str, Any]:
-    """Answers a chat, as in OpenAI's API; docs/openai.md has the fields that constrain the answer."""
+    """Answers a chat, as in OpenAI's API; docs/openai.md describes the fields that constrain the answer."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
     check_choices(body.n or 1, service.settings.max_streams)
@@ -41,7 +41,7 @@ async def chat(request: Request, body: ChatRequest, user: Runner) -> Response | 
 
 
 class _Chat:
-    """One request: `n` answers to its chat."""
+    """A request: `n` answers to its chat."""
 
     def __init__(self, service: Service, body: ChatRequest, plan: ChatPlan) -> None:
         self._service, self._body, self._plan = service, body, plan
@@ -64,7 +64,7 @@ class _Chat:
             yield index, said, self._choices[index].take(said)
 
     def events(self) -> AsyncGenerator[ServerSentEvent, None]:
-        """The answers in pieces."""
+        """Returns the answers as a stream."""
         return ended(self._chunks(), self._usage, self._body.stream_options, self._head)
 
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
@@ -82,7 +82,7 @@ class _Chat:
                 yield self._chunk(index, {}, {"finish_reason": self._choices[index].finish})
 
     def _fields(self, said: TextDelta, news: News) -> dict[str, Any]:
-        """What the first chunk of a step has besides its delta."""
+        """Returns the fields that the first chunk of a step has besides its delta."""
         fields: dict[str, Any] = {}
         if news.retracted:
             fields["retracted"] = news.retracted
@@ -113,7 +113,7 @@ class _Chat:
         return event({**self._head, "choices": [choice]})
 
     async def whole(self) -> dict[str, Any]:
-        """The answers when they are complete."""
+        """Returns the answers when they are complete."""
         async for _ in self._answers():
             pass
         return {

@@ -1,4 +1,4 @@
-"""What a chat becomes: its prompt, the controller of its answer, and how that answer is to be read."""
+"""The plan for a chat: its prompt, its controller, and how its answer is read."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
 
 
-#: fields with a schema, and what they are called in errors: the answer has it, not what is thought before
+#: fields with a schema, as errors name them: the schema is for the answer, not for reasoning before it
 _ABOUT_THE_ANSWER = ("json_schema", "response_format", "response_format.json_schema.schema")
-#: tokens at the end of a prompt that are looked at for the beginning of reasoning
+#: tokens at the end of a prompt that are searched for the beginning of reasoning
 _TAIL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPlan:
-    """One chat. `form` is None where no tools may be called."""
+    """The plan for one chat. `form` is None if no tools may be called."""
 
     job: Job
     start: Start
@@ -38,7 +38,7 @@ class ChatPlan:
 
     @property
     def protected(self) -> Protected:
-        """No stop string ends what the model thinks, or a call."""
+        """The parts in which no stop string counts: reasoning and tool calls."""
         reasoning, form = self.start.reasoning, self.form
         first = [(reasoning.begin, reasoning.end)] if reasoning else []
         if form is not None and not form.begin:
@@ -48,7 +48,7 @@ class ChatPlan:
 
 
 def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
-    """Raises ApiError for a request that cannot be had."""
+    """Returns the plan for a chat. Raises ApiError if the request is not supported."""
     functions = _functions(request)
     known = template_tools(model.tokenizer, model.chat_template)
     form = known.form if functions else None
@@ -63,7 +63,7 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
         grammar = tool_grammar(functions, form, start, required=required, parallel=parallel)
         call = ControllerCall("lark", argument_text(grammar, "tools"), "tools", "tools")
     elif call is not None and start.reasoning is not None and call.param in _ABOUT_THE_ANSWER:
-        # the model may think before it answers
+        # the model may reason before it answers
         call = ControllerCall("lark", schema_grammar(call.arg, start), call.param, call.arg_param)
     job = Job(
         user,
@@ -78,7 +78,7 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
 
 
 def _functions(request: ChatRequest) -> list[Function]:
-    """Those that may be called. Raises ApiError."""
+    """Returns the functions that may be called. Raises ApiError."""
     functions = [tool.function for tool in request.tools or ()]
     choice = request.tool_choice
     if not functions:
@@ -107,7 +107,10 @@ def _prompt(
 
 
 def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
-    """As templates take it. Those that write no calls get them, and their results, as texts."""
+    """Returns a message as templates take it.
+
+    If the template does not write calls, the message has calls and results as texts.
+    """
     role = "system" if message.role == "developer" else message.role
     wire: dict[str, Any] = {"role": role, "content": message.text}
     if message.name is not None and known.writes:
@@ -141,7 +144,7 @@ def _arguments(text: str) -> Any:
 
 
 def _put_in_front(messages: list[dict[str, Any]], text: str, role: str) -> None:
-    """What the model must know: in the system's message, or the user's where a template knows no other."""
+    """Adds instructions to the system message, or to the user's if the template has no system messages."""
     if messages and messages[0]["role"] == role:
         own = messages[0]["content"]
         messages[0]["content"] = f"{own}\n\n{text}" if role == "system" else f"{text}\n\n{own}"
@@ -150,7 +153,10 @@ def _put_in_front(messages: list[dict[str, Any]], text: str, role: str) -> None:
 
 
 def _start(model: ServedModel, prompt: list[int]) -> Start:
-    """A model reasons if its template knows the mark for that; templates may write it into the prompt."""
+    """Returns how the answer begins. A model reasons if its template contains the marker for that.
+
+    The template may write that marker into the prompt.
+    """
     reasoning = Reasoning()
     if reasoning.begin not in model.chat_template:
         return Start()

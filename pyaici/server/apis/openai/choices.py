@@ -1,4 +1,4 @@
-"""Several answers at the same time, as one stream; how every stream ends, and what it has used."""
+"""Merges several answers into one stream, ends streams, and counts usage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 def copies(job: Job, count: int) -> list[Job]:
-    """The job once for each answer; with a seed, each has the next one. They share what one may use."""
+    """Returns the job once for each answer, with consecutive seeds; all share the limit on log bytes."""
     seed = job.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(count)]
     share = job.max_log_bytes // count
@@ -31,9 +31,9 @@ def copies(job: Job, count: int) -> list[Job]:
 
 
 async def side_by_side(answers: Sequence[AsyncIterator[Item]]) -> AsyncIterator[tuple[int, Item]]:
-    """(which answer, its next item), as they come. What one fails with ends all.
+    """Yields (index of the answer, its next item) in order of arrival. An error of one answer ends all.
 
-    An answer is read only as fast as the items are: what waits is counted by the streams of the engine.
+    An answer is read no faster than the items are taken; unread events count in the engine's streams.
     """
     if len(answers) == 1:
         async with contextlib.aclosing(answers[0]) as only:  # type: ignore[type-var]
@@ -75,16 +75,16 @@ class Usage:
     def __init__(self, prompt_tokens: int) -> None:
         self._prompt = prompt_tokens
         self._completion = 0
-        #: the client has got something: an error cannot become a status any more
+        #: whether the client has received anything: then an error can no longer be a status
         self.begun = False
 
     def count(self, said: TextDelta) -> None:
-        """One of the answers goes on."""
+        """Counts a delta of one of the answers."""
         self._completion += said.grown
         self.begun = True
 
     def wire(self) -> dict[str, int]:
-        """As OpenAI's API has it."""
+        """Returns the counts in the format of OpenAI's API."""
         return {
             "prompt_tokens": self._prompt,
             "completion_tokens": self._completion,
@@ -98,7 +98,10 @@ async def ended(
     options: StreamOptions | None,
     head: Mapping[str, Any],
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """The chunks, and the end. Raises ApiError before the first answer has begun: it can be a status then."""
+    """Yields the chunks, then the usage if asked for, and the end of the stream.
+
+    An ApiError before the first answer has begun is raised, as it can still be a status.
+    """
     try:
         async with contextlib.aclosing(chunks):
             async for chunk in chunks:

@@ -1,4 +1,4 @@
-"""`POST /v1/completions`."""
+"""Route `POST /v1/completions`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pyaici.server.models import ServedModel
 from pyaici.server.service import Job, Service
 
 router = APIRouter(tags=["openai"], route_class=JsonRoute)
-#: of who asks for no number, as in OpenAI's API
+#: default number of tokens, as in OpenAI's API
 _MAX_TOKENS = 16
 
 
 @router.post("/v1/completions", response_model=None, responses=STREAM_OR_JSON)
 async def complete(request: Request, body: CompletionRequest, user: Runner) -> Response | dict[str, Any]:
-    """Continues a text, as in OpenAI's API; docs/openai.md has the fields that constrain it."""
+    """Continues a text, as in OpenAI's API; docs/openai.md describes the fields that constrain it."""
     service: Service = request.app.state.service
     service.model.check_name(body.model)
     read = service.reading.read(user, partial(_Completion, service, body, user))
@@ -44,7 +44,7 @@ async def complete(request: Request, body: CompletionRequest, user: Runner) -> R
 
 
 class _Completion:
-    """One request: `n` answers to each of its prompts."""
+    """A request: `n` answers to each of its prompts."""
 
     def __init__(self, service: Service, body: CompletionRequest, user: User) -> None:
         self._model: ServedModel = service.model
@@ -87,7 +87,7 @@ class _Completion:
         return side_by_side([answer_deltas(self._service, job, stop) for job in self._jobs])
 
     def events(self) -> AsyncGenerator[ServerSentEvent, None]:
-        """The answers in pieces."""
+        """Returns the answers as a stream."""
         return ended(self._chunks(), self._usage, self._body.stream_options, self._head)
 
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
@@ -115,7 +115,7 @@ class _Completion:
         return choice
 
     async def whole(self) -> dict[str, Any]:
-        """The answers when they are complete."""
+        """Returns the answers when they are complete."""
         texts = self._echoed or [""] * len(self._jobs)
         said_texts = [""] * len(self._jobs)
         tokens: list[list[TextToken]] = [[] for _ in self._jobs]
@@ -142,7 +142,10 @@ class _Completion:
         }
 
     def _logprobs(self, index: int, tokens: list[TextToken]) -> dict[str, Any] | None:
-        """Places are those in the text of the choice, which begins with its prompt where that is echoed."""
+        """Returns log-probabilities. Text offsets count from the start of the choice's text.
+
+        That text begins with the prompt if the prompt is echoed.
+        """
         if self._body.logprobs is None:
             return None
         return completion_logprobs(self._model, tokens, len(self._echoed[index]) if self._echoed else 0)

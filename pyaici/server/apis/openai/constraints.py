@@ -1,4 +1,4 @@
-"""Which controller keeps an answer to what a request asks for."""
+"""Chooses the controller that enforces the constraint of a request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def constraint(request: Constrained, response_format: ResponseFormat | None = None) -> ControllerCall | None:
-    """The controller; None if the answer is free. Raises ApiError if several fields constrain it."""
+    """Returns the controller; None for a free answer. Raises ApiError if several fields constrain it."""
     found: dict[str, ControllerCall] = {}
     if request.controller is not None:
         found["controller"] = ControllerCall(request.controller, argument_text(request.controller_arg))
@@ -43,10 +43,10 @@ def constraint(request: Constrained, response_format: ResponseFormat | None = No
 
 
 def grammar_controller(grammar: str) -> str:
-    """The controller that reads a grammar of this look.
+    """Returns the controller for a grammar, by the look of its syntax.
 
-    A line with `%%` is in the syntax of yacc; `::=` is written in GBNF, whose start is `root`, and in KBNF,
-    whose start is `start`; what is left is Lark.
+    A line with `%%` is yacc. `::=` means GBNF if there is a rule `root`, else KBNF, whose first rule is
+    `start`. Everything else is Lark.
     """
     if re.search(r"^[ \t]*%%", grammar, re.MULTILINE):
         return "lr1"

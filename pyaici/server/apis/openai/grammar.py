@@ -1,4 +1,4 @@
-"""Grammars, in Lark, of answers that may reason first, and then call tools or keep to a schema."""
+"""Lark grammars of answers: optional reasoning, then tool calls or JSON of a schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLANK = r"BLANK: /[ \t\r\n]*/"
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """How a model parts what it thinks from what it says."""
+    """The markers around a model's reasoning."""
 
     begin: str = "<think>"
     end: str = "</think>"
@@ -26,13 +26,13 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How an answer begins. `open`: the prompt ends within reasoning."""
+    """The beginning of an answer. `open`: the prompt ends within reasoning."""
 
     reasoning: Reasoning | None = None
     open: bool = False
 
     def rules(self) -> tuple[str, list[str]]:
-        """(what stands before the answer itself, rules for that)"""
+        """Returns (what comes before the answer itself, the rules for that)."""
         if self.reasoning is None:
             return "", []
         thought = f"thought[lazy]: TEXT {_quote(self.reasoning.end)}"
@@ -43,7 +43,7 @@ class Start:
 
 
 def schema_grammar(schema: str, start: Start) -> str:
-    """An answer in JSON, of a schema in JSON."""
+    """Returns the grammar of an answer in JSON. `schema`: its JSON Schema."""
     before, rules = start.rules()
     return _grammar(f"start: {before}answer", f"answer: %json {schema}", *rules, _TEXT)
 
@@ -56,13 +56,17 @@ def tool_grammar(
     required: bool,
     parallel: bool,
 ) -> str:
-    """An answer that calls some of these functions, if not `required` among or instead of free text."""
+    """Returns the grammar of an answer that may call these functions.
+
+    Unless calls are `required`, the answer may also contain, or be, free text. `parallel`: several calls are
+    allowed.
+    """
     before, rules = start.rules()
     call = f"call: %json {_json(form.schema(functions, parallel=parallel))}"
     if form.end:
         call += f" {_quote(form.end)}"
     several = parallel and not form.listed
-    if not form.begin:  # an answer is a call or it is none: its first character tells
+    if not form.begin:  # the whole answer is a call or a text: its first character decides
         first = f"start: {before}call" if required else f"start: {before}(call | PLAIN)"
         plain = rf"PLAIN: /[ \t\r\n]*([^\{form.first} \t\r\n](.|\n)*)?/"
         return _grammar(first, call, *rules, *([] if required else [plain]), *([_TEXT] if rules else []))
@@ -82,7 +86,7 @@ def tool_grammar(
         *rules,
         _TEXT,
     ]
-    if not several:  # no second call may come
+    if not several:  # a second call is not allowed
         lines.append(rf"END: TEXT & ~/(.|\n)*{_pattern(form.begin)}(.|\n)*/")
     return _grammar(*lines)
 
@@ -96,12 +100,12 @@ def _json(schema: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    """A text of Lark."""
+    """Returns a string literal of Lark."""
     return json.dumps(text)
 
 
 def _pattern(text: str) -> str:
-    """A regular expression of this text, between slashes."""
+    """Returns a regular expression that matches this text, for use between slashes."""
     return "".join(
         f"\\{char}" if char in r"\/.[]{}()*+?^$|" else "\\n" if char == "\n" else char for char in text
     )

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens, in the two shapes that OpenAI's API has for them."""
+"""Log-probabilities of tokens, in the two formats of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from pyaici.server.models import ServedModel
 
 
-#: JSON has no minus infinity; as OpenAI's API writes it
+#: JSON has no minus infinity; OpenAI's API writes this number
 _IMPOSSIBLE = -9999.0
 
 
 def chat_logprobs(model: ServedModel, tokens: Sequence[TextToken]) -> dict[str, Any]:
-    """Of chats. Tokens that a controller appended have none: 0, as they were certain."""
+    """Returns the format of chats. Tokens that a controller appended count as certain: 0."""
     return {
         "content": [
             {
@@ -30,7 +30,7 @@ def chat_logprobs(model: ServedModel, tokens: Sequence[TextToken]) -> dict[str, 
 
 
 def completion_logprobs(model: ServedModel, tokens: Sequence[TextToken], before: int) -> dict[str, Any]:
-    """Of completions. `before`: characters of the text in front of the answer."""
+    """Returns the format of completions. `before`: characters of the text before the answer."""
     return {
         "tokens": [model.token_text(said.token) for said in tokens],
         "token_logprobs": [_value(said.logprob) for said in tokens],

@@ -1,4 +1,4 @@
-"""Reads an answer as it is written: what of it is reasoning, what content, and what calls tools."""
+"""Reads an answer as it is written, and splits it into reasoning, content and tool calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """More of what the model thinks or says."""
+    """More text of the reasoning or the content."""
 
     kind: Literal["reasoning", "content"]
     text: str
@@ -24,7 +24,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool is called. `arguments` is JSON."""
+    """A tool call. `arguments` is JSON."""
 
     name: str
     arguments: str
@@ -34,31 +34,31 @@ Part = Words | Call
 
 
 class AnswerReader:
-    """Fed with pieces of a text, however it is cut, it gives the same parts.
+    """Splits an answer into parts; the result does not depend on how the text is cut into pieces.
 
-    Blanks around reasoning, and those between calls, are left out. What looks like a call and is none stays
-    content: the grammar of tools excludes it, but an answer that is cut off may have it.
+    Blanks around reasoning, and between calls, are dropped. An invalid call stays content: the grammar of
+    tools excludes it, but an answer that is cut off may have one.
     """
 
     def __init__(self, start: Start, form: ToolFormat | None) -> None:
-        """`form`: how tools are called; None if there are none."""
+        """Starts reading. `form`: how tools are called; None if there are none."""
         self._form = form
         self._reasoning = start.reasoning
         self._end_of_reasoning = MarkerScanner([start.reasoning.end] if start.reasoning else [])
         self._begin_of_call = MarkerScanner([form.begin] if form and form.begin else [])
         self._state = "thinking" if start.open else "begin"
         self._held = ""
-        #: calls so far
+        #: number of calls so far
         self.calls = 0
         self._said = False
 
     def feed(self, text: str) -> list[Part]:
-        """What these characters add."""
+        """Returns the parts that more text adds."""
         self._held += text
         return self._read(last=False)
 
     def end(self) -> list[Part]:
-        """What was held back."""
+        """Returns the parts that were held back, at the end of the answer."""
         return self._read(last=True)
 
     def _read(self, *, last: bool) -> list[Part]:
@@ -71,7 +71,7 @@ class AnswerReader:
                 return parts
 
     def _begin(self, last: bool) -> list[Part]:
-        """Nothing but blanks so far."""
+        """Handles the beginning, where only blanks have come."""
         if self._reasoning is None:
             self._state = "content"
             return []
@@ -93,7 +93,7 @@ class AnswerReader:
         return self._words("reasoning", thought)
 
     def _after(self, last: bool) -> list[Part]:
-        """Blanks between reasoning and answer."""
+        """Handles blanks between reasoning and answer."""
         self._held = self._held.lstrip()
         if self._held or last:
             self._state = "content"
@@ -117,7 +117,7 @@ class AnswerReader:
         assert self._form is not None
         end = self._form.end
         first = at = self._held.find(end)
-        # a text in an argument may have the mark in it
+        # a text in an argument may contain the marker
         while at >= 0 and (calls := self._calls(self._held[:at])) is None:
             at = self._held.find(end, at + 1)
         if at < 0 and not last:
@@ -126,7 +126,7 @@ class AnswerReader:
         if at >= 0:
             self._held = self._held[at + len(end) :]
             return calls or []
-        # none is closed, or none is a call
+        # there is no end marker, or no valid call before one
         body, rest = (self._held, "") if first < 0 else (self._held[:first], self._held[first + len(end) :])
         self._held = rest
         calls = self._calls(body) if first < 0 else None
@@ -135,7 +135,7 @@ class AnswerReader:
         return calls
 
     def _bare_call(self, last: bool) -> list[Part]:
-        """The whole answer is a call, or content: its first character tells."""
+        """Handles an answer that is a call or content as a whole: its first character decides."""
         assert self._form is not None
         bare = self._held.lstrip()
         if not last and (self._said or (bare and not bare.startswith(self._form.first))):
@@ -163,7 +163,7 @@ class AnswerReader:
         return found
 
     def _take(self, marks: MarkerScanner, last: bool) -> str:
-        """What is surely no part of a mark, and no blank in front of one."""
+        """Takes the text that cannot be part of a marker, nor blanks before one."""
         end = len(self._held)
         if not last:
             end = len(self._held[: end - marks.held(self._held)].rstrip())

@@ -1,4 +1,4 @@
-"""Requests as OpenAI's API has them, and our fields besides."""
+"""Requests of OpenAI's API, with our additional fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyaici.server.apis.fields import (
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Stops = Annotated[list[Stop], Field(max_length=16, fail_fast=True)]
 
-#: fields that would change the answer and that no engine here has; clients may send what changes nothing
+#: fields that would change the answer and that no engine here supports, with the values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
@@ -44,7 +44,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class Constrained(BaseModel):
-    """What our server can do besides: at most one of these fields constrains the answer."""
+    """Additions to OpenAI's API: at most one of these fields constrains the answer."""
 
     controller: ControllerName | None = None
     controller_arg: Any = Field(None, description="the controller's argument: a text, or JSON")
@@ -65,15 +65,15 @@ class Constrained(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """Of a stream."""
+    """Options for streamed responses."""
 
     include_usage: bool = False
 
 
 class GenerationRequest(Constrained):
-    """What completions and chats have in common."""
+    """Fields that completions and chats have in common."""
 
-    # clients send new fields that matter to others alone
+    # clients send new fields that matter only to other servers
     model_config = ConfigDict(extra="ignore", strict=True)
 
     model: str | None = Field(None, max_length=256)
@@ -89,7 +89,7 @@ class GenerationRequest(Constrained):
     @model_validator(mode="before")
     @classmethod
     def _check_unknown(cls, body: Any) -> Any:
-        """Refuses what cannot be had, and what looks like a field that is there."""
+        """Refuses unsupported fields, and unknown fields that look like mistyped ones."""
         if not isinstance(body, dict):
             return body
         check_count(body)
@@ -102,12 +102,12 @@ class GenerationRequest(Constrained):
 
     @property
     def stop_strings(self) -> list[str]:
-        """As a list."""
+        """The stop strings as a list."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
 
 
 class CompletionRequest(GenerationRequest):
-    """`POST /v1/completions`."""
+    """The body of `POST /v1/completions`."""
 
     prompt: (
         str
@@ -124,7 +124,7 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """One or several."""
+        """All prompts as a list."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if isinstance(self.prompt[0], int):
@@ -133,14 +133,14 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    """A part of a message. Models here read text."""
+    """A text part of a message. Models here read text only."""
 
     type: Literal["text"]
     text: str
 
 
 class FunctionCall(BaseModel):
-    """What an assistant called. `arguments` is JSON."""
+    """The function that an assistant called. `arguments` is JSON."""
 
     name: str
     arguments: str = "{}"
@@ -181,14 +181,14 @@ class Message(BaseModel):
 
     @property
     def text(self) -> str:
-        """Its parts in one."""
+        """The text of all parts."""
         if self.content is None or isinstance(self.content, str):
             return self.content or ""
         return "".join(part.text for part in self.content)
 
 
 class Function(BaseModel):
-    """A tool that the model may call."""
+    """A function that the model may call."""
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
     description: str | None = None
@@ -197,27 +197,27 @@ class Function(BaseModel):
 
 
 class Tool(BaseModel):
-    """A function."""
+    """A tool, which is a function."""
 
     type: Literal["function"]
     function: Function
 
 
 class NamedFunction(BaseModel):
-    """The name of a tool."""
+    """The name of a function."""
 
     name: str
 
 
 class ToolChoice(BaseModel):
-    """One tool in particular."""
+    """A tool that the answer must call."""
 
     type: Literal["function"]
     function: NamedFunction
 
 
 class JsonSchemaFormat(BaseModel):
-    """The schema of an answer."""
+    """The JSON Schema of an answer."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -228,7 +228,7 @@ class JsonSchemaFormat(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """What an answer looks like."""
+    """The format of an answer."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
@@ -241,7 +241,7 @@ class ResponseFormat(BaseModel):
 
 
 class ChatRequest(GenerationRequest):
-    """`POST /v1/chat/completions`."""
+    """The body of `POST /v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     max_tokens: MaxTokens | None = None

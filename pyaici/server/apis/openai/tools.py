@@ -1,4 +1,4 @@
-"""How models write calls of tools: each family in its own way, as its chat template shows."""
+"""Formats in which models write tool calls, found by the model's chat template."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
     from pyaici.server.apis.openai.requests import Function
 
 
-#: what a tool without parameters takes
+#: schema of a tool without parameters
 _NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
-#: the ids of calls that the templates of Mistral take
+#: ids of calls that the templates of Mistral accept
 _NINE = re.compile("[a-zA-Z0-9]{9}")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """Calls stand between `begin` and `end`: JSON objects with the keys `name` and `arguments`.
+    """The format of calls: JSON objects with the keys `name` and `arguments`, between `begin` and `end`.
 
-    Without marks the whole answer is calls, or has none: its first character tells.
+    Without markers the whole answer is calls, or has none: its first character decides.
     """
 
     name: str
     begin: str
     end: str
-    #: the key of the arguments
+    #: key of the arguments
     arguments: str = "arguments"
-    #: between the marks is a list of calls, not one
+    #: whether a list of calls is between the markers, not one call
     listed: bool = False
-    #: what templates write in front of calls that have no marks: special tokens, which are no text
+    #: what templates write before calls without markers: special tokens, which have no text
     before: str = ""
 
     @property
     def first(self) -> str:
-        """The first character between the marks."""
+        """The first character between the markers."""
         return "[" if self.listed else "{"
 
     def schema(self, functions: Sequence[Function], *, parallel: bool) -> dict[str, Any]:
-        """A JSON Schema of what stands between the marks."""
+        """Returns the JSON Schema of what is between the markers."""
         calls = [
             {
                 "type": "object",
@@ -63,30 +63,33 @@ class ToolFormat:
         return schema if parallel else {**schema, "maxItems": 1}
 
     def write(self, calls: Sequence[tuple[str, Any]]) -> str:
-        """Calls (name, arguments) as a model writes them."""
+        """Returns calls (name, arguments) as a model writes them."""
         values = [{"name": name, self.arguments: arguments} for name, arguments in calls]
         bodies: list[Any] = [values] if self.listed else values
         return "\n".join(f"{self.begin}{json.dumps(body, ensure_ascii=False)}{self.end}" for body in bodies)
 
     def is_written(self, text: str, name: str, arguments: Any) -> bool:
-        """Whether a template has written this call so; it may give it an id besides."""
+        """Tells whether a template has written this call in this format; it may also give the call an id."""
         call = json.dumps({"name": name, self.arguments: arguments}, ensure_ascii=False)[:-1]
         written = re.escape(self.begin + "[" * self.listed + call)
         return bool(re.search(rf"{re.escape(self.before)}\s*{written}[,}}]", text))
 
     def is_shown(self, text: str) -> bool:
-        """Whether a template says how to call: ``{"name": <name>, "arguments": ...``, with no more quotes."""
+        """Tells whether a template describes this format, as ``{"name": <name>, "arguments": ...``.
+
+        The description has no more quotes than these.
+        """
         begin = re.escape(self.begin + "[" * self.listed)
         return bool(re.search(rf'{begin}\{{"name": [^"{{}}\n]+, "{self.arguments}":', text))
 
     def call_id(self, given: str | None) -> str | None:
-        """The id of a call as templates take it: those of Mistral refuse any that has not nine characters."""
+        """Returns a call's id as templates accept it: Mistral's refuse any that has not nine characters."""
         if self is not MISTRAL or _NINE.fullmatch(given or ""):
             return given
         return hashlib.sha256((given or "").encode("utf-8", "replace")).hexdigest()[:9]
 
     def describe(self, functions: Sequence[Function]) -> str:
-        """For models whose template does not tell them of tools: a part of the system message."""
+        """Returns a part of the system message, for models whose template does not present tools."""
         listed = "\n".join(
             json.dumps(
                 {"type": "function", "function": function.model_dump(exclude_none=True, exclude={"strict"})},
@@ -113,7 +116,7 @@ FORMATS = {found.name: found for found in (HERMES, SMOLLM2, MISTRAL, LLAMA3)}
 
 
 _NAME, _ARGUMENTS, _RESULT = "probe_tool", {"probe_key": "probe value"}, "probe result"
-#: braces keep its JSON from looking like the way to call it
+#: braces keep its JSON from looking like a description of the format
 _TOOL = {
     "type": "function",
     "function": {
@@ -136,23 +139,23 @@ _ANSWER = {"role": "tool", "tool_call_id": "probe0000", "name": _NAME, "content"
 
 @dataclass(frozen=True, slots=True)
 class TemplateTools:
-    """In which way the model calls tools, and what of it need not be said in other words."""
+    """The tool format of a model, and what its chat template already does."""
 
     form: ToolFormat
-    #: the template tells the model of its tools, and to call them in this way
+    #: the template presents the tools to the model, and asks for calls in this format
     tells: bool = False
-    #: it writes calls of earlier turns in this way, and their results
+    #: the template writes calls of earlier turns in this format, and their results
     writes: bool = False
-    #: it takes messages of the system
+    #: the template accepts system messages
     system: bool = True
 
 
 @functools.lru_cache(maxsize=8)
 def template_tools(tokenizer: Any, template: str) -> TemplateTools:
-    """`template`: the one that `tokenizer` has by now.
+    """Returns the tool format of a model. `template`: the current chat template of `tokenizer`.
 
-    The answer of the model is kept to the format that is found here. A template with a way of its own, which
-    is none of those, would tell the model of another one: it counts as one that knows no tools.
+    Answers are held to the format that is found here. A template with another format of its own would present
+    that one to the model: it counts as a template without tools.
     """
     told = _render(tokenizer, [_ASK], [_TOOL])
     called = _render(tokenizer, [_ASK, _CALL, _ANSWER])
@@ -169,11 +172,11 @@ def template_tools(tokenizer: Any, template: str) -> TemplateTools:
 
 
 def _render(tokenizer: Any, messages: list[dict[str, Any]], tools: list[Any] | None = None) -> str:
-    """Empty where the template refuses it, as many do that know no tools."""
+    """Returns the rendered chat; empty if the template refuses it, as many without tools do."""
     try:
         return str(
             tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
         )
     except Exception:
-        # whatever the program in a template comes to: types, names and arguments that it did not expect
+        # a template may raise any error: for types, names and arguments that it did not expect
         return ""

@@ -1,4 +1,4 @@
-"""`POST /v1/run`: a model writes under a controller's control, and everything that happens is told."""
+"""`POST /v1/run`: a model writes under a controller's control, and every event is reported."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ router = APIRouter(tags=["run"], route_class=JsonRoute)
 
 
 class ChatMessage(StrictBody):
-    """One turn of a chat."""
+    """A turn of a chat."""
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
     content: str
 
 
 class RunRequest(StrictBody):
-    """A prompt, and who controls what the model makes of it."""
+    """A prompt, and the controller of what the model generates."""
 
     controller: ControllerName = Field(
         "none", description="a bundled controller, an id or a tag; none = no control"
@@ -84,7 +84,11 @@ class RunRequest(StrictBody):
 
 @router.post("/v1/run", response_model=None, responses=STREAM_OR_JSON)
 async def run(request: Request, body: RunRequest, user: Runner) -> Response | dict[str, Any]:
-    """Runs a controller. The answer is a stream of server-sent events, which docs/server.md describes."""
+    """Runs a controller and reports every event.
+
+    The answer is a stream of server-sent events, which docs/server.md describes, or one JSON object if
+    `stream` is false.
+    """
     service: Service = request.app.state.service
     check_choices(body.n, service.settings.max_streams)
     read = service.reading.read(user, partial(_job, service, body, user))
@@ -134,7 +138,10 @@ def _call(body: RunRequest) -> ControllerCall | None:
 
 
 async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[ServerSentEvent, None]:
-    """Raises ApiError before the first event, when it can still be a status."""
+    """Yields the events of the stream.
+
+    An ApiError before the first event is raised, as it can still be a status; a later one is an event.
+    """
     story = RunStory(service.model)
     results: list[GenerationResult] = []
     begun = False
@@ -167,9 +174,10 @@ async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:
 
 
 async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:
-    """What happens to all sequences; the first step is empty: all have been accepted. Raises ApiError.
+    """Yields the steps of all sequences. The first is empty: all have been accepted. Raises ApiError.
 
-    Where some wait for their turn for long, the first step comes when others have said as much as may wait.
+    If a sequence waits for its turn for long, the first step comes earlier: when the others have as many
+    unread bytes as a backlog may have.
     """
     early: list[_Step] = []
     waiting = 0
@@ -195,7 +203,7 @@ async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Ste
 
 
 async def _sequence(service: Service, job: Job) -> AsyncGenerator[_Step, None]:
-    """First an empty step: it has been accepted. The last one has its results."""
+    """Yields the steps of a sequence: an empty one when it is accepted, and last its results."""
     async with service.run(job) as stream:
         yield [], []
         async for happened in stream:

@@ -1,4 +1,4 @@
-"""What happened to a run, step by step, in the words of `POST /v1/run`."""
+"""Converts the engine's events of a run into the JSON of `POST /v1/run`, step by step."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class _Usage:
 
 
 class RunStory:
-    """Turns the engine's events into objects that JSON can carry. Forks are numbered from 0."""
+    """Turns the engine's events into JSON objects. Forks are numbered from 0."""
 
     def __init__(self, model: ServedModel) -> None:
         self._model = model
-        #: the number of a fork, by the engine's number of the sequence
+        #: number of each fork, by the engine's number of the sequence
         self._index: dict[int, int] = {}
-        #: the text of each fork by now
+        #: text of each fork so far
         self._texts: dict[int, str] = {}
         self._usage = _Usage()
 
     def tell(self, events: list[Event]) -> dict[str, Any]:
-        """One step: what happened to each fork, and to the variables that they share."""
+        """Returns a step: the events of each fork, and the changes of the variables that forks share."""
         forks: dict[int, dict[str, Any]] = {}
         variables: dict[str, Any] = {}
         for event in events:
@@ -64,7 +64,7 @@ class RunStory:
                 for child in event.children:
                     number = self._index_of(child)
                     text = self._texts[number] = self._texts[fork["index"]]
-                    # what it begins with may not be all that its parent has said in this step
+                    # the child's text may be shorter than the parent's text at the end of this step
                     forks[number] = {
                         **self._fork(child),
                         "parent": fork["index"],
@@ -79,7 +79,7 @@ class RunStory:
         return step
 
     def end(self, results: list[GenerationResult] | None) -> dict[str, Any]:
-        """All forks as they ended."""
+        """Returns the final state of all forks."""
         forks = [self._ended(result) for result in results or ()]
         first = min((result.first_token_seconds for result in results or ()), default=math.nan)
         seconds = max((result.seconds for result in results or ()), default=math.nan)
@@ -103,7 +103,7 @@ class RunStory:
     def _happened(self, fork: dict[str, Any], event: Event) -> None:
         match event:
             case Started():
-                # of several sequences, too: it is one prompt
+                # several sequences have the same prompt, which counts once
                 self._usage.prompt_tokens = len(event.tokens)
                 fork["prompt"] = event.prompt
                 fork["prompt_ids"] = event.tokens
@@ -123,7 +123,7 @@ class RunStory:
                     fork["error"] = error_wire(event.error)
 
     def _take_back(self, fork: dict[str, Any], event: BackTracked) -> None:
-        """First of what this step has said, then of what was said before; a prompt is not its own."""
+        """Removes text, first of this step, then of earlier steps. A prompt is not part of the text."""
         fork.pop("suspended", None)
         fork["pieces"].append({"backtrack": event.count, "removed": event.text})
         text = self._texts[fork["index"]]
@@ -136,7 +136,7 @@ class RunStory:
 
     def _appended(self, fork: dict[str, Any], event: TokensAppended) -> None:
         count = len(event.tokens)
-        fork.pop("suspended", None)  # it went on within the step
+        fork.pop("suspended", None)  # it continued within the step
         if event.origin.value == "forced":
             self._usage.forced_tokens += count
         else:
@@ -167,12 +167,12 @@ class RunStory:
 
 
 def error_wire(error: AiciError) -> dict[str, Any]:
-    """What clients are told of a controller's end."""
+    """Returns a controller's error as clients get it."""
     return {"code": error.code, "message": error.message}
 
 
 def _value(value: bytes) -> Any:
-    """A variable as text, or what it is not."""
+    """Returns a variable as text, or as base64 if it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -180,5 +180,5 @@ def _value(value: bytes) -> Any:
 
 
 def _number(value: float) -> float | None:
-    """JSON has no nan and no infinity."""
+    """Returns a number that JSON has: None for NaN and infinity."""
     return value if math.isfinite(value) else None
