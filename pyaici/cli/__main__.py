@@ -16,17 +16,11 @@ from pyaici.cli import (
     check,
     doctor,
     grammar,
-    listing,
+    modules,
     new,
-    remove,
     run,
-    runtime,
-    serve,
-    tag,
-    tags,
+    services,
     test,
-    untag,
-    upload,
     users,
     watch,
 )
@@ -62,7 +56,6 @@ def parser() -> argparse.ArgumentParser:
     )
     whole.add_argument("--version", action="version", version=f"aici {_version()}")
     commands: Any = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    uploaded = (listing, upload, tags, tag, untag, remove)
     for module in (
         new,
         build,
@@ -70,11 +63,10 @@ def parser() -> argparse.ArgumentParser:
         run,
         test,
         script_command,
-        serve,
+        services,
         users,
         grammar,
-        *uploaded,
-        runtime,
+        modules,
         watch,
         doctor,
     ):

@@ -15,7 +15,7 @@ from aicirt.contract.errors import AiciError, UnknownModuleError
 from aicirt.contract.modules import SHORTEST_ID, ModuleInfo, resolve_name
 from aicirt.supervisor.module_calls import DEFAULT_OWNER
 from pyaici.bundled import BundledController, describe_bundled
-from pyaici.cli.remote import add_server, open_server, server_of
+from pyaici.cli.server import ServerPlace, add_server, open_server, server_of
 from pyaici.client.control import list_modules
 from pyaici.scripting.script import Script, ScriptFileError, interpreter_file
 
@@ -72,8 +72,6 @@ def open_place(arguments: argparse.Namespace) -> Iterator[Place]:
     socket = arguments.socket or os.environ.get("AICI_SOCKET")
     if url is not None:
         with open_server(url, arguments) as client:
-            from pyaici.cli.server_place import ServerPlace
-
             yield ServerPlace(client)
     elif socket and arguments.store is None:
         daemon = _Daemon(Path(socket))

@@ -208,6 +208,7 @@ def test_help_teaches_by_examples() -> None:
             "test",
             "script",
             "serve",
+            "runtime",
             "users",
             "grammar",
             "list",
@@ -216,7 +217,6 @@ def test_help_teaches_by_examples() -> None:
             "tag",
             "untag",
             "remove",
-            "runtime",
             "top",
             "doctor",
         )

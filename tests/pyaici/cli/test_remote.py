@@ -113,7 +113,7 @@ def test_remove_says_if_others_have_it_still(capsys: pytest.CaptureFixture[str])
     answers += [(200, LISTED), (200, deleted), (404, refusal("gone", "unknown_module"))]
     with answering(answers) as (url, seen):
         assert main(["remove", "named", "--server", url]) == 0
-        assert "stays: others have uploaded or tagged it" in capsys.readouterr().out
+        assert "stays: other owners have uploaded or tagged it" in capsys.readouterr().out
         assert main(["remove", "abababab", "--server", url]) == 0
         assert capsys.readouterr().out == f"{'ab' * 32}  removed\n"
     assert [request[:2] for request in seen[3:]] == [
@@ -156,13 +156,13 @@ def test_a_run_asks_for_what_the_options_say(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_model_without_a_template_for_chats_gets_the_text(capsys: pytest.CaptureFixture[str]) -> None:
-    no_template = (400, refusal("the model x has no template for chats", "no_chat_template"))
+    no_template = (400, refusal("the model x has no chat template", "no_chat_template"))
     status, (first, second) = run([no_template, (200, RUN)], "none", "--prompt", "Well?")
     assert status == 0 and "messages" in first and second["prompt"] == "Well?"
     status, (only,) = run([(200, RUN)], "none", "--prompt", "Well?", "--no-chat")
     assert status == 0 and only["prompt"] == "Well?" and "controller_arg" not in only
     status, _ = run([no_template], "none", "--prompt", "Well?", "--chat")
-    assert status == 1 and "has no template for chats" in capsys.readouterr().err
+    assert status == 1 and "has no chat template" in capsys.readouterr().err
 
 
 def test_a_fork_that_failed_is_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -183,7 +183,7 @@ def test_a_stream_that_breaks_shows_what_there_was(capsys: pytest.CaptureFixture
     assert "ended the run before its end" in said.err
     given_up = stream(HEADER, STEP, {**END, "forks": []}, "[DONE]")
     assert run([(200, given_up)], "none", "--prompt", "x")[0] == 1
-    assert "given up" in capsys.readouterr().err
+    assert "before the run was finished" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
 from pyaici.cli.__main__ import main
-from pyaici.cli.tags import age
+from pyaici.cli.modules import age
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
@@ -143,7 +143,7 @@ def test_what_others_have_is_removed_by_force(
         assert main(["untag", "anns", *where]) == 1
         assert "belongs to 'ann'" in capsys.readouterr().err
         assert main(["upload", str(guest), *where]) == main(["remove", module, *where]) == 0
-        assert "stays: others have uploaded or tagged it" in capsys.readouterr().out
+        assert "stays: other owners have uploaded or tagged it" in capsys.readouterr().out
         assert runtime.describe("anns").owners == ["ann"]
         assert main(["untag", "anns", "--force", *where]) == 0
         runtime.tag(module, "again")

@@ -1,4 +1,4 @@
-"""The command line at a real server: places, runs, and what becomes of them when nobody waits any more."""
+"""The command line with a real server: uploads, tags, runs, errors, and interruption."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from tests.pyaici.server.serving import Serving
 
 ROOT = Path(__file__).resolve().parents[3]
 LIVE = 'aici_live_requests{controlled="false"}'
-#: as who -> a command's arguments -> status, what it has printed, what it says of errors
+#: a user and a command's arguments -> exit status, stdout, stderr
 Aici = Callable[..., tuple[int, str, str]]
 
-GRUMBLER = r"""
+REFUSING = r"""
 #include <aici.h>
 #include <stdio.h>
 AICI_CONTROLLER
@@ -66,16 +66,18 @@ def aici(
             if user:
                 patch.setenv("AICI_TOKEN", tokens[user])
             status = main(list(command))
-        said = capsys.readouterr()
-        assert not any(token in said.out + said.err for name, token in tokens.items() if name != "file")
-        return status, said.out, said.err
+        captured = capsys.readouterr()
+        assert not any(
+            token in captured.out + captured.err for name, token in tokens.items() if name != "file"
+        )
+        return status, captured.out, captured.err
 
     return run
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A controller that no other test has."""
+    """A controller that no other test uses."""
     section = b"own" + hashlib.sha256(str(tmp_path).encode()).digest()[:28]
     path = tmp_path / "mine.wasm"
     path.write_bytes(find_controller("yesno").read_bytes() + b"\0\x20\x03" + section)
@@ -86,7 +88,7 @@ def identity(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_controller_from_upload_to_removal(aici: Aici, mine: Path) -> None:
+def test_controller_from_upload_to_removal(aici: Aici, mine: Path) -> None:
     module = identity(mine)
     assert aici("ada", "upload", str(mine), "--tag", "hers")[:2] == (0, f"{module}  hers\n")
     status, listed, _ = aici("bob", "list")
@@ -97,43 +99,43 @@ def test_a_controller_from_upload_to_removal(aici: Aici, mine: Path) -> None:
     assert re.search(rf"^hers +{module[:16]}  ada +just now$", tagged, re.MULTILINE)
     assert aici("ada", "tag", module[:12], "also-hers")[:2] == (0, f"{module}  also-hers, hers\n")
     assert aici("bob", "upload", str(mine))[0] == 0
-    status, _, said = aici("ada", "remove", "hers")
-    assert status == 1 and "still has the tags" in said
+    status, _, err = aici("ada", "remove", "hers")
+    assert status == 1 and "still has the tags" in err
     assert aici("ada", "untag", "hers")[0] == aici("ada", "untag", "also-hers")[0] == 0
-    assert aici("ada", "remove", module)[1] == f"{module}  stays: others have uploaded or tagged it\n"
+    assert aici("ada", "remove", module)[1] == f"{module}  stays: other owners have uploaded or tagged it\n"
     assert aici("bob", "remove", module)[1] == f"{module}  removed\n"
     assert aici("bob", "remove", module)[0] == 1
 
 
-def test_roles(aici: Aici, mine: Path) -> None:
+def test_commands_need_the_right_role(aici: Aici, mine: Path) -> None:
     for user, says in (
-        ("eve", "eve has the role run; this needs upload"),
-        ("", "a token of the role upload"),
+        ("eve", "eve has the role run; this request needs the role upload"),
+        ("", "a token with the role upload"),
     ):
         for command in (["upload", str(mine)], ["untag", "guest"], ["remove", "guest"]):
-            status, _, said = aici(user, *command)
-            assert status == 1 and says in said, command
+            status, _, err = aici(user, *command)
+            assert status == 1 and says in err, command
         assert aici(user, "tags")[0] == aici(user, "list", "--all")[0] == 0
     assert aici("ada", "upload", str(mine), "--tag", "adas")[0] == 0
-    status, _, said = aici("bob", "untag", "adas", "--force")
-    assert status == 1 and "belongs to 'ada'" in said
-    status, _, said = aici("bob", "upload", str(mine), "--tag", "adas")
-    assert status == 1 and f"has been uploaded as {identity(mine)}, but: " in said
+    status, _, err = aici("bob", "untag", "adas", "--force")
+    assert status == 1 and "belongs to 'ada'" in err
+    status, _, err = aici("bob", "upload", str(mine), "--tag", "adas")
+    assert status == 1 and f"has been uploaded as {identity(mine)}, but: " in err
     assert aici("root", "remove", "adas", "--force")[1] == f"{identity(mine)}  removed\n"
     assert "adas" not in aici("root", "tags")[1]
 
 
-def test_a_wrong_token(aici: Aici, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_token_is_refused(aici: Aici, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AICI_TOKEN", "aici-nobodys")
     for command in (["tags"], ["run", "none", "--prompt", "x", "--max-tokens", "1"]):
-        status, out, said = aici("", *command)
-        assert status == 1 and "this token is not known here" in said
-        assert "nobodys" not in out + said
-        assert aici("", *command, "--token", tokens["eve"])[0] == 0, "an option goes before the variable"
+        status, out, err = aici("", *command)
+        assert status == 1 and "the token is unknown" in err
+        assert "nobodys" not in out + err
+        assert aici("", *command, "--token", tokens["eve"])[0] == 0, "the option overrides the variable"
 
 
-def test_bundled_controllers_with_names_of_users_are_listed(aici: Aici, server: Serving) -> None:
-    server.run(controller="yesno", prompt="Is it?")  # from now on the server has it for everybody
+def test_tagged_bundled_controllers_are_listed(aici: Aici, server: Serving) -> None:
+    server.run(controller="yesno", prompt="Is it?")  # now the server has it for all users
     try:
         assert aici("ada", "upload", "yesno", "--tag", "ask")[0] == 0
         assert aici("bob", "tags")[1].count("ask ") == 1
@@ -145,16 +147,16 @@ def test_bundled_controllers_with_names_of_users_are_listed(aici: Aici, server: 
 # -- runs -------------------------------------------------------------------------------------------
 
 
-def test_runs_by_name_and_by_file(aici: Aici, mine: Path, server: Serving) -> None:
+def test_runs_by_name_file_and_id_are_equal(aici: Aici, mine: Path, server: Serving) -> None:
     question = ("--prompt", "Is the sky blue?")
-    told = server.run(controller="yesno", messages=[{"role": "user", "content": question[1]}])
+    answer = server.run(controller="yesno", messages=[{"role": "user", "content": question[1]}])
     status, by_name, _ = aici("eve", "run", "yesno", *question)
     assert status == 0
-    assert f"assistant\n{told['forks'][0]['text']}\n" in by_name and "#0 (ended: stop)" in by_name
-    assert f"prompt: {told['prompt_tokens']} tokens" in by_name
-    status, out, said = aici("eve", "run", str(mine), *question)
+    assert f"assistant\n{answer['forks'][0]['text']}\n" in by_name and "#0 (ended: stop)" in by_name
+    assert f"prompt: {answer['prompt_tokens']} tokens" in by_name
+    status, out, err = aici("eve", "run", str(mine), *question)
     assert status == 1 and out == ""
-    assert "must be uploaded first, and that needs a token of the role upload: eve has the role run" in said
+    assert "must be uploaded first, and that needs a token of the role upload: eve has the role run" in err
     status, by_file, _ = aici("ada", "run", str(mine), *question)
     assert status == 0
     assert without_times(by_file) == without_times(by_name)
@@ -166,22 +168,22 @@ def without_times(shown: str) -> list[str]:
     return [line for line in shown.splitlines() if not re.search(r"\d s\b", line)]
 
 
-def test_forks_side_by_side(aici: Aici, server: Serving) -> None:
+def test_forks_are_shown_with_their_texts_and_logs(aici: Aici, server: Serving) -> None:
     body: dict[str, Any] = {"controller": "showcase", "prompt": "Hello", "max_tokens": 60, "seed": 5}
-    told = server.run(**body)
+    answer = server.run(**body)
     status, shown, _ = aici(
         "", "run", "showcase", "--prompt", "Hello", "--no-chat", "--max-tokens", "60", "--seed", "5"
     )
     assert status == 0
-    usage = told["usage"]
+    usage = answer["usage"]
     assert f"{usage['sampled_tokens']} tokens sampled, {usage['forced_tokens']} forced, " in shown
-    assert f"{usage['backtracked_tokens']} taken back, {len(told['forks']) - 1} forks in" in shown
-    for fork in told["forks"]:
+    assert f"{usage['backtracked_tokens']} taken back, {len(answer['forks']) - 1} forks in" in shown
+    for fork in answer["forks"]:
         parent = "" if fork["parent"] is None else f", forked from #{fork['parent']}"
         assert f"#{fork['index']}{parent} (ended: {fork['finish_reason']})" in shown
         last = fork["logs"].splitlines()[-1]
         assert re.sub(r"sequence \d+", "sequence N", last) in re.sub(r"sequence \d+", "sequence N", shown)
-    # what the same events make of the texts
+    # the transcripts of the same events
     transcripts = Transcripts()
     events = RestEvents()
     with RestClient(server.url) as client:
@@ -189,41 +191,41 @@ def test_forks_side_by_side(aici: Aici, server: Serving) -> None:
             for event in events.take(step):
                 transcripts.take(event)
     assert events.end is not None
-    assert [fork["text"] for fork in events.end["forks"]] == [fork["text"] for fork in told["forks"]]
+    assert [fork["text"] for fork in events.end["forks"]] == [fork["text"] for fork in answer["forks"]]
     for fork in events.end["forks"]:
         pieces = transcripts.by_seq[fork["index"]].pieces
-        said = "".join(p.text for p in pieces if p.kind not in (Kind.PROMPT, Kind.TAKEN))
-        assert said == fork["text"]
+        text = "".join(p.text for p in pieces if p.kind not in (Kind.PROMPT, Kind.TAKEN))
+        assert text == fork["text"]
         assert transcripts.by_seq[fork["index"]].log == fork["logs"]
     assert any(p.kind is Kind.TAKEN for p in transcripts.by_seq[0].pieces)
 
 
-def test_several_sequences(aici: Aici) -> None:
+def test_several_sequences_of_one_prompt(aici: Aici) -> None:
     more = ("--prompt", "My favourite animal is", "--no-chat", "--max-tokens", "4", "--temperature", "1")
     status, shown, _ = aici("", "run", "none", *more, "--n", "3", "--seed", "1")
     assert status == 0
     assert [f"#{index}" in shown for index in range(4)] == [True, True, True, False]
-    status, _, said = aici("", "run", "none", *more, "--n", "33")
-    assert status == 1 and "less than or equal to 32" in said
+    status, _, err = aici("", "run", "none", *more, "--n", "33")
+    assert status == 1 and "less than or equal to 32" in err
 
 
-def test_text_with_ends_of_lines_that_json_does_not_escape(aici: Aici) -> None:
+def test_text_with_unicode_line_separators(aici: Aici) -> None:
     text = "a\u2028b\x85c\u2029"
     status, shown, _ = aici("", "run", "choice", "--arg", json.dumps([text]), "--prompt", "x")
     assert status == 0 and printable(text) in shown.replace("«", "").replace("»", "")
 
 
-def test_a_controller_that_fails(aici: Aici) -> None:
-    status, shown, said = aici("", "run", "guest", "--arg", "mid_trap", "--prompt", "x", "--max-tokens", "5")
-    assert status == 1 and said == ""
+def test_failing_controller_ends_with_status_1(aici: Aici) -> None:
+    status, shown, err = aici("", "run", "guest", "--arg", "mid_trap", "--prompt", "x", "--max-tokens", "5")
+    assert status == 1 and err == ""
     assert "#0 (ended: error)" in shown and "error: " in shown
 
 
-def test_what_the_server_refuses(aici: Aici, tmp_path: Path) -> None:
+def test_errors_of_the_server_are_shown(aici: Aici, tmp_path: Path) -> None:
     def refused(*command: str, user: str = "") -> str:
-        status, out, said = aici(user, "run", *command, "--prompt", "x")
+        status, out, err = aici(user, "run", *command, "--prompt", "x")
         assert status == 1 and out == "", out
-        return said
+        return err
 
     assert "no controller is called 'rgex'" in refused("rgex")
     assert "column 1" in refused("regex", "--arg", "(a")
@@ -231,16 +233,16 @@ def test_what_the_server_refuses(aici: Aici, tmp_path: Path) -> None:
     assert "; --arg TEXT or --arg @FILE gives one" in refused("regex")
     assert "less than or equal to 2" in refused("none", "--temperature", "3")
     assert "4096" in refused("none", "--max-tokens", "5000")
-    (tmp_path / "grumbler.c").write_text(GRUMBLER)
-    grumbler = build_controller(tmp_path / "grumbler.c", tmp_path / "grumbler.wasm").path
-    said = refused(str(grumbler), "--arg", "four", user="ada")
-    assert said == "  | I have read 4 bytes\naici: error: and I do not like them\n"
+    (tmp_path / "refusing.c").write_text(REFUSING)
+    refusing = build_controller(tmp_path / "refusing.c", tmp_path / "refusing.wasm").path
+    err = refused(str(refusing), "--arg", "four", user="ada")
+    assert err == "  | I have read 4 bytes\naici: error: and I do not like them\n"
     (tmp_path / "text.wasm").write_text("text")
     assert "not WebAssembly" in refused(str(tmp_path / "text.wasm"), user="ada")
 
 
-def test_ctrl_c_ends_the_run_at_the_server(server: Serving) -> None:
-    """On a terminal, where the text is shown as it grows."""
+def test_ctrl_c_cancels_the_run_on_the_server(server: Serving) -> None:
+    """The command runs on a terminal, which shows the growing text."""
     command = ["run", "none", "--prompt", "Once upon a time", "--no-chat", "--max-tokens", "4000"]
     master, slave = pty.openpty()
     process = subprocess.Popen(
@@ -260,8 +262,8 @@ def test_ctrl_c_ends_the_run_at_the_server(server: Serving) -> None:
         while more := os.read(master, 65536):
             shown += more
     os.close(master)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and said == "aici: interrupted\n"
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err == "aici: interrupted\n"
     assert b"(ended: cancelled)" in shown and b"tokens sampled" in shown
     deadline = time.monotonic() + 60
     while server.metrics()[LIVE] and time.monotonic() < deadline:
@@ -269,9 +271,9 @@ def test_ctrl_c_ends_the_run_at_the_server(server: Serving) -> None:
     assert server.metrics()[LIVE] == 0.0
 
 
-def test_a_model_without_a_template_says_so_to_programs() -> None:
+def test_model_without_a_chat_template_has_an_error_code() -> None:
     tokenizer = SimpleNamespace(chat_template=None)
     model = ServedModel("plain", cast("Any", None), tokenizer, cast("Any", None), 10, 100)
-    with pytest.raises(ApiError, match="has no template for chats") as caught:
+    with pytest.raises(ApiError, match="has no chat template") as caught:
         model.encode_chat([{"role": "user", "content": "x"}])
     assert caught.value.code == "no_chat_template"

@@ -1,0 +1,284 @@
+"""`aici list`, `upload`, `tags`, `tag`, `untag`, `remove`: uploaded controllers and their names."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from aicirt.contract.errors import AiciError
+from aicirt.system.terminal import show
+from pyaici.bundled import LANGUAGES, bundled_grammars, find_controller, language_of
+from pyaici.cli.command import add_command
+from pyaici.cli.place import add_place, find_module, open_place, require_store
+from pyaici.scripting.script import Script, read_script
+
+_MODULE_HELP = "id of a module, 8 of its digits or more, or a tag"
+
+
+def add(commands: Any) -> None:
+    """Adds the commands and their arguments."""
+    for add_one in (_add_list, _add_upload, _add_tags, _add_tag, _add_untag, _add_remove):
+        add_one(commands)
+
+
+# -- list ----------------------------------------------------------------------------------------------------
+
+_LIST_MORE = """
+Run a bundled controller by its name: aici run NAME. A script is a file that a bundled controller runs:
+aici run my_script.py. Uploaded controllers are those that were run or that an engine has uploaded; engines
+start them by a tag.
+"""
+_LIST_EXAMPLES = """\
+  aici list                               bundled controllers, and tagged ones on this machine
+  aici list --all                         ... and all other uploads
+  aici list --socket /run/aici.sock       ... at this daemon
+  aici list --server http://gpu-3:8000    ... at this server: yours, and tagged ones
+"""
+
+
+def _add_list(commands: Any) -> None:
+    summary = "list bundled controllers, uploaded modules and tags"
+    parser = add_command(commands, "list", list_all, summary, more=_LIST_MORE, examples=_LIST_EXAMPLES)
+    add_place(parser)
+    parser.add_argument("--all", action="store_true", help="also show uploads without a tag")
+
+
+def list_all(arguments: argparse.Namespace) -> int:
+    """Prints the bundled controllers, script languages, grammars and uploaded modules."""
+    require_store(arguments)
+    with open_place(arguments) as place:
+        modules, bundled = place.list(), place.bundled()
+    show("bundled:")
+    for known in bundled:
+        show(_line(known.name, known.size, known.summary))
+        if known.example:
+            show(f"{'':<33}  aici run {known.name} --arg {shlex.quote(known.example)} --prompt ...")
+    show("scripts, by the names of their files:")
+    names = {known.name for known in bundled}
+    for language in LANGUAGES:
+        runs = (
+            f"run by {language.controller}" if language.controller in names else "not built: see aici doctor"
+        )
+        example = f"aici run my_script{language.suffixes[0]} --arg JSON_OR_TEXT --prompt ..."
+        show(f"  {' '.join('*' + suffix for suffix in language.suffixes):<33}{language.name}, {runs}")
+        show(f"{'':<33}  {example}")
+    show(f"grammars, for --arg @NAME: {', '.join(bundled_grammars())}")
+    shown = [module for module in modules if arguments.all or module.tags]
+    show("uploaded:" if modules else "uploaded: nothing")
+    for module in sorted(shown, key=lambda m: (not m.tags, m.tags, m.id)):
+        script = [f"({module.script}, a script in {module.language})"] if module.script else []
+        show(_line(module.id[:16], module.size, "  ".join([", ".join(module.tags), *script]).strip()))
+    if left := len(modules) - len(shown):
+        show(f"  {left} without a tag; --all lists them")
+    return 0
+
+
+def _line(name: str, size: int | None, more: str) -> str:
+    kilobytes = "" if size is None else f"{size / 1000:.1f} kB"
+    return f"  {name:<20} {kilobytes:>11}  {more}".rstrip()
+
+
+# -- upload --------------------------------------------------------------------------------------------------
+
+_UPLOAD_MORE = """
+Prints the id of the module and its tags. An engine that uses the same daemon, such as a vLLM server, then
+starts the controller by its id or by a tag. An uploaded script is a controller like any other; its argument
+is a JSON value or a text.
+
+Uploading a file again changes nothing. A tag that another module has moves to this one; requests that begin
+from then on use it. Without a daemon the controller goes to the store that this user's daemons start with.
+At a server (aici serve) it belongs to you, and you need a token of the role upload.
+"""
+_UPLOAD_EXAMPLES = """\
+  aici upload my_ctrl.wasm --tag my_ctrl --socket /run/aici.sock
+  aici upload my_ctrl.wasm --tag my_ctrl --server http://gpu-3:8000
+  aici upload my_script.py --tag my_script --server http://gpu-3:8000
+  aici upload regex                                        a bundled controller; prints its id
+"""
+
+
+def _add_upload(commands: Any) -> None:
+    summary = "upload a controller for engines to use"
+    parser = add_command(commands, "upload", upload, summary, more=_UPLOAD_MORE, examples=_UPLOAD_EXAMPLES)
+    parser.add_argument(
+        "file",
+        metavar="CONTROLLER",
+        help="a .wasm file, a script in Python or JavaScript (.py, .js, .mjs), or the name of a bundled one",
+    )
+    parser.add_argument(
+        "--tag", metavar="NAME", action="append", default=[], help="a name for it; may be given several times"
+    )
+    add_place(parser)
+
+
+def upload(arguments: argparse.Namespace) -> int:
+    """Uploads and tags the controller, and prints the id of the module and its tags."""
+    script = _script(arguments.file) if language_of(arguments.file) else None
+    wasm = b"" if script else _module(arguments.file)
+    with open_place(arguments) as place:
+        module = place.upload_script(script) if script else place.upload(wasm)
+        for name in arguments.tag:
+            try:
+                place.tag(module.id, name)
+            except AiciError as error:
+                raise AiciError(f"{arguments.file} has been uploaded as {module.id}, but: {error}") from error
+    show(f"{module.id}  {', '.join(sorted({*module.tags, *arguments.tag}))}".rstrip())
+    return 0
+
+
+def _module(name: str) -> bytes:
+    path = find_controller(name)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise AiciError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _script(name: str) -> Script:
+    """Reads a script, and names it in messages by its file name without the folder."""
+    return replace(read_script(name), name=Path(name).name)
+
+
+# -- tags ----------------------------------------------------------------------------------------------------
+
+_TAGS_MORE = """
+Prints a line for each tag: the tag, the first digits of its module's id, the module's owners, and the age of
+the first upload.
+"""
+_TAGS_EXAMPLES = """\
+  aici tags                                      in the store of this user, or at $AICI_SOCKET or $AICI_SERVER
+  aici tags --server http://127.0.0.1:8000
+  aici tags --json                               whole ids, and times in seconds since 1970
+"""
+_UNITS = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def _add_tags(commands: Any) -> None:
+    summary = "list the names of uploaded controllers"
+    parser = add_command(commands, "tags", list_tags, summary, more=_TAGS_MORE, examples=_TAGS_EXAMPLES)
+    add_place(parser)
+    parser.add_argument("--json", action="store_true", help="print a list of objects")
+
+
+def list_tags(arguments: argparse.Namespace) -> int:
+    """Prints one line per tag, sorted by name."""
+    require_store(arguments)
+    with open_place(arguments) as place:
+        modules = place.list()
+    found = sorted((name, module) for module in modules for name in module.tags)
+    if arguments.json:
+        rows = [
+            {"tag": name, "module": module.id, "owners": module.owners, "created": module.created or None}
+            for name, module in found
+        ]
+        show(json.dumps(rows, indent=2))
+        return 0
+    width = max((len(name) for name, _ in found), default=0)
+    owners = max((len(_owners(module.owners)) for _, module in found), default=0)
+    for name, module in found:
+        since = age(time.time() - module.created) if module.created else "unknown"
+        show(f"{name:<{width}}  {module.id[:16]}  {_owners(module.owners):<{owners}}  {since}")
+    return 0
+
+
+def _owners(names: list[str]) -> str:
+    return ", ".join(names) or "-"
+
+
+def age(seconds: float) -> str:
+    """Formats a duration in the largest unit of which it has at least two."""
+    for name, unit in _UNITS:
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return "just now"
+
+
+# -- tag, untag ----------------------------------------------------------------------------------------------
+
+_TAG_MORE = """
+Requests that begin from then on get this module by the name; running requests keep theirs.
+"""
+_TAG_EXAMPLES = """\
+  aici tag 41d0f2c9 json_latest              the beginning of an id, as aici list --all shows it
+  aici tag json_latest json_stable           adds a second tag to a tagged module
+  aici tag json_latest json_stable --server http://gpu-3:8000
+"""
+_UNTAG_MORE = """
+The controller stays; requests that begin from then on do not find it by this name. At a server the role of
+your token decides: an administrator removes any owner's tags, with or without --force.
+"""
+_UNTAG_EXAMPLES = """\
+  aici untag json_latest
+  aici untag theirs --force --socket /run/aici.sock      a tag of any owner
+"""
+
+
+def _add_tag(commands: Any) -> None:
+    summary = "give an uploaded controller a name"
+    parser = add_command(commands, "tag", tag, summary, more=_TAG_MORE, examples=_TAG_EXAMPLES)
+    parser.add_argument("module", metavar="MODULE", help=_MODULE_HELP)
+    parser.add_argument("name", metavar="NAME", help="the tag; if another module has it, it moves")
+    add_place(parser)
+
+
+def tag(arguments: argparse.Namespace) -> int:
+    """Adds the tag, and prints the id of the module and its tags."""
+    with open_place(arguments) as place:
+        module = find_module(place, arguments.module)
+        place.tag(module, arguments.name)
+        (names,) = [found.tags for found in place.list() if found.id == module]
+    show(f"{module}  {', '.join(sorted(names))}")
+    return 0
+
+
+def _add_untag(commands: Any) -> None:
+    summary = "remove a name of an uploaded controller"
+    parser = add_command(commands, "untag", untag, summary, more=_UNTAG_MORE, examples=_UNTAG_EXAMPLES)
+    parser.add_argument("name", metavar="NAME", help="the tag")
+    parser.add_argument("--force", action="store_true", help="also remove another owner's tag")
+    add_place(parser)
+
+
+def untag(arguments: argparse.Namespace) -> int:
+    """Removes the tag; prints nothing."""
+    with open_place(arguments) as place:
+        place.untag(arguments.name, arguments.force)
+    return 0
+
+
+# -- remove --------------------------------------------------------------------------------------------------
+
+_REMOVE_MORE = """
+Remove your own tags first. The module is deleted when no other owner has uploaded or tagged it; running
+requests continue to their end. Without a daemon the module is removed from the store; a daemon that uses
+that store keeps it in memory until you remove it there too, or the daemon ends. At a server the role of your
+token decides: an administrator removes other owners' uploads and tags, with or without --force.
+"""
+_REMOVE_EXAMPLES = """\
+  aici remove 41d0f2c9                                   the beginning of an id, as aici list --all shows it
+  aici remove 41d0f2c9 --force --socket /run/aici.sock   uploads of all owners, and all tags
+"""
+
+
+def _add_remove(commands: Any) -> None:
+    summary = "remove an uploaded controller"
+    parser = add_command(commands, "remove", remove, summary, more=_REMOVE_MORE, examples=_REMOVE_EXAMPLES)
+    parser.add_argument("module", metavar="MODULE", help=_MODULE_HELP)
+    parser.add_argument(
+        "--force", action="store_true", help="also remove other owners' uploads of it, and all its tags"
+    )
+    add_place(parser)
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """Removes the module, and prints its id and whether it was deleted."""
+    with open_place(arguments) as place:
+        module = find_module(place, arguments.module)
+        gone = place.remove(module, arguments.force)
+    show(f"{module}  {'removed' if gone else 'stays: other owners have uploaded or tagged it'}")
+    return 0

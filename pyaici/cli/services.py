@@ -1,0 +1,41 @@
+"""`aici serve` and `aici runtime`: the long-running programs, which read their arguments themselves."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from typing import Any
+
+from aicirt.contract.errors import AiciError
+
+#: packages of the extra `server`
+_PACKAGES = ("fastapi", "uvicorn", "sse_starlette", "prometheus_client", "pydantic_settings")
+
+
+def add(commands: Any) -> None:
+    """Adds the commands; the programs parse the rest of the line (`takes_rest`)."""
+    for name, run, summary in (
+        ("serve", serve, "serve a model and its controllers over HTTP"),
+        ("runtime", runtime, "start aicirt in the foreground"),
+    ):
+        parser = commands.add_parser(name, help=summary, add_help=False)
+        parser.set_defaults(run=run, takes_rest=True)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Runs the HTTP server until a signal stops it."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise AiciError(
+            f'this needs the server: pip install "aici[server,hf]" (there is no {", ".join(missing)})'
+        )
+    from pyaici.server.program import main
+
+    return main(arguments.rest)
+
+
+def runtime(arguments: argparse.Namespace) -> int:
+    """Runs the daemon until a signal stops it."""
+    from aicirt.__main__ import main  # wasmtime takes time to import
+
+    return main(arguments.rest, prog="aici runtime")
