@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +61,12 @@ def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         del os.environ["AICI_STORE"]
     else:
         os.environ["AICI_STORE"] = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_in_shared_memory() -> Iterator[None]:
+    """Fails a file whose tests leave a name of this process in /dev/shm: it would disturb later files."""
+    pattern = f"*aici-{os.getuid()}-{os.getpid()}-*"
+    before = set(Path("/dev/shm").glob(pattern))
+    yield
+    assert not set(Path("/dev/shm").glob(pattern)) - before

@@ -87,6 +87,7 @@ class Doorbell:
         try:
             semaphore = Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
         except (OSError, posix_ipc.Error) as error:
+            names.unlink_semaphore(name)  # the second of two openings may have failed
             raise SpaceError(
                 f"no semaphore can be made in /dev/shm (containers: --shm-size): {describe(error)}"
             ) from error

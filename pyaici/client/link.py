@@ -13,7 +13,6 @@ import posix_ipc
 
 from aicirt.contract.abi import MID_SKIP_POST, Verb
 from aicirt.contract.errors import (
-    AiciError,
     ProtocolError,
     RuntimeFailure,
     RuntimeTimeoutError,
@@ -454,7 +453,7 @@ class Links:
                 owner=owner,
             )
             link.attached()
-        except AiciError:
+        except BaseException:  # Ctrl-C as well, else the names would remain
             link.close()
             raise
         self._links[key] = link
