@@ -243,9 +243,6 @@ MOST_DESCRIPTION = 1 << 18
 LIST_PAGE, LIST_PAGE_BYTES = 256, 1 << 20
 #: fractions of `warm_budget_ms` after which a snapshot is taken again: early, and with most tables filled
 WARM_STAGES = (1 / 30, 1 / 5, 1.0)
-#: maximum bytes of a request that moves to another worker: the pages that its guests have changed, and its
-#: other state. Copying takes a few milliseconds, during which neither worker does anything else
-MOST_MOVED_BYTES = 16 << 20
 #: bytes of variables that one answer reports: a millisecond of copying, for which the whole step waits. The
 #: rest follows with the next step. A sequence that has ended has no next step: its limit, the second, is
 #: larger, and the rest is not reported. A message of more than 64 MiB could not be read

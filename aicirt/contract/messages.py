@@ -22,7 +22,7 @@ LINK_NUMBERS = 128
 
 # -- data plane: client -> worker ---------------------------------------------------------
 
-START, STEP, CLONE, FREE, DUE, STAY = 1, 2, 3, 4, 5, 6
+START, STEP, CLONE, FREE, DUE = 1, 2, 3, 4, 5
 
 
 class Start(NamedTuple):
@@ -106,16 +106,9 @@ class Due(NamedTuple):
     ready: bool
 
 
-class Stay(NamedTuple):
-    """Keeps a sequence that is about to move to another worker, because the client needs the sequence now."""
-
-    op: int
-    seq: int
-
-
 # -- data plane: worker -> client ----------------------------------------------------------
 
-STARTED, PRE, MID, CLONED, NOTICE, STAYED = 1, 2, 3, 4, 5, 6
+STARTED, PRE, MID, CLONED, NOTICE = 1, 2, 3, 4, 5
 
 
 class Started(NamedTuple):
@@ -198,14 +191,6 @@ class Cloned(NamedTuple):
     op: int
     child: int
     error: list[Any] | None
-
-
-class Stayed(NamedTuple):
-    """Answers Stay. `here` is false if the sequence has already moved to the other worker."""
-
-    op: int
-    seq: int
-    here: bool
 
 
 class Notice(NamedTuple):

@@ -83,11 +83,13 @@ class Doorbell:
     @classmethod
     def create(cls) -> Doorbell:
         """Creates a doorbell with a fresh name, accessible to this user only. Raises SpaceError."""
-        name = names.fresh_name()
+        name = ""
         try:
+            name = names.fresh_name()
             semaphore = Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
         except (OSError, posix_ipc.Error) as error:
-            names.unlink_semaphore(name)  # the second of two openings may have failed
+            if name:
+                names.unlink_semaphore(name)  # the second of two openings may have failed
             raise SpaceError(
                 f"no semaphore can be made in /dev/shm (containers: --shm-size): {describe(error)}"
             ) from error

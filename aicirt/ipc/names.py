@@ -23,10 +23,13 @@ _NAME = re.compile(r"^(?P<sem>sem\.)?(?P<name>aici-(?P<uid>\d+)-(?P<pid>\d+)-(?P
 
 
 def process_start_time(pid: int) -> int | None:
-    """Returns a process's start time in clock ticks since boot; None if it does not exist or has ended."""
+    """Returns a process's start time in clock ticks since boot; None if it does not exist or has ended.
+
+    Raises OSError if that cannot be known, for instance because no more files can be opened.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     # the command name may contain spaces and parentheses: the fields follow the last ')'
     fields = stat.rpartition(")")[2].split()
@@ -34,7 +37,10 @@ def process_start_time(pid: int) -> int | None:
 
 
 def fresh_name() -> str:
-    """Returns an unused name that identifies this process, with the leading slash that posix_ipc needs."""
+    """Returns an unused name that identifies this process, with the leading slash that posix_ipc needs.
+
+    Raises OSError if the process may open no more files.
+    """
     pid = os.getpid()
     return f"/aici-{os.getuid()}-{pid}-{process_start_time(pid)}-{secrets.token_hex(6)}"
 
@@ -101,10 +107,8 @@ def sweep_orphans() -> list[str]:
         match = _NAME.match(entry.name)
         if match is None or int(match["uid"]) != os.getuid():
             continue
-        if process_start_time(int(match["pid"])) == int(match["start"]):
-            continue
         with contextlib.suppress(OSError, posix_ipc.Error):
-            if _is_ours(entry.lstat()):
+            if process_start_time(int(match["pid"])) != int(match["start"]) and _is_ours(entry.lstat()):
                 (unlink_semaphore if match["sem"] else unlink_shared_memory)("/" + match["name"])
                 removed.append(entry.name)
     return removed

@@ -124,8 +124,8 @@ class Segment:
         Raises SpaceError if /dev/shm has too little room. Without the reservation, a
         write to a page that cannot be allocated would kill the engine with SIGBUS.
         """
-        name = names.fresh_name()
         try:
+            name = names.fresh_name()
             shared = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=layout.total)
         except (OSError, posix_ipc.Error) as error:
             raise SpaceError(f"no shared memory can be made in /dev/shm: {describe(error)}") from error

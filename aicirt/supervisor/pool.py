@@ -6,11 +6,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 
 from aicirt.contract.errors import RuntimeFailure, SpaceError, WorkerDiedError
 from aicirt.settings import RESPAWN_MAX_SECONDS, RESPAWN_SECONDS, WorkerConfig
-from aicirt.supervisor.balance import Balance
 from aicirt.supervisor.workers import BUILDER, WorkerProcess
 from aicirt.system.logs import fields
 
@@ -31,7 +29,6 @@ class WorkerPool:
         self._generation = 0
         self._watchers: set[asyncio.Task[None]] = set()
         self._on_death: list[Callable[[WorkerProcess], None]] = []
-        self.balance = Balance()
         self._loop = asyncio.get_running_loop()
         #: by index: deaths and failed starts since a process there last lived for long
         self._failures: Counter[int] = Counter()
@@ -43,6 +40,7 @@ class WorkerPool:
         #: processes that were ended, by reason
         self.counters: Counter[str] = Counter()
         self._places: dict[int, WorkerProcess] = {}
+        self._stopping = False
         try:
             for index in self._at_first(count):
                 self._spawn(index)
@@ -112,6 +110,7 @@ class WorkerPool:
 
     async def stop(self) -> None:
         """Stops all processes."""
+        self._stopping = True  # a process whose death is noticed from now on is not replaced
         for attempt in self._attempts.values():
             attempt.cancel()
         for watcher in self._watchers:
@@ -133,13 +132,14 @@ class WorkerPool:
     def _spawn(self, index: int) -> None:
         self._generation += 1
         worker = WorkerProcess(index, self._generation, self._config, self._died)
-        worker.on_report = partial(self.balance.look, self)
         self._places[index] = worker
         watcher = self._loop.create_task(worker.watch())
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
 
     def _died(self, dead: WorkerProcess) -> None:
+        if self._stopping:
+            return
         _log.error("%s (pid %d) died", dead.name, dead.pid, extra=fields(worker=dead.index, pid=dead.pid))
         if dead.silent:
             self.counters["workers_silent"] += 1

@@ -14,7 +14,6 @@ from aicirt.contract.errors import AiciError, ControllerError, ProtocolError, Ru
 from aicirt.contract.messages import PROTOCOL_VERSION, Reply
 from aicirt.ipc import names
 from aicirt.ipc.frames import frame, read_message
-from aicirt.supervisor.balance import move, other
 from aicirt.supervisor.module_calls import DEFAULT_OWNER, ModuleCalls, owner_of
 from aicirt.supervisor.workers import usage
 from aicirt.system.files import Descriptor
@@ -67,9 +66,6 @@ class Session:
             "attach": self._attach,
             "prepare": self._prepare,
             "instantiate": self._instantiate,
-            "advise": self._advise,
-            "destination": self._destination,
-            "move": self._move,
             "health": self._health,
             "shutdown": self._shutdown,
             **ModuleCalls(supervisor, self).calls,
@@ -248,33 +244,6 @@ class Session:
         template, info = await templates.adopt(worker, built), built.info
         kind = {"has_pre": info.has_pre, "has_post": info.has_post, "repeatable": info.repeatable}
         return {**_address(worker), "template": template, **kind}
-
-    async def _advise(self, _: dict[str, Any]) -> dict[str, Any]:
-        """Waits until requests of this client should move; returns the source and target workers."""
-        source, target = await self._supervisor.pool.balance.advise(self.number)
-        return {"source": [source.index, source.generation], "target": _address(target)}
-
-    async def _destination(self, args: dict[str, Any]) -> dict[str, Any]:
-        """Returns a worker that a request can move to: the one asked for, or the least busy one."""
-        pool, wanted = self._supervisor.pool, args.get("worker")
-        source = pool.find(*args["source"])
-        if wanted is None:
-            return _address(other(pool, source))
-        for worker in pool.workers:
-            if worker.index == wanted and worker.alive and pool.owner_of(worker) == pool.owner_of(source):
-                return _address(worker)
-        raise WorkerDiedError(f"there is no worker {wanted!r} that runs")
-
-    async def _move(self, args: dict[str, Any]) -> None:
-        """Moves a request. Raises the reason if the request stays where it is."""
-        pool, seqs = self._supervisor.pool, [int(seq) for seq in args["seqs"]]
-        source, target = (pool.find(*args[end]) for end in ("source", "target"))
-        known = [self._attached.get((worker.index, worker.generation)) for worker in (source, target)]
-        if source is target or None in known or known[0] != known[1]:
-            raise ProtocolError("a request moves between two workers that know the client and its vocabulary")
-        if pool.owner_of(source) != pool.owner_of(target):
-            raise ProtocolError("a request does not move to the worker of another owner")
-        await move(self._supervisor.store, self.number, seqs, source, target)
 
     async def _build(self, args: dict[str, Any]) -> Built:
         supervisor = self._supervisor

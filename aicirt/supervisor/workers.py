@@ -21,7 +21,7 @@ from aicirt.ipc import names
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.frames import FrameSocket
 from aicirt.settings import SEND_SECONDS, START_SECONDS, STOP_SECONDS, WorkerConfig
-from aicirt.supervisor.balance import Load
+from aicirt.supervisor.load import Load
 from aicirt.system.environment import child_environment
 from aicirt.system.files import Descriptor
 from aicirt.system.logs import fields
@@ -88,8 +88,6 @@ class WorkerProcess:
         #: whether it was killed because it did not answer
         self.silent = False
         self._on_death = on_death
-        #: called when it has reported its load
-        self.on_report: Callable[[], None] = _nobody
         self._silence = config.worker.silence_seconds
         self._numbers = iter(range(1, 1 << 62))
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -185,7 +183,6 @@ class WorkerProcess:
             try:
                 stats = await self._ping(patience)
                 self.load.report(stats)
-                self.on_report()
                 patience = self._silence
             except TimeoutError:
                 self.silent = True
@@ -277,10 +274,6 @@ class WorkerProcess:
             if not future.done():
                 future.set_exception(error)
         self._on_death(self)
-
-
-def _nobody() -> None:
-    """Does nothing: the default of `on_report`."""
 
 
 def _ignore(_: WorkerProcess) -> None:

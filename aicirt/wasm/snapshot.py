@@ -14,9 +14,9 @@ import ctypes
 import hashlib
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.errors import MemoryLimitError, RuntimeFailure
+from aicirt.contract.errors import MemoryLimitError, ProtocolError, RuntimeFailure
 from aicirt.settings import WASM_PAGE
 from aicirt.system.files import Descriptor, check_sealed, sealed
 from aicirt.wasm import raw
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Runs = list[tuple[int, int]]
 
+#: kinds of wasmtime_val_t that are plain numbers: i32, i64, f32, f64, v128. Other kinds are pointers.
+_NUMBERS = range(5)
 #: changed bytes up to which copying them (0.7 us per KiB) costs less than a new base (60 us and more)
 _REBASE_BYTES = 256 << 10
 
@@ -260,11 +262,69 @@ def map_readonly(guest: Instance, fd: int, nbytes: int) -> int:
     return address
 
 
-def pages_to_copy(guest: Instance, *, whole: bool) -> Runs:
-    """Returns runs (offset, bytes) of the pages that differ from the base; `whole`: and nonzero base pages.
+# -- transfer to another process, which checks the description like any input -------------------------------
 
-    This includes pages of read-only mappings that the guest has written, which forks do not see.
+
+def to_wire(snapshot: Snapshot) -> tuple[list[Any], int]:
+    """Returns a description of a snapshot, and its memory file's own descriptor, -1 if it has no file."""
+    image = snapshot.image
+    runs = [number for run in image.runs for number in run] if image else []
+    mapped = [[mapping.address, mapping.nbytes] for mapping in snapshot.mappings]
+    wire = [snapshot.size, snapshot.globals, image.nbytes if image else 0, runs, mapped]
+    return wire, image.file.fd if image else -1
+
+
+def from_wire(program: Program, wire: list[Any], fd: int, shared: tuple[int, int]) -> Snapshot:
+    """Rebuilds a snapshot for guests of the same `program` in this process.
+
+    Takes over `fd`, also when it raises. `shared`: descriptor and size of the only file that guests map.
+    Raises ProtocolError if no snapshot of this program can have the description, RuntimeFailure if the file
+    is not sealed.
     """
-    start, end = guest.base, guest.base + guest.size
-    own = [(address - start, length) for address, length in guest.engine.changes.changed(start, end)]
-    return _union(_base_runs(guest), own) if whole else own
+    file = Descriptor(fd) if fd >= 0 else None
+    try:
+        size, values, nbytes, flat, mapped = wire
+        runs = list(zip(flat[::2], flat[1::2], strict=True))
+        _require((nbytes > 0) == (file is not None) and nbytes % PAGE == 0, "file")
+        _require(_ordered(runs, nbytes), "pages")
+        mappings = tuple(
+            Mapping(Descriptor(os.dup(shared[0])), address, length)
+            for address, length in mapped
+            if length == shared[1]
+        )
+        _require(len(mappings) == len(mapped) <= 1, "mappings")
+        own = size - sum(mapping.pages * WASM_PAGE for mapping in mappings)
+        _require(size % WASM_PAGE == 0 and 0 <= own <= program.limits.memory_bytes, "size")
+        _require(nbytes <= size, "file")
+        for mapping in mappings:
+            end = mapping.address + mapping.pages * WASM_PAGE
+            _require(mapping.address % WASM_PAGE == 0 and mapping.address >= 0 and end <= size, "mappings")
+        _require(_are_numbers(values, len(program.global_names)), "globals")
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"an invalid description of a snapshot: {error!r}") from None
+    image = None
+    if file is not None:
+        check_sealed(file.fd, nbytes)
+        image = Image(file, nbytes, runs)
+    return Snapshot(program, image, size, values, mappings)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ProtocolError(f"a snapshot with {what} that this program cannot have")
+
+
+def _ordered(runs: list[tuple[int, int]], nbytes: int) -> bool:
+    """Returns whether the runs are whole pages in ascending order within the file."""
+    end = 0
+    for at, length in runs:
+        if at % PAGE or length % PAGE or at < end or length <= 0:
+            return False
+        end = at + length
+    return end <= nbytes
+
+
+def _are_numbers(values: Any, count: int) -> bool:
+    if not isinstance(values, bytes) or len(values) != count * raw.VAL_SIZE:
+        return False
+    return all(kind in _NUMBERS for kind in values[:: raw.VAL_SIZE])

@@ -13,7 +13,6 @@ from aicirt.ipc.cpu import current_cpu
 from aicirt.ipc.doorbell import Doorbell
 from aicirt.ipc.ring import Ring
 from aicirt.ipc.segment import Layout, RowPool, Segment
-from aicirt.worker.moving import Departures
 from aicirt.worker.results import RowWriter
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class Client:
         self.sequences: dict[int, Sequence] = {}
         #: requests' variables with writes that have not been reported to the client yet
         self.written: Written = {}
-        self.departures = Departures()
         #: sequences that continued in the last step, and will probably be in the next one
         self.stepped: list[Sequence] = []
         #: sequences that were put off in the last step; they come first, in this order, in the next one

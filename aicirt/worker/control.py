@@ -12,11 +12,9 @@ from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure, Spa
 from aicirt.contract.messages import Reply
 from aicirt.ipc.frames import FrameSocket
 from aicirt.ipc.segment import Layout
-from aicirt.system.files import Descriptor
 from aicirt.wasm.program import Program
-from aicirt.wasm.transfer import from_wire, to_wire
+from aicirt.wasm.snapshot import from_wire, to_wire
 from aicirt.worker.client import Client
-from aicirt.worker.moving import arrive, depart
 from aicirt.worker.sequence import check_arg_address
 from aicirt.worker.templates import Build, LoadedVocabulary, Programs, Template, Warmed, Warming
 
@@ -49,11 +47,6 @@ class Controls:
             "adopt": self._adopt,
             "attach": self._attach,
             "detach": self._detach,
-            "depart": self._depart,
-            "arrive": self._arrive,
-            "commit": self._commit,
-            "stay": self._stay,
-            "discard": self._discard,
             "stop": self._stop,
         }
 
@@ -222,45 +215,6 @@ class Controls:
 
     def _detach(self, _: int, args: dict[str, Any], __: list[int]) -> None:
         self._worker.detach(args["client"])
-
-    def _depart(self, number: int, args: dict[str, Any], _: list[int]) -> object:
-        """Describes a request that is to move away; it stays here unchanged until `_commit`."""
-        client = self._client(args)
-        self._worker.catch_up(client)
-        found, files, seqs = depart(client, args["seqs"])
-        client.departures.add(args["move"], seqs)
-        self._reply(Reply(number, None, found, len(files)), [file.fd for file in files])
-        return _LATER
-
-    def _arrive(self, _: int, args: dict[str, Any], fds: list[int]) -> None:
-        """Rebuilds a request that another worker has described."""
-        files = [Descriptor(_take(fds)) for _ in range(args["files"])]
-        program = self._program(args)
-        arrive(self._worker, self._client(args), program, args["seqs"], args["state_bytes"], files)
-
-    def _commit(self, _: int, args: dict[str, Any], __: list[int]) -> int:
-        """Drops a request that another worker has rebuilt; returns the number of its sequences.
-
-        Returns 0, and keeps the request, if an operation of the client has cancelled the move.
-        """
-        client = self._client(args)
-        self._worker.catch_up(client)
-        seqs = client.departures.take(args["move"])
-        for seq in seqs:
-            client.drop(seq)
-        client.counters["moved"] += len(seqs)
-        return len(seqs)
-
-    def _stay(self, _: int, args: dict[str, Any], __: list[int]) -> None:
-        """Cancels a move that has failed."""
-        self._client(args).departures.take(args["move"])
-
-    def _discard(self, _: int, args: dict[str, Any], __: list[int]) -> None:
-        """Drops a rebuilt request whose move was cancelled."""
-        client = self._client(args)
-        for number in args["seqs"]:
-            if number in client.sequences:
-                client.drop(client.sequences[number])
 
     def _client(self, args: dict[str, Any]) -> Client:
         client = self._worker.clients.get(args["client"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from aicirt.contract.abi import (
     ANY_VERSION,
@@ -19,8 +19,6 @@ from aicirt.contract.abi import (
 )
 from aicirt.contract.errors import (
     ControllerFailed,
-    OwnerLimitError,
-    ProtocolError,
     ResultError,
     VocabularyError,
 )
@@ -85,25 +83,6 @@ class Log:
             text += f"\n[{self._dropped} bytes of output dropped: over the limit of {self._why}]\n"
         self.clear()
         return text
-
-    def state(self) -> list[Any]:
-        """Returns the whole state, for `restore` in another process."""
-        return [b"".join(self._parts), self._dropped, self._why]
-
-    def restore(self, state: list[Any]) -> None:
-        """Restores the `state` of another process.
-
-        Raises OwnerLimitError if this process would drop output of it, ProtocolError if it is invalid.
-        """
-        data, dropped, why = state
-        if not isinstance(data, bytes) or not isinstance(dropped, int) or not isinstance(why, str):
-            raise ProtocolError("output of a guest that is none")
-        owner = self._owner
-        if len(data) > self._limit or (owner is not None and len(data) > owner.log_room):
-            raise OwnerLimitError(f"there is no room for {len(data)} bytes of output here")
-        self.write(data)
-        self._dropped, self._why = dropped, why
-        self.waiting = bool(data or dropped)
 
     def clear(self) -> None:
         """Discards all output."""

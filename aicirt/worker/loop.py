@@ -23,22 +23,16 @@ from aicirt.contract.messages import (
     CLONED,
     DUE,
     FREE,
-    INPUT_SEQ,
     OPERATION,
     START,
     STARTED,
-    STAY,
-    STAYED,
     STEP,
-    STEP_INPUTS,
     Clone,
     Cloned,
     Due,
     Free,
     Start,
     Started,
-    Stay,
-    Stayed,
     StepRequest,
 )
 from aicirt.ipc.cpu import SAMPLING_SECONDS, Placement, spin
@@ -63,8 +57,6 @@ from aicirt.worker.templates import LoadedVocabulary, Templates
 _log = logging.getLogger("aicirt.worker")
 #: new objects after which garbage is collected: between rounds, not at Python's own thresholds
 _GARBAGE = 20_000
-#: messages that `catch_up` reads from one client, which may keep sending
-_MOST_TO_CATCH_UP = 64
 #: exceptions of reading an invalid message
 _MALFORMED = (ProtocolError, TypeError, ValueError, LookupError, AttributeError, OverflowError, struct.error)
 
@@ -226,12 +218,6 @@ class Worker:
             self.detach(client.number)
         return busy
 
-    def catch_up(self, client: Client) -> None:
-        """Handles the messages that a client has sent so far, before a call of the supervisor about it."""
-        for _ in range(_MOST_TO_CATCH_UP):
-            if not self._read(client) or client.broken is not None:
-                return
-
     def _read(self, client: Client) -> bool:
         """Handles the client's next message and sends queued ones; returns False if no message arrived."""
         busy = False
@@ -259,14 +245,11 @@ class Worker:
         op = message[OPERATION]
         if op == STEP:
             self.steps += 1
-            if client.departures:
-                client.departures.stay(fields[INPUT_SEQ] for fields in message[STEP_INPUTS])
             StepWork(self, client, StepRequest(*message)).run()
         elif op == START:
             self.asked += 1
             self._start(client, Start(*message))
         elif op == CLONE:
-            client.departures.stay([Clone(*message).parent])
             self._clone(client, Clone(*message))
         elif op == DUE:
             due = Due(*message)
@@ -274,7 +257,6 @@ class Worker:
                 if under_way.number == due.step:
                     under_way.due(due.ready)
         elif op == FREE:
-            client.departures.stay(Free(*message).seqs)
             for number in Free(*message).seqs:
                 seq = client.sequences.get(number)
                 if seq is not None:
@@ -282,10 +264,6 @@ class Worker:
                     client.drop(seq)
                     if step is not None:
                         step.leave(seq)
-        elif op == STAY:
-            number = Stay(*message).seq
-            client.departures.stay([number])
-            client.send(Stayed(STAYED, number, number in client.sequences))
         else:
             raise ProtocolError(f"there is no operation {op!r}")
 

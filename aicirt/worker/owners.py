@@ -12,7 +12,6 @@ from aicirt.contract.errors import (
     DeadlockError,
     LivelockError,
     OwnerLimitError,
-    ProtocolError,
     VariableLimitError,
 )
 from aicirt.settings import TICK_MS, RequestLimits, WorkerSettings
@@ -89,29 +88,6 @@ class Variables:
     def _forget(self) -> None:
         self._untold.clear()
         self._written.pop(self, None)
-
-    def state(self) -> list[Any]:
-        """Returns all variables, for `restore` in another process."""
-        values = [[name, *value] for name, value in self._values.items()]
-        return [self.writes, values, list(self._untold)]
-
-    def restore(self, state: list[Any]) -> None:
-        """Restores the `state` of another process.
-
-        Raises VariableLimitError or OwnerLimitError over a limit, ProtocolError if the state is invalid.
-        """
-        writes, values, untold = state
-        for name, version, value in values:
-            if not (isinstance(name, bytes) and isinstance(version, int) and isinstance(value, bytes)):
-                raise ProtocolError("a variable that is none")
-            self.set(name, value)
-            self._values[name] = version, value
-        self.writes = int(writes)
-        self._forget()
-        for name in untold:
-            if name not in self._values:
-                raise ProtocolError("a variable that is to be told of, and is not there")
-            self._note(name)
 
     def clear(self) -> None:
         """Discards all variables when the request has ended."""

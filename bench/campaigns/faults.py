@@ -1,4 +1,4 @@
-"""Workers, builder, supervisor and clients killed and stopped at random points under load."""
+"""Workers, builder, supervisor and clients killed and stopped at random moments under load."""
 
 from __future__ import annotations
 
@@ -32,24 +32,23 @@ from bench.campaigns.processes import (
 )
 from bench.measure import summarise
 
-#: of two clients together
+#: sequences of two clients together
 _SEQUENCES = 32
 _VOCABULARIES = ((300, 0), (1000, 7))
-#: short, so that hung workers are replaced while we look
+#: short, so that hung workers are replaced during the campaign
 _SILENCE_SECONDS = 2
-#: few, so that what is kept for later has the same size at the beginning and at the end
+#: low limits, so that caches have the same size at the beginning and at the end
 _OPTIONS = (
     *("--workers", "2", "--limit", f"silence_seconds={_SILENCE_SECONDS}"),
     *("--limit", "max_templates=16", "--limit", "max_programs=4"),
 )
-#: what is promised of a machine that has time; who hears later is listed
+#: promised delay of errors on a machine that is not overloaded; longer delays are printed
 _SOON_MS = 100.0
 _STOPPED_SECONDS = (0.02, 0.4)
-#: beside so many steps a request moves to another worker
-_CHURN = {"move": 0.1}
-#: right answers of every client after a fault, before the next one
+#: correct answers of every client between two faults
 _ANSWERS = 64
-#: how often each: first also the supervisor dies, then it lives, and must have grown by nothing in the end
+#: weight of each fault. In the first half the supervisor dies, too. In the second half it must survive and
+#: not grow
 _FIRST = {"kill_worker": 6, "stop_worker": 4, "hang_worker": 0.4, "kill_builder": 4, "stop_builder": 2}
 _FIRST |= {"kill_supervisor": 3, "stop_supervisor": 2, "kill_client": 4, "stop_client": 4}
 _THEN = {"kill_client": 6, "stop_client": 6, "stop_worker": 6, "stop_supervisor": 3, "kill_builder": 0.5}
@@ -57,8 +56,10 @@ _THEN |= {"stop_builder": 3, "kill_worker": 0.5}
 
 
 def run(campaign: Campaign) -> None:
-    """A case is a fault. Figures: faults by kind, what was lost without having been hit, how soon those
-    who waited heard."""
+    """Runs the campaign. A case is a fault.
+
+    Figures: faults by kind, losses that no fault explains, and how soon waiting clients got an error.
+    """
     with tempfile.TemporaryDirectory() as name:
         field = Field(Path(name), campaign)
         try:
@@ -69,7 +70,7 @@ def run(campaign: Campaign) -> None:
         campaign.figure(kind, count, "times")
     campaign.figure("all", campaign.done, "times")
     done = sum((client.done for client in field.everyone), Counter[str]())
-    for what in ("answers", "requests", "starts", "forks", "moves", "moves_refused"):
+    for what in ("answers", "requests", "starts", "forks"):
         campaign.figure(what, done[what], "times")
     campaign.figure("lost_sequences", sum(loss["what"] == "step" for loss in field.losses()), "sequences")
     wrong = [text for client in field.everyone for text in client.wrong]
@@ -91,19 +92,19 @@ def run(campaign: Campaign) -> None:
     for problem in problems:
         campaign.failed(campaign.done, problem)
     if unexplained:
-        print(f"what the daemons said:\n{field.said}", file=sys.stderr)
+        print(f"the daemons' log:\n{field.daemon_log}", file=sys.stderr)
 
 
 @dataclass
 class Field:
-    """A daemon, two clients at work, and what has been done to them."""
+    """A daemon and two clients under load, with the faults so far."""
 
     folder: Path
     campaign: Campaign
     left: list[str] = field(default_factory=list)
     #: the log of all daemons
-    said: str = ""
-    #: workers that were too slow for the supervisor though nobody had stopped them
+    daemon_log: str = ""
+    #: workers that the supervisor killed for silence although no fault had stopped them
     silent: int = 0
     grown_kib: float = 0.0
     grown_descriptors: int = 0
@@ -114,13 +115,13 @@ class Field:
         self._wasm = str(build_ledger(self.folder))
         self._daemon = DaemonProcess(self.folder, *_OPTIONS)
         self._hits = Hits()
-        #: processes that have been there, and when they started: their numbers come again
+        #: all processes so far, with their start times, since pids are reused
         self._seen: set[tuple[int, int | None]] = set()
         self._clients: list[ClientProcess] = []
         self.everyone: list[ClientProcess] = []
 
     def work(self) -> None:
-        """Both halves."""
+        """Runs both halves."""
         self._start_daemon()
         for place in range(len(_VOCABULARIES)):
             self._clients.append(self._client(place))
@@ -132,7 +133,7 @@ class Field:
         self.grown_kib, self.grown_descriptors = after[0] - before[0], after[1] - before[1]
 
     def close(self) -> None:
-        """Ends everything and looks what is left."""
+        """Ends everything and records what is left."""
         for client in self._clients:
             status = client.stop()
             if (
@@ -144,8 +145,8 @@ class Field:
                 self._problem(f"a client ended with status {status} and left {client.stopped}")
         self._see(self._daemon.pid, *children(self._daemon.pid))
         self._daemon.stop()
-        self.said = self._daemon.log.read_text()
-        for pid in map(int, re.findall(r"\(pid (\d+)\) is silent", self.said)):
+        self.daemon_log = self._daemon.log.read_text()
+        for pid in map(int, re.findall(r"\(pid (\d+)\) is silent", self.daemon_log)):
             if pid not in self._hung:
                 self.silent += 1
                 self._hits.add(pid, HUNG, 0.0)
@@ -155,18 +156,18 @@ class Field:
         self.left += left
 
     def losses(self) -> list[dict[str, Any]]:
-        """Of all clients."""
+        """Returns the losses of all clients."""
         return [loss for client in self.everyone for loss in client.losses]
 
     def unexplained(self) -> list[dict[str, Any]]:
-        """What was lost though nothing that it needs was hit."""
+        """Returns the losses that no fault explains."""
         refused = [
             what for client in self.everyone for what in client.refused if not self._hits.was_down(what)
         ]
         return [loss for loss in self.losses() if not self._hits.explain(loss)] + refused
 
     def delays(self) -> dict[str, list[float]]:
-        """See `Hits.delays`; those that took long are printed."""
+        """Returns `Hits.delays` without the losses. Prints long delays."""
         delays = self._hits.delays(self.losses())
         for delay, loss in sorted(
             (pair for pairs in delays.values() for pair in pairs), key=lambda it: -it[0]
@@ -178,7 +179,7 @@ class Field:
     # -- faults -----------------------------------------------------------------------------------
 
     def _half(self, kinds: dict[str, float], until: float) -> None:
-        """Faults until so much of the time or of their number is over."""
+        """Causes faults until this fraction of the time or of the cases is over."""
         campaign = self.campaign
         seconds, count = campaign.seconds or math.inf, campaign.count or math.inf
         while campaign.elapsed < until * seconds and campaign.done < until * count and campaign.failures < 20:
@@ -196,7 +197,7 @@ class Field:
         self._kill(self._worker(), "worker")
 
     def _hang_worker(self) -> None:
-        """The supervisor shall notice."""
+        """Stops a worker for good. The supervisor must notice and replace it."""
         pid = self._worker()
         start = process_start_time(pid)
         self._hung.add(pid)
@@ -241,7 +242,7 @@ class Field:
         deadline = time.monotonic() + 5
         while client.pid in self._daemon.client_pids() or names_of([str(client.pid)]):
             if time.monotonic() > deadline:
-                self._problem(f"client {client.pid} was killed and is not forgotten")
+                self._problem(f"client {client.pid} was killed, but the daemon still has traces of it")
                 break
             time.sleep(0.02)
         self._clients[place] = self._client(place)
@@ -251,7 +252,7 @@ class Field:
         os.kill(stopped.pid, signal.SIGSTOP)
         try:
             if not all(other.await_answers(_ANSWERS) for other in others):
-                self._problem("a client waits for another that is stopped")
+                self._problem("a client waits for another, stopped client")
         finally:
             os.kill(stopped.pid, signal.SIGCONT)
 
@@ -260,12 +261,12 @@ class Field:
         os.kill(pid, signal.SIGKILL)
 
     def _pause(self, pid: int) -> None:
-        """For so short a time that nothing may be lost."""
+        """Stops a process for so short a time that nothing may be lost."""
         os.kill(pid, signal.SIGSTOP)
         time.sleep(self.random.uniform(*_STOPPED_SECONDS))
         os.kill(pid, signal.SIGCONT)
 
-    # -- who is there ---------------------------------------------------------------------------------
+    # -- processes ------------------------------------------------------------------------------------
 
     def _start_daemon(self) -> None:
         self._daemon.start()
@@ -277,19 +278,19 @@ class Field:
     def _client(self, place: int) -> ClientProcess:
         size, shift = _VOCABULARIES[place]
         count, seed = _SEQUENCES // len(_VOCABULARIES), self.random.getrandbits(31)
-        client = ClientProcess(Task(str(self._daemon.socket), self._wasm, size, shift, count, seed, _CHURN))
+        client = ClientProcess(Task(str(self._daemon.socket), self._wasm, size, shift, count, seed))
         self.everyone.append(client)
         self._see(client.pid)
         return client
 
     def _worker(self) -> int:
-        """One that lives."""
+        """Returns the pid of a live worker."""
         living = [pid for name, pid in self._processes().items() if name.startswith("worker")]
         living = [pid for pid in living if state_of(pid) not in ("", "Z")] or living
         return self.random.choice(living)
 
     def _processes(self) -> dict[str, int]:
-        """All, when all live: one that has just been killed is waited for."""
+        """Returns all processes, once all live: waits for the replacement of a killed one."""
         deadline = time.monotonic() + READY_SECONDS
         while True:
             found = self._daemon.processes()
@@ -297,17 +298,17 @@ class Field:
             if all(state_of(pid) not in ("", "Z") for pid in found.values()):
                 return found
             if time.monotonic() > deadline:
-                raise RuntimeError(f"not all processes of the daemon live again: {found}")
+                raise RuntimeError(f"not all processes of the daemon have been replaced: {found}")
             time.sleep(0.02)
 
     def _go_on(self, after: str) -> None:
-        """Every client gets right answers again."""
+        """Waits until every client gets correct answers again."""
         for client in self._clients:
             if not client.await_answers(_ANSWERS):
                 self._problem(f"after {after} client {client.pid} got no more answers")
 
     def _level(self) -> tuple[float, int]:
-        """Memory in KiB and descriptors of the daemon's processes while its clients are at work."""
+        """Returns the memory in KiB and the descriptors of the daemon's processes under load."""
         time.sleep(1)
         sizes = [size_of(pid) for pid in self._processes().values()]
         return sum(s.rss_kib for s in sizes if s), sum(s.descriptors for s in sizes if s)

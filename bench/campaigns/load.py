@@ -1,4 +1,4 @@
-"""Sequences of bench/guests/ledger.c that come and go, each answer compared with what it must be."""
+"""A changing load of sequences of bench/guests/ledger.c, with each answer compared with the expected one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from aicirt.contract.errors import (
     AiciError,
     LateError,
     RuntimeFailure,
-    RuntimeTimeoutError,
-    SupervisorDiedError,
     TimeLimitError,
-    WorkerDiedError,
 )
 from aicirt.contract.messages import StepInput
 from bench.campaigns.ledger import Ledger, seen
@@ -26,7 +23,7 @@ from pyaici.client.step import MidResult, Row
 from pyaici.tokens import Vocabulary
 
 _T = TypeVar("_T")
-#: arguments that come again and again; others are new
+#: number of arguments that repeat, and fraction of new arguments
 _KEYS = 40
 _NEW_KEYS = 0.2
 _STEPS = (5, 60)
@@ -35,15 +32,15 @@ _FORWARD_SECONDS = (0.002, 0.006)
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """The runtime could not do its part: a sequence was lost, or a call failed."""
+    """A failure of the runtime: a sequence was lost, or a call failed."""
 
-    #: "step", or the call
+    #: "step", or the name of the call
     what: str
     code: str
     message: str
-    #: of the worker where the sequence lived; 0 for a call to the supervisor
+    #: pid of the sequence's worker; 0 for a call to the supervisor
     pid: int
-    #: time.monotonic() when the engine began to wait, and when it heard
+    #: time.monotonic() when the engine began to wait, and when the error arrived
     start: float
     end: float
 
@@ -55,9 +52,9 @@ class _Member:
     pid: int
     report: StepInput
     late: bool = False
-    #: before its first answer it may still be reading its prompt, and cannot be cloned
+    #: before its first answer a sequence may still read its prompt and cannot be cloned
     answered: bool = False
-    #: how many sequences it is about to go on as
+    #: number of sequences that it is about to fork into
     size: int = 1
     printed: str = ""
     prints: str = ""
@@ -65,19 +62,19 @@ class _Member:
 
 @dataclass
 class Load:
-    """One engine with about `count` sequences. `step` goes on until it is told to stop."""
+    """An engine with about `count` sequences."""
 
     runtime: Runtime
     module: str
     vocabulary: Vocabulary
     count: int
     random: random.Random
-    #: how likely a step is to have this beside it: "clone", "move", "prepare", "upload"
+    #: probability of other actions in each step: "clone", "prepare", "upload"
     churn: dict[str, float] = field(default_factory=dict)
     wasm: bytes = b""
-    #: steps, answers, requests that ended as they should, forks, clones, late answers, ...
+    #: counts of steps, answers, correctly ended requests, forks, clones, late answers, ...
     done: Counter[str] = field(default_factory=Counter)
-    #: answers that were not what they had to be
+    #: wrong answers
     wrong: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
 
@@ -87,11 +84,11 @@ class Load:
 
     @property
     def live(self) -> int:
-        """Sequences."""
+        """Number of live sequences."""
         return len(self._live)
 
     def step(self) -> None:
-        """One step of all sequences, and what comes and goes between two of them."""
+        """Starts sequences, does other actions at random, and runs a step of all sequences."""
         self._fill()
         for what, likely in self.churn.items():
             if self.random.random() < likely:
@@ -102,20 +99,18 @@ class Load:
                 inputs.append(StepInput(seq))
                 continue
             inputs.append(member.report)
-            member.size = member.ledger.tell(member.report.tokens, member.report.backtrack)
+            member.size = member.ledger.begin_step(member.report.tokens, member.report.backtrack)
         if not inputs:
             time.sleep(0.01)
             return
         start = time.monotonic()
         step = self.runtime.begin_step(inputs)
-        for item in inputs:  # requests may have moved
-            self._live[item.seq].pid = self.runtime._live[item.seq].pid
         verdicts = step.wait_pre()
-        heard = time.monotonic()
+        received = time.monotonic()
         for seq in list(self._live):
             verdict, member = verdicts.get(seq), self._live[seq]
             if verdict is not None and verdict.error is not None:
-                self._fail(seq, verdict.error, start, heard)
+                self._fail(seq, verdict.error, start, received)
             elif verdict is not None:
                 self._fork(seq, member.size, verdict.verb, verdict.children)
             elif member.size > 1 and member.answered:
@@ -123,7 +118,7 @@ class Load:
         time.sleep(self.random.uniform(*_FORWARD_SECONDS))
         start = time.monotonic()
         result = step.wait()
-        heard = time.monotonic()
+        received = time.monotonic()
         self.done["steps"] += 1
         for seq, text in result.logs.items():
             if seq in self._live:
@@ -133,14 +128,14 @@ class Load:
             if answer is None:
                 self._drop(seq, f"no answer for sequence {seq}")
             else:
-                self._check(seq, answer, start, heard)
+                self._check(seq, answer, start, received)
 
     def finish(self) -> None:
         """Frees all sequences."""
         self.runtime.free(list(self._live))
         self._live.clear()
 
-    # -- what comes and goes ----------------------------------------------------------------------
+    # -- starts and other actions -----------------------------------------------------------------
 
     def _fill(self) -> None:
         if time.monotonic() < self._resume:
@@ -178,31 +173,13 @@ class Load:
             )
             self.done["clones"] += 1
 
-    def _move(self) -> None:
-        """A request goes to another worker, unless it is late just now."""
-        if not self._live:
-            return
-        seq = self.random.choice(list(self._live))
-        start = time.monotonic()
-        try:
-            self.runtime.move(seq)
-        except (WorkerDiedError, SupervisorDiedError, RuntimeTimeoutError) as error:
-            if "no other worker" in error.message:  # nothing was tried: it is not started again at once
-                self.done["moves_refused"] += 1
-            else:  # of two workers, of which the message may not name the one that died
-                self.losses.append(Loss("move", error.code, error.message, 0, start, time.monotonic()))
-        except RuntimeFailure:
-            self.done["moves_refused"] += 1
-        else:
-            self.done["moves"] += 1
-
     def _prepare(self) -> None:
         ledger, _ = self._new_ledger()
         self._call("prepare", self.runtime.prepare, self.module, ledger.argument)
         self.done["prepares"] += 1
 
     def _upload(self) -> None:
-        """The same controller under another id: with a custom section that no other has."""
+        """Uploads the controller under a new id: with a unique custom section."""
         name = b"campaign"
         body = bytes([len(name)]) + name + self.random.randbytes(8)
         info = self._call("upload", self.runtime.upload, self.wasm + bytes([0, len(body)]) + body)
@@ -222,12 +199,12 @@ class Load:
             self.wrong.append(f"{what}: {error.code}: {error.message}")
         return None
 
-    # -- what was answered --------------------------------------------------------------------------
+    # -- answers ------------------------------------------------------------------------------------
 
     def _fork(self, seq: int, size: int, verb: Verb, children: list[int]) -> None:
         member = self._live[seq]
         if verb != Verb.FORK or len(children) != size - 1:
-            self._drop(seq, f"pre_process said {verb.name} into {1 + len(children)}, not {size}")
+            self._drop(seq, f"pre_process returned {verb.name} into {1 + len(children)}, not {size}")
             return
         ledgers = member.ledger.group(size)
         member.size = 1
@@ -284,11 +261,11 @@ class Load:
         return self.random.randrange(1, 256)
 
     def _fail(self, seq: int, error: AiciError, start: float, end: float) -> None:
-        """It has ended with an error that its controller did not ask for."""
+        """Records a sequence that ended with an error which its controller did not request."""
         member = self._live.pop(seq)
         if isinstance(error, RuntimeFailure):
             self.losses.append(Loss("step", error.code, error.message, member.pid, start, end))
-        elif isinstance(error, TimeLimitError | LateError):  # the machine has no time
+        elif isinstance(error, TimeLimitError | LateError):  # the machine is overloaded
             self.done[f"ended: {error.code}"] += 1
         else:
             self.wrong.append(f"{member.ledger.argument}: {error.code}: {error.message}")

@@ -1,4 +1,4 @@
-"""Constant churn of two clients with different vocabularies: no mixed answers, no growth."""
+"""Constant churn of two clients with different vocabularies: no mixed-up answers, no growth."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from bench.campaigns.client import Task
 from bench.campaigns.processes import ClientProcess, DaemonProcess, Size, build_ledger, names_of, size_of
 from bench.measure import percentile
 
-#: unless the campaign says how long
+#: default duration
 _SECONDS = 900.0
 _SEQUENCES = 32
-#: beside a step: an engine's own fork, an argument that is read before there is a prompt, a new module
-_CHURN = {"clone": 0.2, "move": 0.1, "prepare": 0.1, "upload": 0.01}
+#: probability of other actions in each step, see `Load.churn`
+_CHURN = {"clone": 0.2, "prepare": 0.1, "upload": 0.01}
 _SAMPLES = 200
-#: so that what is kept for later reaches its bound in the first tenth, and is then given up all the time
+#: low limits, so that caches are full within the first tenth and evict entries from then on
 _LIMITS = ("--limit", "max_templates=32", "--limit", "max_programs=8")
 
 
 def run(campaign: Campaign) -> None:
-    """One case. Figures: what was done, what was wrong, and what grew from the first to the last tenth."""
+    """Runs one case. Figures: actions, wrong answers, and growth from the first to the last tenth."""
     seconds, seed = campaign.seconds or _SECONDS, campaign.seed
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -60,7 +60,7 @@ def run(campaign: Campaign) -> None:
     campaign.figure("left_behind", len(left), "things", target=0)
     problems = [*wrong, *map(str, losses), *(f"left behind: {thing}" for thing in left)]
     problems += [f"process {pid} has ended" for pid in killed]
-    problems += ["a client has got no answers"] * began.count(False)
+    problems += ["a client got no answers"] * began.count(False)
     problems += [f"a client ended with status {status}" for status in statuses if status]
     for problem in problems:
         campaign.failed(0, problem)
@@ -84,7 +84,7 @@ def _watch(names: dict[str, int], seconds: float) -> dict[str, list[Size]]:
 
 
 def _growth(sizes: dict[str, list[Size]]) -> dict[str, tuple[Size, Size]]:
-    """Medians of the first and of the last tenth."""
+    """Returns the medians of the first and of the last tenth."""
     found = {}
     for name, values in sizes.items():
         tenth = max(1, len(values) // 10)

@@ -1,4 +1,4 @@
-"""Forks, starts and moves of sequences, in a worker and as a client sees them; memory of a sequence."""
+"""Forks and starts of sequences, as timed in a worker and by a client; memory of a sequence."""
 
 from __future__ import annotations
 
@@ -24,23 +24,22 @@ from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.tokens import Vocabulary
 
-#: memory of the guest in MiB -> the most that a fork inside the worker may take, us
+#: memory of the guest in MiB -> upper limit of a fork inside the worker, us
 FORKS = {1: 100.0, 4: 130.0, 16: 250.0}
 NEXT_CHILD_TARGET, START_WORKER_TARGET, START_CLIENT_TARGET = 60.0, 100.0, 1.0
-MOVE_CLIENT_TARGET = 5.0
 MEMORY_TARGET = 160.0
 _CHILDREN, _TURNS = 5, 5
 _ROUNDS, _QUICK_ROUNDS = 150, 2
-#: tokens that each sequence gets whose memory is measured
+#: tokens of each sequence whose memory is measured
 _TOKENS = 50
-#: steps of a new sequence of which the masks are timed together
+#: first steps of a sequence whose masks are timed together
 _FIRST_STEPS = 32
 #: mask rows for each sequence: one held by the engine, one being written
 _ROWS = 2
 
 
 def run(report: Report) -> None:
-    """Medians; freeing what was made is not timed."""
+    """Reports medians. Freeing sequences is not timed."""
     size = "32k" if report.quick else "131k"
     vocab = vocabulary(size)
     with tempfile.TemporaryDirectory() as folder:
@@ -55,9 +54,6 @@ def run(report: Report) -> None:
         with Runtime() as runtime:
             runtime.register(vocab)
             _client(report, runtime, ballast, regex)
-        with Runtime(workers=2) as runtime:
-            runtime.register(vocab)
-            _moves(report, runtime, regex)
 
 
 def _worker(report: Report, worker: LocalWorker, ballast: Path, regex: Path) -> None:
@@ -83,7 +79,7 @@ def _worker(report: Report, worker: LocalWorker, ballast: Path, regex: Path) -> 
 
 
 def _fork(parent: Guest, count: int) -> float:
-    """Microseconds until `count` children of a sequence could be stepped."""
+    """Returns the microseconds until `count` children of a sequence are ready for a step."""
 
     def turn() -> float:
         start = time.perf_counter()
@@ -98,7 +94,7 @@ def _fork(parent: Guest, count: int) -> float:
 
 
 def _start(worker: LocalWorker, template: Template) -> float:
-    """Microseconds from the message that starts a sequence to its answer."""
+    """Returns the microseconds from the message that starts a sequence to its answer."""
 
     def turn() -> float:
         start = time.perf_counter()
@@ -111,7 +107,7 @@ def _start(worker: LocalWorker, template: Template) -> float:
 
 
 def _middle(turn: Callable[[], float]) -> float:
-    """Of a few turns: the first finds caches that are full of what the garbage collector looked at."""
+    """Returns the median of a few turns: the first one finds caches that the garbage collector has filled."""
     return summarise([turn() for _ in range(_TURNS)]).median
 
 
@@ -124,7 +120,7 @@ def _client(report: Report, runtime: Runtime, ballast: Path, regex: Path) -> Non
     module = runtime.upload(regex).id
     for constraint in CONSTRAINTS:
         first = partial(_first_mask, runtime, module, constraint.argument)
-        first()  # now the argument's snapshot is known
+        first()  # builds the argument's snapshot
         contestants[f"start.client_ms.{constraint.name}"] = first
     samples = alternate(contestants, _rounds(report))
     for name, values in samples.items():
@@ -148,7 +144,7 @@ def _clone(runtime: Runtime, parent: int) -> float:
 
 
 def _first_mask(runtime: Runtime, module: str, argument: str) -> float:
-    """Milliseconds from the call that starts a sequence to its first mask."""
+    """Returns the milliseconds from the call that starts a sequence to its first mask."""
 
     def turn() -> float:
         start = time.perf_counter()
@@ -162,36 +158,10 @@ def _first_mask(runtime: Runtime, module: str, argument: str) -> float:
     return _middle(turn)
 
 
-def _moves(report: Report, runtime: Runtime, regex: Path) -> None:
-    """Milliseconds until a request with some tokens is in another worker, of two that have nothing to do."""
-    module = runtime.upload(regex).id
-    contestants: dict[str, Callable[[], float]] = {}
-    for constraint in CONSTRAINTS:
-        seq = runtime.instantiate(module, constraint.argument, (1, 2, 3))
-        runtime.begin_step([StepInput(seq)]).wait()
-        runtime.move(seq)  # now this client and the module are known to both
-        contestants[constraint.name] = partial(_move, runtime, seq)
-    values = alternate(contestants, _rounds(report))
-    means = [sum(some) / len(some) for some in zip(*values.values(), strict=True)]
-    report.samples("move.client_ms", means, "ms")
-    report.figure("move.client_ms", summarise(means).median, "ms", target=MOVE_CLIENT_TARGET)
-
-
-def _move(runtime: Runtime, seq: int) -> float:
-    def turn() -> float:
-        start = time.perf_counter()
-        runtime.move(seq)
-        taken = time.perf_counter() - start
-        assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
-        return taken * 1e3
-
-    return _middle(turn)
-
-
 def _memory(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary) -> None:
-    """What the process has for itself (its unique set) grows by, for each sequence of a constraint.
+    """Measures by how much each sequence makes the private memory (unique set) of the process grow.
 
-    Shared by all of them, and not counted: code, vocabulary, and the snapshot after init.
+    Code, vocabulary and the snapshot after init are shared by all sequences and do not count.
     """
     program = worker.program(regex)
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
@@ -214,9 +184,9 @@ def _memory(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary)
 
 
 def _first_steps(report: Report, worker: LocalWorker, regex: Path, vocab: Vocabulary) -> None:
-    """Microseconds of the masks of a sequence's first steps, together: the mean of all constraints.
+    """Measures the microseconds of the masks of a sequence's first steps together, mean over all constraints.
 
-    From the snapshot after init, and from the one whose tables are filled ahead.
+    Sequences begin from the snapshot after init, and from the snapshot whose tables are filled ahead.
     """
     program = worker.program(regex)
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])

@@ -7,12 +7,12 @@ from collections.abc import Container
 from typing import Any
 
 from aicirt.contract.errors import AiciError, ProtocolError
-from aicirt.contract.messages import CLONED, MID, NOTICE, OPERATION, PRE, STARTED, STAYED, SUBJECT, decode
+from aicirt.contract.messages import CLONED, MID, NOTICE, OPERATION, PRE, STARTED, SUBJECT, decode
 
 #: the errors that reading an invalid message may raise
 NONSENSE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
 #: the least number of fields of each kind of message; more may follow
-_FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3, STAYED: 3}
+_FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3}
 #: children of one fork; the default of `max_forks` allows 16
 MAX_CHILDREN = 1 << 12
 #: top_k of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row

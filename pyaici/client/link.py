@@ -32,7 +32,6 @@ from aicirt.contract.messages import (
     OPERATION,
     PRE,
     PRE_VERDICTS,
-    RESULT_SEQ,
     STARTED,
     SUBJECT,
     Clone,
@@ -359,29 +358,6 @@ class WorkerLink:
         for seq in self.spared.intersection(seqs):
             self.as_exported(seq)
 
-    def hand_over(self, seq: int, other: WorkerLink) -> None:
-        """Passes the state of a sequence, which has moved, to the link of its new worker."""
-        if seq in self.exports:
-            other.exports[seq] = self.exports.pop(seq)
-            for ours, theirs in zip(self._calls, other._calls, strict=True):
-                if seq in ours:
-                    ours.discard(seq)
-                    theirs.add(seq)
-        if seq in self.unheard:
-            other.unheard[seq] = self.unheard.pop(seq)
-        self.rows.hand_over(seq, other.rows, declined=self._has_unclaimed(seq))
-
-    def _has_unclaimed(self, seq: int) -> bool:
-        """Returns whether a result of the sequence has come that has not been fetched."""
-        with contextlib.suppress(RuntimeFailure):
-            self.take(MID, -1)  # reads all messages that have come
-        results = (one[MID_RESULTS] for one in self._messages if one[OPERATION] == MID)
-        try:
-            return any(entry[RESULT_SEQ] == seq for entries in results for entry in entries)
-        except NONSENSE as error:
-            self.distrust(error)
-            return False
-
     def forget(self, seq: int) -> None:
         """Drops the state of a sequence that has ended, and releases its row."""
         if self.exports.pop(seq, None) is not None:
@@ -461,27 +437,20 @@ class Links:
 
     def close(self) -> None:
         """Closes all links."""
-        for link in self._links.values():  # a moved sequence may hold a row of its old link
-            link.rows.close()
         for link in self._links.values():
             link.close()
         self._links.clear()
 
     def _let_go(self) -> None:
-        """Closes links to workers that have ended, if no live sequence is there, and no sequence that has
-        moved away still has a row there."""
+        """Closes links to workers that have ended, if no live sequence is there."""
         for key, link in list(self._links.items()):
-            if not link.gone or link in self._live.values():
-                continue
-            if not any(other.rows.has_of(link.rows) for other in self._links.values()):
+            if link.gone and link not in self._live.values():
                 del self._links[key]
                 link.close()
 
     def _number(self) -> int:
         """Returns a number that no live link has; it is part of the numbers of children forked there."""
         used = {link.number for link in self._links.values()}
-        # such children may have moved, and the worker that numbered them may have ended
-        used |= {seq >> 24 & LINK_NUMBERS - 1 for seq in self._live if seq >> 31}
         for number in itertools.islice(self.numbers, LINK_NUMBERS):
             if number not in used:
                 return number

@@ -27,8 +27,6 @@ class Held:
     generation: int
     dense: bool
     row: Row
-    #: where it was made and is released; the sequence may have moved since
-    home: SegmentRows
     #: number of sequences that may ask for it again: a fork and its parent share it
     holders: int = 1
 
@@ -93,7 +91,7 @@ class SegmentRows:
             self._release(held)
         if self._declined:
             self._declined.discard(seq)
-        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row, self)
+        self._held[seq] = Held(number, generation, kind == RowKind.DENSE, row)
         return MidResult(_SAMPLE, row)
 
     def decline(self, entry: list[Any]) -> None:
@@ -115,24 +113,6 @@ class SegmentRows:
             held.holders += 1
             self._held[child] = held
 
-    def hand_over(self, seq: int, other: SegmentRows, *, declined: bool) -> None:
-        """Passes a moved sequence to its new worker's rows. Its row stays here, valid until the next result.
-
-        `declined`: the sequence got another row since, which was never fetched.
-        """
-        if seq in self._declined:
-            self._declined.discard(seq)
-            other._declined.add(seq)
-        held = self._held.pop(seq, None)
-        if held is not None:
-            other._held[seq] = held
-            if declined:
-                other._declined.add(seq)
-
-    def has_of(self, other: SegmentRows) -> bool:
-        """Returns whether a sequence here holds a row of the segment of `other`."""
-        return any(held.home is other for held in self._held.values())
-
     def forget(self, seq: int) -> None:
         """Releases the row of a sequence that has ended."""
         self._declined.discard(seq)
@@ -150,7 +130,7 @@ class SegmentRows:
     def _release(self, held: Held) -> None:
         held.holders -= 1
         if held.holders == 0 and held.number >= 0:
-            held.home._released[held.dense].extend((held.number, held.generation))
+            self._released[held.dense].extend((held.number, held.generation))
 
     def _other_row(self, kind: int, number: int, entries: int, default: float) -> Row:
         if kind == RowKind.ALL:

@@ -28,7 +28,6 @@ from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.control import Control, list_modules, list_page
 from pyaici.client.daemon import Daemon
 from pyaici.client.link import Links, Placement, WorkerAddress, WorkerLink
-from pyaici.client.moves import Moves
 from pyaici.client.sequences import SEQ, Sequences
 from pyaici.client.step import Step, StepPart
 
@@ -82,7 +81,6 @@ class Runtime:
         self._vocabulary: tuple[int, int] | None = None  # (number at the supervisor, size)
         self._live = Sequences()
         self._links = Links(self._control, self._live, num_rows, num_dense)
-        self._moves = Moves(self._control, self._live, self._attach, self._in_step)
         self._steps = itertools.count(1)
         #: steps that the engine still holds
         self._posted: WeakSet[Step] = WeakSet()
@@ -287,7 +285,7 @@ class Runtime:
         these act beyond the sequence, or depend on which sequence it is.
         """
         self._live.link(seq)
-        return self._live.families[seq].repeatable
+        return seq in self._live.repeatable
 
     def clone(self, seq: int) -> int:
         """Copies a sequence for the engine (n > 1, beam search); returns the copy's number.
@@ -295,7 +293,6 @@ class Runtime:
         Raises RuntimeFailure while a step of the sequence is under way: from `begin_step` until its answer
         has been fetched or it has been abandoned, and as long as the sequence is late.
         """
-        self._moves.settle([seq])
         link = self._live.link(seq)
         if self._in_step(seq):
             raise RuntimeFailure(
@@ -312,7 +309,6 @@ class Runtime:
 
         Leaves out sequences that could not be copied, for any reason.
         """
-        self._moves.settle(seqs)
         sent: list[tuple[WorkerLink, int, int]] = []
         copies: dict[int, int] = {}
         for seq in seqs:
@@ -333,24 +329,7 @@ class Runtime:
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; ignores numbers of sequences that are not live."""
         seqs = list(seqs)
-        if self._moves.pending:
-            self._moves.settle(seqs)
         self._live.free(seqs)
-
-    def move(self, seq: int, worker: int | None = None) -> int:
-        """Moves the request of a sequence, with all its forks and clones, to another worker.
-
-        `worker`: index of the target; by default the least loaded one. Returns its index. Sequences keep
-        their numbers, and rows that the engine holds stay valid until their next results. A move takes a
-        millisecond or two. If the request stays where it is, raises the reason: RuntimeFailure if it is in a
-        step under way, late, or too large; SpaceError or OwnerLimitError if there is no room; WorkerDiedError
-        if a worker has ended.
-
-        Requests also move automatically when their worker is much busier than another one.
-        """
-        return self._moves.move(seq, worker)
-
-    # -- steps ------------------------------------------------------------------------------------
 
     def begin_step(self, inputs: Sequence[StepInput]) -> Step:
         """Posts one step of some sequences and returns at once.
@@ -358,8 +337,6 @@ class Runtime:
         Raises UnknownSequenceError before anything is sent. The death of a worker is not raised: its
         sequences get an error in the results.
         """
-        if self._moves.pending:
-            self._moves.settle(map(SEQ, inputs))
         number = next(self._steps)
         parts: list[StepPart] = []
         for link, items in self._by_link(inputs):
@@ -379,7 +356,7 @@ class Runtime:
             except (TypeError, ValueError, OverflowError) as error:
                 link.rows.put_back(released)
                 raise ProtocolError(f"a StepInput holds what cannot be sent: {error}") from error
-        step = Step(self._live, self._moves, number, parts)
+        step = Step(self._live, number, parts)
         self._posted.add(step)
         return step
 

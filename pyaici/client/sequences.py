@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 
 from aicirt.contract.abi import MID_SKIP_POST, MID_SKIP_PRE
@@ -17,26 +15,15 @@ from pyaici.client.link import WorkerLink
 SEQ = itemgetter(0)
 
 
-@dataclass(slots=True)
-class Family:
-    """The live sequences of one request: they share a worker, and move together."""
-
-    members: set[int]
-    #: whether steps of copies can be discarded
-    repeatable: bool = False
-    #: time.monotonic() of the last attempt to move it
-    moved_at: float = -math.inf
-
-
 class Sequences(dict[int, WorkerLink]):
     """Maps the number of each live sequence to the link to its worker."""
 
-    __slots__ = ("_numbers", "families")
+    __slots__ = ("_numbers", "repeatable")
 
     def __init__(self) -> None:
         super().__init__()
-        #: by number of each live sequence
-        self.families: dict[int, Family] = {}
+        #: sequences whose clones can take steps that are discarded
+        self.repeatable: set[int] = set()
         self._numbers = itertools.count(1)
 
     def link(self, seq: int) -> WorkerLink:
@@ -57,17 +44,18 @@ class Sequences(dict[int, WorkerLink]):
     ) -> None:
         """Adds a sequence whose controller has these callbacks."""
         self[seq] = link
-        self.families[seq] = Family({seq}, repeatable)
+        if repeatable:
+            self.repeatable.add(seq)
         if has_pre or has_post:
             link.exports[seq] = MID_SKIP_PRE * has_pre | MID_SKIP_POST * has_post
             link.as_exported(seq)
 
     def inherit(self, parent: int, children: Iterable[int]) -> None:
         """Adds the children of a fork, in their parent's worker."""
-        link, family = self.link(parent), self.families[parent]
+        link = self.link(parent)
         for child in children:
-            family.members.add(child)
-            self.families[child] = family
+            if parent in self.repeatable:
+                self.repeatable.add(child)
             link.inherit(parent, child)
             self[child] = link
 
@@ -75,14 +63,8 @@ class Sequences(dict[int, WorkerLink]):
         """Removes a sequence that its worker has ended."""
         link = self.pop(seq, None)
         if link is not None:
-            self.families.pop(seq).members.discard(seq)
+            self.repeatable.discard(seq)
             link.forget(seq)
-
-    def moved(self, family: Family, target: WorkerLink) -> None:
-        """Records that all sequences of a request are in another worker now."""
-        for seq in family.members:
-            self[seq].hand_over(seq, target)
-            self[seq] = target
 
     def free(self, seqs: Iterable[int]) -> None:
         """Ends sequences; ignores numbers of sequences that are not live."""
@@ -90,7 +72,7 @@ class Sequences(dict[int, WorkerLink]):
         for seq in seqs:
             link = self.pop(seq, None)
             if link is not None:
-                self.families.pop(seq).members.discard(seq)
+                self.repeatable.discard(seq)
                 link.forget(seq)
                 by_link.setdefault(link, []).append(seq)
         for link, numbers in by_link.items():

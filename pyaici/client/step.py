@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import StepInput
     from pyaici.client.link import WorkerLink
-    from pyaici.client.moves import Moves
     from pyaici.client.sequences import Sequences
 
 
@@ -138,11 +137,10 @@ class StepPart:
 class Step:
     """A step under way. Call `wait_pre` before the forward pass and `wait` after it, or `abandon`."""
 
-    __slots__ = ("__weakref__", "_live", "_moves", "_number", "_over", "_parts", "_pre")
+    __slots__ = ("__weakref__", "_live", "_number", "_over", "_parts", "_pre")
 
-    def __init__(self, live: Sequences, moves: Moves, number: int, parts: list[StepPart]) -> None:
+    def __init__(self, live: Sequences, number: int, parts: list[StepPart]) -> None:
         self._live = live
-        self._moves = moves
         self._number = number
         self._parts = parts
         self._pre: dict[int, PreResult] | None = None
@@ -206,8 +204,6 @@ class Step:
                     part.failed(error)
             self._fail(part, pre, result)
         self._over = "its answer has been fetched"
-        if self._moves.automatic:
-            self._moves.look(result.mid)
         return result
 
     def _wait_for_one(self, waiting: list[StepPart]) -> None:

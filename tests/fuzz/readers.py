@@ -1,7 +1,7 @@
 """Fuzz targets in Python: ``python -m tests.fuzz.readers TARGET OPTION... FOLDER...``, run by atheris.
 
-Each function below returns what is called with every input. It catches what the reader says that it raises;
-an exception that is left is a finding.
+Each function below returns a function that atheris calls with every input. It catches the documented
+exceptions of the reader. Any other exception is a finding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Reader = Callable[[bytes], None]
 
 
 def module() -> Reader:
-    """What is accepted can be rewritten, and is then valid, if and only if it was valid before."""
+    """Checks that accepted modules can be rewritten, and that a valid one is still valid then."""
     import wasmtime
 
     from aicirt.contract.errors import ModuleError
@@ -39,7 +39,7 @@ def module() -> Reader:
 
     def read(data: bytes) -> None:
         accepted = check(data).accepted
-        # what is not valid is not rewritten: see `compile_module`
+        # `compile_module` does not rewrite invalid modules
         before = valid(data) if accepted else "not accepted"
         try:
             after = valid(rewrite(data))
@@ -52,7 +52,7 @@ def module() -> Reader:
 
 
 def message() -> Reader:
-    """Frames on a socket, and a worker that is told what is in them."""
+    """Reads frames from a socket, and passes a message to a worker."""
     from aicirt.contract.errors import AiciError, ProtocolError
     from aicirt.contract.messages import decode
     from aicirt.ipc.frames import FrameSocket
@@ -82,7 +82,7 @@ def message() -> Reader:
 
 
 def ring() -> Reader:
-    """Any positions, and any bytes."""
+    """Reads and writes a ring with any positions and bytes."""
     from aicirt.contract.errors import ProtocolError
     from aicirt.ipc.ring import HEADER_BYTES, Ring
 
@@ -103,7 +103,7 @@ def ring() -> Reader:
 
 
 def row() -> Reader:
-    """What a worker answers, as the engine's process reads it."""
+    """Reads answers of a worker as the engine's process does."""
     from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import decode
     from aicirt.ipc.segment import Layout, Segment
@@ -136,14 +136,14 @@ def row() -> Reader:
 
 
 def snapshot() -> Reader:
-    """Descriptions without a file, and of a file that is not sealed."""
+    """Reads descriptions without a file, and with a file that is not sealed."""
     import os
 
     import msgpack
 
     from aicirt.contract.errors import AiciError
     from aicirt.wasm import Engine, Limits, Linker, Program, host_functions
-    from aicirt.wasm.transfer import from_wire
+    from aicirt.wasm.snapshot import from_wire
     from tests.aicirt.wasm.conftest import CALLS, controller
 
     program = Program.compile(Linker(Engine(Limits()), host_functions(CALLS)), controller())
@@ -163,7 +163,7 @@ def snapshot() -> Reader:
 
 
 def vocabulary() -> Reader:
-    """Everything that can be asked of an image."""
+    """Calls all methods of an image."""
     from aicirt.contract.errors import VocabularyError
     from aicirt.vocab.reader import VocabularyImage
 
@@ -182,7 +182,7 @@ def vocabulary() -> Reader:
 
 
 def run() -> Reader:
-    """Bodies of `POST /v1/run` and `/cpc`."""
+    """Reads bodies of `POST /v1/run` and `/cpc`."""
     from pydantic import ValidationError
 
     from pyaici.server.apis.cpc.ollama import prompt_of
@@ -200,7 +200,7 @@ def run() -> Reader:
 
 
 def openai() -> Reader:
-    """Bodies of completions and chats, and answers that may have calls of tools."""
+    """Reads bodies of completions and chats, and answers that may have tool calls."""
     from pydantic import ValidationError
 
     from pyaici.server.apis.openai.chat_plan import _functions
@@ -236,18 +236,18 @@ def openai() -> Reader:
 
 
 def _check_pieces(text: str, make: Callable[[], Any]) -> None:
-    """However a text is cut, a reader of answers finds the same calls in it."""
+    """Checks that a reader of answers finds the same tool calls in a text, however it is cut into pieces."""
     whole, pieces = make(), make()
     whole.feed(text)
     whole.end()
     for at in range(0, len(text), 7):
         pieces.feed(text[at : at + 7])
     pieces.end()
-    assert whole.calls == pieces.calls, "what is read depends on how the text is cut"
+    assert whole.calls == pieces.calls, "the calls depend on how the text is cut"
 
 
 def messages() -> Reader:
-    """Bodies of the messages API, and answers that may have calls of tools."""
+    """Reads bodies of the messages API, and answers that may have tool calls."""
     from pyaici.server.apis.messages.errors import MessagesError
     from pyaici.server.apis.messages.plan import plan
     from pyaici.server.apis.messages.prompt import ai00_prompt, chat_prompt
@@ -272,7 +272,7 @@ def messages() -> Reader:
 
 
 def config() -> Reader:
-    """A file of users, and a file of settings."""
+    """Reads a file of users and a file of settings."""
     from aicirt.contract.errors import AiciError
     from pyaici.server.http.users import UserFile
     from pyaici.server.settings import read_settings
@@ -290,7 +290,7 @@ def config() -> Reader:
 
 
 def defect() -> Reader:
-    """A reader with a defect, for the test of this program."""
+    """Returns a reader with a defect, for the test of this program."""
 
     def read(data: bytes) -> None:
         if data[:2] == b"de":

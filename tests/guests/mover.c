@@ -1,6 +1,6 @@
-/* A controller whose answers depend on all that a move to another process must take along. The last token that came
- * says what it does: F forks, S is suspended once, P splices, M asks for the same row, D and T other kinds of rows,
- * V writes a variable, R prints a random number, G grows the memory, L works for a while; others: a mask. */
+/* A controller whose answers depend on all of its state. The last token selects
+ * the action: F forks, S is suspended once, P splices, M requests the same row, D and T return other kinds of rows,
+ * V writes a variable, R prints a random number, G grows the memory, L works for a while. Others return a mask. */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-"""Names in /dev/shm, where other users may put anything."""
+"""Names in /dev/shm, where other users may create any file."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from aicirt.ipc import names
 from tests.stranger import as_stranger, needs_root
 
 SHM = Path("/dev/shm")
-#: of a process that there cannot be
+#: a prefix with the pid of a process that cannot exist
 GONE = f"aici-{os.getuid()}-4194999-1"
 
 
@@ -25,7 +26,7 @@ def cleared() -> Iterator[None]:
 
 
 def plant() -> list[str]:
-    """One of each kind, under names of this user's."""
+    """Creates an entry of each kind under names that this user's processes would use."""
     kinds = {"ab": "file", "ac": "directory", "ad": "fifo", "ae": "link"}
     for end, kind in kinds.items():
         path = SHM / f"{GONE}-{end}"
@@ -43,12 +44,12 @@ def plant() -> list[str]:
 
 
 @needs_root
-def test_planted_names_are_skipped(cleared: None) -> None:
+def test_entries_of_another_user_are_neither_removed_nor_opened(cleared: None) -> None:
     as_stranger(lambda: [plant(), None][1])
     mine = SHM / f"{GONE}-ff"
     mine.write_bytes(b"")
     assert [name for name in names.sweep_orphans() if GONE in name] == [mine.name]
-    assert len(list(SHM.glob(f"*{GONE}*"))) == 5, "they are left alone"
+    assert len(list(SHM.glob(f"*{GONE}*"))) == 5, "entries of another user stay"
     for end in ("ab", "ac", "ad", "ae"):
         with pytest.raises(ProtocolError, match=r"is no file of this user|cannot be opened"):
             names.open_shared_memory(f"/{GONE}-{end}")
@@ -57,11 +58,28 @@ def test_planted_names_are_skipped(cleared: None) -> None:
     assert (SHM / f"sem.{GONE}-ab").stat().st_gid != 0
 
 
-def test_what_is_no_file_is_neither_removed_nor_opened(cleared: None) -> None:
-    """Also where this user has made it."""
+def test_entries_that_are_not_files_are_neither_removed_nor_opened(cleared: None) -> None:
+    """Holds also for entries that this user has created."""
     planted = plant()
     removed = [name for name in names.sweep_orphans() if GONE in name]
     assert sorted(removed) == [f"{GONE}-ab", f"sem.{GONE}-ab"]
     for name in planted[1:]:
         with pytest.raises(ProtocolError):
             names.open_shared_memory(f"/{name}")
+
+
+def test_names_of_processes_that_cannot_be_looked_up_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that may open no more files cannot tell whether another one is alive."""
+
+    def refuse(_: Path) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    name = SHM / names.fresh_name().removeprefix("/")
+    name.write_bytes(b"")
+    try:
+        with monkeypatch.context() as crowded:
+            crowded.setattr(Path, "read_text", refuse)
+            assert names.sweep_orphans() == []
+        assert name.exists()
+    finally:
+        name.unlink()

@@ -1,4 +1,4 @@
-"""Owners take turns at compiling and building, and each has so much time."""
+"""Owners take turns at compiling and building; each has a limit of CPU time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Clock:
 
 
 class Work:
-    """Compilations that last until they are told to end."""
+    """Compilations that last until the test ends them."""
 
     def __init__(self, queue: FairQueue) -> None:
         self.queue = queue
@@ -59,7 +59,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_who_uploads_much_waits_for_himself() -> None:
+def test_heavy_uploader_delays_only_their_own_uploads() -> None:
     async def main() -> None:
         work = Work(compilations(SETTINGS, Clock()))
         tasks = work.start(*"aaaaaa")
@@ -67,9 +67,9 @@ def test_who_uploads_much_waits_for_himself() -> None:
         assert work.begun == ["a", "a"], "two of one owner at a time"
         tasks += work.start(*"bbc")
         await settle()
-        assert work.begun == ["a", "a", "b"], "others do not wait for them"
+        assert work.begun == ["a", "a", "b"], "another owner does not wait for the queue of a"
         await work.end("a")
-        assert work.begun[3:] == ["c"], "who has nothing at work comes first"
+        assert work.begun[3:] == ["c"], "an owner without a running compilation comes first"
         await work.end("a")
         await work.end("b")
         assert sorted(work.begun[4:]) == ["a", "b"]
@@ -82,7 +82,7 @@ def test_who_uploads_much_waits_for_himself() -> None:
     asyncio.run(main())
 
 
-def test_only_so_many_wait() -> None:
+def test_number_of_waiting_compilations_per_owner_is_limited() -> None:
     async def main() -> None:
         work = Work(compilations(SETTINGS, Clock()))
         tasks = work.start(*"aaaaaa")
@@ -99,7 +99,7 @@ def test_only_so_many_wait() -> None:
     asyncio.run(main())
 
 
-def test_time_is_used_up_and_comes_back() -> None:
+def test_compile_time_is_used_up_and_becomes_available_again() -> None:
     clock = Clock()
     queue = compilations(SETTINGS, clock)
 
@@ -127,7 +127,7 @@ def test_time_is_used_up_and_comes_back() -> None:
     assert queue.stats() == {"running": 0, "waiting": 0}
 
 
-def test_owners_are_forgotten_and_a_limit_of_none_is_one() -> None:
+def test_owners_are_forgotten_and_a_limit_of_zero_means_one() -> None:
     clock = Clock()
     queue = compilations(DaemonSettings(max_compilations=0, owner_compilations=0), clock)
 
@@ -165,10 +165,10 @@ def test_owner_who_has_used_much_time_yields_to_others() -> None:
     order.clear()
     clock.now = 3601
     asyncio.run(use("greedy", 0.0))
-    assert set(queue._used) == {"greedy"}, "what was used an hour ago is forgotten"
+    assert set(queue._used) == {"greedy"}, "usage is forgotten after an hour"
 
 
-def test_what_is_kept_of_an_owner_is_bounded() -> None:
+def test_usage_records_of_an_owner_are_bounded() -> None:
     clock = Clock()
     queue = builds(DaemonSettings(), clock)
 
@@ -185,7 +185,7 @@ def test_what_is_kept_of_an_owner_is_bounded() -> None:
     assert 1750 <= usage.total <= 1800
 
 
-def test_only_so_many_bytes_wait() -> None:
+def test_waiting_bytes_per_owner_are_limited() -> None:
     async def main() -> None:
         queue = builds(DaemonSettings(owner_builds=1, owner_queue_bytes=100), Clock())
         end = asyncio.Event()
@@ -215,8 +215,8 @@ async def failing(queue: FairQueue) -> None:
         st.tuples(st.sampled_from(["start", "cancel", "end"]), st.sampled_from("abc"), st.integers(0, 9))
     )
 )
-def test_whatever_is_begun_ended_and_cancelled(events: list[tuple[str, str, int]]) -> None:
-    """Nobody waits while there is room for them, and in the end nothing is left."""
+def test_any_order_of_starts_ends_and_cancellations(events: list[tuple[str, str, int]]) -> None:
+    """No compilation waits while the limits permit it to run, and cancelling all leaves the queue empty."""
 
     async def main() -> None:
         work, tasks = Work(compilations(SETTINGS, Clock())), []

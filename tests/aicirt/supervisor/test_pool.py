@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -45,13 +46,26 @@ async def kill(worker: WorkerProcess) -> None:
     await until(lambda: not worker.alive)
 
 
-def test_the_first_death_is_made_good_at_once() -> None:
+def test_worker_that_dies_as_the_pool_stops_is_not_replaced() -> None:
     async def test(pool: WorkerPool) -> None:
-        heard: list[WorkerProcess] = []
-        pool.on_death(heard.append)
+        (worker,) = pool.workers
+        worker.kill()
+        select.select([worker._pidfd], [], [], PATIENCE)
+        # the event loop notices the death after `stop` has been called and before it has reached the worker
+        asyncio.get_running_loop().call_soon(worker._died)
+        await pool.stop()
+        assert pool.workers == [worker] and pool.restarts == 0
+
+    run(test)
+
+
+def test_first_death_of_a_worker_is_followed_by_an_immediate_restart() -> None:
+    async def test(pool: WorkerPool) -> None:
+        deaths: list[WorkerProcess] = []
+        pool.on_death(deaths.append)
         first, other = pool.workers
         await kill(first)
-        assert heard == [first] and pool.restarts == 1
+        assert deaths == [first] and pool.restarts == 1
         assert [w.index for w in pool.workers] == [0, 1] and pool.workers[1] is other
         successor = pool.workers[0]
         assert successor.alive and successor.generation > first.generation
@@ -63,7 +77,7 @@ def test_the_first_death_is_made_good_at_once() -> None:
     run(test, 2)
 
 
-def test_those_that_die_at_once_are_started_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_die_at_once_are_restarted_with_growing_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(pool: WorkerPool) -> None:
         (worker,) = pool.workers
         with monkeypatch.context() as broken:
@@ -90,15 +104,15 @@ def fail_to_start(monkeypatch: pytest.MonkeyPatch, attempts: list[int]) -> None:
     monkeypatch.setattr(subprocess, "Popen", no_room)
 
 
-def test_a_process_that_cannot_be_had_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(pool: WorkerPool) -> None:
         first, second = pool.workers
         attempts: list[int] = []
         before = len(list(Path("/proc/self/fd").iterdir()))
-        with monkeypatch.context() as crowded:
-            fail_to_start(crowded, attempts)
+        with monkeypatch.context() as patched:
+            fail_to_start(patched, attempts)
             await kill(first)
-            assert [pool.place() for _ in range(3)] == [second] * 3, "others go on"
+            assert [pool.place() for _ in range(3)] == [second] * 3, "the other worker serves all"
             await kill(second)
             with pytest.raises(WorkerDiedError, match=r"no worker is running: worker \d cannot be started: "):
                 pool.place()
@@ -121,7 +135,7 @@ def test_a_builder_that_dies_is_replaced() -> None:
     run(test)
 
 
-def test_a_pool_that_cannot_be_filled_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_that_cannot_start_all_workers_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 

@@ -1,4 +1,4 @@
-"""Templates that the supervisor keeps: a bounded number, and none that failed, whoever waited for it."""
+"""Templates that the supervisor keeps: their number is bounded, and failed builds are not kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from aicirt.supervisor.templates import Built, Templates
 from aicirt.supervisor.vocabularies import RegisteredVocabulary, Vocabularies
 from aicirt.vocab.image import fingerprint_of
 
-#: refuses an argument of three bytes after as long as it may take
+#: loops in aici_init, until the time limit, for an argument of three bytes
 WASM = wat2wasm("""(module (memory (export "memory") 1) (func (export "aici_abi_v1"))
   (data (i32.const 16) "\\a8\\00\\00\\00")
   (func (export "aici_arg") (result i32) (i32.const 16))
@@ -57,11 +57,11 @@ class Setup:
         self._vocabulary = vocabulary
         self.module = module
 
-    async def build(self, arg: bytes, owner: str = "somebody") -> Built:
+    async def build(self, arg: bytes, owner: str = "ann") -> Built:
         return await self.templates.build(self.module, arg, self._vocabulary, [], owner)
 
     async def built(self) -> int:
-        """How many builds have reached the builder."""
+        """Returns the number of builds that have reached the builder."""
         return int((await self.pool.builder.call("ping", {}))["built"])
 
     async def adopt(self, arg: bytes) -> int:
@@ -97,7 +97,7 @@ def run(folder: Path, test: Callable[[Setup], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_only_so_many_are_kept(tmp_path: Path) -> None:
+def test_number_of_kept_templates_is_limited(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         for number in range(10):
             await setup.adopt(b"%05d" % number)
@@ -109,7 +109,7 @@ def test_only_so_many_are_kept(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_what_fails_is_not_kept(tmp_path: Path) -> None:
+def test_failed_build_is_not_kept(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         for _ in range(2):
             with pytest.raises(TimeLimitError):
@@ -132,12 +132,14 @@ async def cancel(*tasks: asyncio.Task[Built]) -> None:
         assert isinstance(result, asyncio.CancelledError)
 
 
-def test_build_that_nobody_waits_for_ends_and_holds_its_turn_until_then(tmp_path: Path) -> None:
+def test_build_without_waiters_is_ended_and_keeps_its_turn_until_then(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         two = [asyncio.create_task(setup.build(b"bad")) for _ in range(2)]
         await until(lambda: setup.pool.builder.asked > 0)
         await cancel(two[0])
-        assert setup.kept == (1, 0) and setup.queue.stats()["running"] == 1, "somebody still waits for it"
+        assert setup.kept == (1, 0) and setup.queue.stats()["running"] == 1, (
+            "the other task still waits for it"
+        )
         os.kill(setup.pool.builder.pid, signal.SIGSTOP)
         try:
             await cancel(two[1])
@@ -154,7 +156,7 @@ def test_build_that_nobody_waits_for_ends_and_holds_its_turn_until_then(tmp_path
     run(tmp_path, test)
 
 
-def test_builds_of_an_owner_wait_for_each_other_and_not_in_unlimited_numbers(tmp_path: Path) -> None:
+def test_running_and_waiting_builds_per_owner_are_limited(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         os.kill(setup.pool.builder.pid, signal.SIGSTOP)
         try:
@@ -162,7 +164,7 @@ def test_builds_of_an_owner_wait_for_each_other_and_not_in_unlimited_numbers(tmp
             await until(lambda: setup.queue.stats() == {"running": 2, "waiting": 4})
             with pytest.raises(OwnerLimitError, match=r"5 builds would wait for owner.*build_queue"):
                 await setup.build(b"too many")
-            others = asyncio.create_task(setup.build(b"00000", "another"))
+            others = asyncio.create_task(setup.build(b"00000", "bob"))
             await until(lambda: setup.queue.stats() == {"running": 3, "waiting": 4})
             await cancel(*tasks[2:])
             assert setup.queue.stats() == {"running": 3, "waiting": 0}, "they are dropped from the queue"
@@ -171,12 +173,12 @@ def test_builds_of_an_owner_wait_for_each_other_and_not_in_unlimited_numbers(tmp
         await asyncio.gather(*tasks[:2], others)
         assert await setup.built() == 3
         assert setup.queue.stats() == {"running": 0, "waiting": 0}
-        assert set(setup.queue._used) == {"somebody", "another"}, "the builder tells what they have used"
+        assert set(setup.queue._used) == {"ann", "bob"}, "the builder reports the time used"
 
     run(tmp_path, test)
 
 
-def test_what_was_given_up_before_a_worker_had_it_is_not_kept(tmp_path: Path) -> None:
+def test_adopting_an_evicted_template_does_not_keep_it(tmp_path: Path) -> None:
     async def test(setup: Setup) -> None:
         old = await setup.build(b"older")
         for number in range(5):
@@ -188,8 +190,8 @@ def test_what_was_given_up_before_a_worker_had_it_is_not_kept(tmp_path: Path) ->
     run(tmp_path, test)
 
 
-def test_nothing_is_kept_of_a_module_that_is_removed(tmp_path: Path) -> None:
-    """Neither what was built, nor what is being built when it goes."""
+def test_templates_of_a_removed_module_are_dropped(tmp_path: Path) -> None:
+    """Holds for finished templates and for builds that are in progress."""
 
     async def test(setup: Setup) -> None:
         await setup.adopt(b"done")
@@ -213,7 +215,7 @@ def test_nothing_is_kept_of_a_module_that_is_removed(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_a_vocabulary_that_fails_is_not_kept_though_nobody_waits_for_it() -> None:
+def test_failed_vocabulary_without_waiters_is_not_kept() -> None:
     async def main() -> None:
         known = vocabularies()
         bad = {**VOCABULARY, "eos": [9999]}

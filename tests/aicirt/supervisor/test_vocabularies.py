@@ -1,4 +1,4 @@
-"""Registered vocabularies: a bounded number, and those in use stay."""
+"""Registered vocabularies: their number and bytes are limited, and those in use stay."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ def spec(name: str, extra: int = 0) -> dict[str, Any]:
 class Registry:
     def __init__(self, **limits: Any) -> None:
         settings = DaemonSettings(**limits)
-        self.gone: list[RegisteredVocabulary] = []
-        #: fingerprints of what was registered under a name
-        self.told: dict[str, str] = {}
+        self.removed: list[RegisteredVocabulary] = []
+        #: fingerprints of registered vocabularies by name
+        self.fingerprints: dict[str, str] = {}
         self.compilations = compilations(settings, time.monotonic)
-        self.vocabularies = Vocabularies(settings, self.compilations.turn, self.gone.append)
+        self.vocabularies = Vocabularies(settings, self.compilations.turn, self.removed.append)
 
     async def register(self, name: str, owner: str, client: int, extra: int = 0) -> RegisteredVocabulary:
-        told = spec(name, extra)
-        self.told[name] = fingerprint_of(told)
-        return await self.vocabularies.register(self.told[name], told, owner, client)
+        values = spec(name, extra)
+        self.fingerprints[name] = fingerprint_of(values)
+        return await self.vocabularies.register(self.fingerprints[name], values, owner, client)
 
     def name(self, entry: RegisteredVocabulary) -> str:
-        (name,) = (name for name, fingerprint in self.told.items() if fingerprint == entry.fingerprint)
+        (name,) = (
+            name for name, fingerprint in self.fingerprints.items() if fingerprint == entry.fingerprint
+        )
         return name
 
     def find(self, name: str, client: int) -> RegisteredVocabulary | None:
-        return self.vocabularies.find(self.told[name], client)
+        return self.vocabularies.find(self.fingerprints[name], client)
 
     @property
     def names(self) -> list[str]:
         return [self.name(entry) for entry in self.vocabularies.all()]
 
 
-def test_the_least_recently_used_without_users_goes() -> None:
+def test_least_recently_used_vocabulary_without_users_is_removed() -> None:
     async def main() -> None:
         registry = Registry(max_vocabularies=3)
         first = await registry.register("a", "o", 1)
@@ -64,7 +66,7 @@ def test_the_least_recently_used_without_users_goes() -> None:
         assert registry.find("a", 1) is first, "used again"
         last = await registry.register("d", "p", 4)
         assert registry.names == ["c", "a", "d"]
-        assert [registry.name(entry) for entry in registry.gone] == ["b"]
+        assert [registry.name(entry) for entry in registry.removed] == ["b"]
         with pytest.raises(VocabularyError, match=r"registered as 2 \(any more\): register it again"):
             registry.vocabularies.get(2)
         assert registry.find("b", 5) is None
@@ -78,14 +80,14 @@ def test_the_least_recently_used_without_users_goes() -> None:
     asyncio.run(main())
 
 
-def test_an_owner_has_so_many() -> None:
+def test_number_of_vocabularies_per_owner_is_limited() -> None:
     async def main() -> None:
         registry = Registry(owner_vocabularies=2)
         await registry.register("a", "o", 1)
         await registry.register("b", "o", 2)
         with pytest.raises(OwnerLimitError, match=r"owner 'o' would have 3 .* 2 \(owner_vocabularies\)"):
             await registry.register("c", "o", 3)
-        assert await registry.register("a", "o", 3), "an equal one is the same"
+        assert await registry.register("a", "o", 3), "an equal vocabulary counts once"
         await registry.register("c", "p", 4)
         registry.vocabularies.leave(2)
         await registry.register("d", "o", 2)
@@ -112,7 +114,7 @@ def test_bytes_are_limited() -> None:
     asyncio.run(main())
 
 
-def test_one_that_clients_wait_for_is_not_given_up() -> None:
+def test_vocabulary_that_clients_wait_for_is_not_removed() -> None:
     async def main() -> None:
         registry = Registry(max_vocabularies=2)
         names = [f"v{number}" for number in range(4)]
@@ -127,7 +129,7 @@ def test_one_that_clients_wait_for_is_not_given_up() -> None:
     asyncio.run(main())
 
 
-def test_building_counts_as_compiling() -> None:
+def test_building_a_vocabulary_counts_as_compile_time() -> None:
     async def main() -> None:
         registry = Registry(owner_compile_s=0.02, owner_vocabularies=2000, max_vocabularies=4000)
 
@@ -148,8 +150,8 @@ def test_building_counts_as_compiling() -> None:
     asyncio.run(main())
 
 
-def test_fingerprints_are_not_believed() -> None:
-    """Who claims that of another's vocabulary fails alone, and nobody gets theirs."""
+def test_claimed_fingerprints_are_verified() -> None:
+    """A client that claims another vocabulary's fingerprint gets an error; other clients are not affected."""
 
     async def main() -> None:
         registry = Registry()
@@ -157,8 +159,8 @@ def test_fingerprints_are_not_believed() -> None:
         claims = [("mallory", spec("planted")), ("victim", spec("victim")), ("mallory", spec("planted"))]
         planted, victims, again = await asyncio.gather(
             *(
-                registry.vocabularies.register(honest, told, owner, client)
-                for client, (owner, told) in enumerate(claims)
+                registry.vocabularies.register(honest, values, owner, client)
+                for client, (owner, values) in enumerate(claims)
             ),
             return_exceptions=True,
         )
@@ -168,7 +170,7 @@ def test_fingerprints_are_not_believed() -> None:
         assert victims.tokenizer_bytes == len("victim") and registry.vocabularies.all() == [victims]
         for broken in ({}, {"tokens": 7}, {"eos": None}, {"special": [1]}, {"tokenizer_kind": 1}):
             with pytest.raises(VocabularyError, match="cannot be used"):
-                told = {**spec("x"), **broken} if broken else {}
-                await registry.vocabularies.register(honest, told, "mallory", 9)
+                values = {**spec("x"), **broken} if broken else {}
+                await registry.vocabularies.register(honest, values, "mallory", 9)
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""In which order templates are filled, and what becomes of answers that come too late or not at all."""
+"""The order in which templates are warmed, and the handling of failed and late answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aicirt.supervisor.workers import WorkerProcess
 
 
 def template(
-    name: bytes, exports: tuple[str, ...] = ("aici_warm",), nbytes: int = 1000, owner: str = "somebody"
+    name: bytes, exports: tuple[str, ...] = ("aici_warm",), nbytes: int = 1000, owner: str = "ann"
 ) -> Built:
     info = cast(Any, SimpleNamespace(id="m" * 64, exports=list(exports)))
     call = {"arg_bytes": 0, "built": {"name": name}}
@@ -25,7 +25,7 @@ def template(
 
 
 class Fake:
-    """Templates that have room for everything, and a builder that answers what a test says."""
+    """Stands for templates without a limit, and for a builder that gives the test's answers."""
 
     def __init__(self, answer: Callable[[bytes, int], dict[str, Any]]) -> None:
         self.kept: dict[bytes, Built] = {}
@@ -80,28 +80,28 @@ def run(fake: Fake, *built: Built) -> None:
     asyncio.run(main())
 
 
-def test_stages_of_all_go_side_by_side() -> None:
+def test_all_templates_finish_a_stage_before_the_next_stage() -> None:
     fake = Fake(lambda _, stage: {"nbytes": 2000 + stage, "more": True})
     run(fake, template(b"a"), template(b"b"), template(b"c", exports=()))
     assert fake.order == [(b"a", 0), (b"b", 0), (b"a", 1), (b"b", 1), (b"a", 2), (b"b", 2)]
     assert [built.warmth for built in fake.kept.values()] == [3, 3, 0]
-    assert fake.most == [10_000] * 2 + [9_000] * 2 + [8_999] * 2, "growth counts from the first snapshot"
+    assert fake.most == [10_000] * 2 + [9_000] * 2 + [8_999] * 2, "growth is counted from the first snapshot"
 
 
-def test_owner_with_many_templates_delays_others_by_one_stage_at_most() -> None:
+def test_owner_with_many_templates_delays_others_by_at_most_one_stage() -> None:
     fake = Fake(lambda *_: {"nbytes": 2000, "more": True})
     many = [template(b"many %d" % number, owner="many") for number in range(50)]
     run(fake, *many, template(b"one", owner="one"))
     assert [fake.order.index((b"one", stage)) for stage in range(3)] == [1, 3, 5]
 
 
-def test_who_is_done_is_left_alone() -> None:
+def test_finished_template_is_not_warmed_again() -> None:
     fake = Fake(lambda name, _: {"nbytes": 2000, "more": name == b"b"})
     run(fake, template(b"a"), template(b"b"))
     assert fake.order == [(b"a", 0), (b"b", 0), (b"b", 1), (b"b", 2)]
 
 
-def test_what_goes_wrong_is_counted() -> None:
+def test_failures_are_counted_by_kind() -> None:
     def answer(name: bytes, stage: int) -> dict[str, Any]:
         problems: dict[tuple[bytes, int], AiciError] = {
             (b"a", 1): TrapError("no"),
@@ -120,7 +120,7 @@ def test_what_goes_wrong_is_counted() -> None:
     assert [fake.kept[name].warmth for name in (b"a", b"b", b"c")] == [1, 0, 0]
 
 
-def test_what_is_given_up_meanwhile_stays_so() -> None:
+def test_template_removed_while_warming_stays_removed() -> None:
     def answer(name: bytes, stage: int) -> dict[str, Any]:
         if name == b"b":
             del fake.kept[b"b"]
@@ -132,7 +132,7 @@ def test_what_is_given_up_meanwhile_stays_so() -> None:
     assert not fake.warming.failures
 
 
-def test_a_template_that_is_built_again_is_filled_again() -> None:
+def test_template_that_is_built_again_is_warmed_again() -> None:
     def answer(name: bytes, stage: int) -> dict[str, Any]:
         if stage == 1 and len(fake.order) == 2:
             fake.add(replace(template(b"a"), nbytes=3000))
@@ -144,7 +144,7 @@ def test_a_template_that_is_built_again_is_filled_again() -> None:
     assert [stage for _, stage in fake.order] == [0, 1, 0, 1, 2]
 
 
-def test_it_waits_for_a_builder() -> None:
+def test_warming_waits_for_a_living_builder() -> None:
     async def main() -> None:
         fake = Fake(lambda _, __: {"nbytes": 2000, "more": False})
         fake.alive = False

@@ -1,4 +1,4 @@
-"""A process that does not answer is killed, unless it gets no processor time."""
+"""The supervisor kills a process that does not answer, unless the process gets no processor time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def config(silence: int) -> WorkerConfig:
 
 @contextmanager
 def starved(pid: int) -> Iterator[None]:
-    """Others take the only processor that a process may use, all but a small share of it."""
+    """Pins the process to one processor, and has busy processes take nearly all of its time."""
     processor = min(os.sched_getaffinity(0))
     os.sched_setaffinity(pid, {processor})
     os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
@@ -53,16 +53,16 @@ def test_process_without_processor_time_is_not_killed_as_silent() -> None:
     asyncio.run(main())
 
 
-def test_process_that_could_answer_and_does_not_is_killed() -> None:
+def test_process_that_has_time_but_does_not_answer_is_killed() -> None:
     async def main() -> None:
         pool = WorkerPool(1, config(silence=1))
         try:
             await pool.ready()
             worker = pool.workers[0]
-            await asyncio.sleep(1.5)  # since its first answer less patience is had
+            await asyncio.sleep(1.5)  # after its first answer, the shorter limit applies
             os.kill(worker.pid, signal.SIGSTOP)
             async with asyncio.timeout(60):
-                while not worker.silent:
+                while not worker.silent or worker.alive:
                     await asyncio.sleep(0.05)
         finally:
             await pool.stop()
@@ -70,7 +70,7 @@ def test_process_that_could_answer_and_does_not_is_killed() -> None:
     asyncio.run(main())
 
 
-def test_progress_of_a_process() -> None:
+def test_progress_reports_whether_a_process_runs_and_its_time() -> None:
     assert progress(2**22 + 1) == (False, 0.0)
     runs, seconds = progress(os.getpid())
     assert runs and seconds > 0

@@ -1,4 +1,4 @@
-"""Snapshots that go to another process, and descriptions that no snapshot has."""
+"""Snapshots that are sent to another process, and invalid descriptions of snapshots."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from aicirt.contract.errors import AiciError, ProtocolError, RuntimeFailure
 from aicirt.system.files import sealed
 from aicirt.wasm import Export, Instance
-from aicirt.wasm.snapshot import Snapshot
-from aicirt.wasm.transfer import from_wire, to_wire
+from aicirt.wasm.snapshot import Snapshot, from_wire, to_wire
 
 Make = Callable[..., Instance]
 #: counts its calls in a global and in two places of memory; a second 64 KiB are grown in the first call
@@ -40,15 +39,15 @@ def shared() -> Iterator[tuple[int, int]]:
 
 
 def sent(snapshot: Snapshot) -> tuple[list[Any], int]:
-    """As the other process gets it."""
+    """Returns the description and the file as another process receives them."""
     wire, fd = to_wire(snapshot)
     return msgpack.unpackb(msgpack.packb(wire)), os.dup(fd) if fd >= 0 else -1
 
 
-def test_a_guest_goes_on_in_another_process(make: Make, shared: tuple[int, int]) -> None:
+def test_received_snapshot_continues_where_its_guest_stood(make: Make, shared: tuple[int, int]) -> None:
     parent = make(COUNTER)
     assert [parent.call(Export.PRE) for _ in range(2)] == [11, 22]
-    address = parent.map_readonly(*shared)  # behind what has grown
+    address = parent.map_readonly(*shared)  # after the memory that has grown
     assert parent.call(Export.PRE) == 33
     snapshot = from_wire(parent.program, *sent(parent.snapshot()), shared)
     assert parent.call(Export.PRE) == 44
@@ -59,7 +58,7 @@ def test_a_guest_goes_on_in_another_process(make: Make, shared: tuple[int, int])
     child.close()
 
 
-def test_a_guest_that_changed_nothing(make: Make, shared: tuple[int, int]) -> None:
+def test_snapshot_of_an_unchanged_guest_can_be_sent(make: Make, shared: tuple[int, int]) -> None:
     parent = make(COUNTER)
     wire, fd = sent(parent.snapshot())
     child = Instance.from_snapshot(from_wire(parent.program, wire, fd, shared))
@@ -67,7 +66,7 @@ def test_a_guest_that_changed_nothing(make: Make, shared: tuple[int, int]) -> No
     child.close()
 
 
-def test_a_file_that_may_still_change_is_refused(make: Make, shared: tuple[int, int]) -> None:
+def test_snapshot_file_that_is_not_sealed_is_refused(make: Make, shared: tuple[int, int]) -> None:
     parent = make(COUNTER)
     parent.call(Export.PRE)
     wire, fd = sent(parent.snapshot())
@@ -80,7 +79,7 @@ def test_a_file_that_may_still_change_is_refused(make: Make, shared: tuple[int, 
     small = sealed("small", 4096, [])
     with pytest.raises(RuntimeFailure, match="bytes"):
         from_wire(parent.program, wire, small, shared)
-    assert len(list(Path("/proc/self/fd").iterdir())) == open_files, "what was refused is closed"
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files, "refused files are closed"
 
 
 @pytest.mark.parametrize(
@@ -97,16 +96,16 @@ def test_a_file_that_may_still_change_is_refused(make: Make, shared: tuple[int, 
         (3, [0, 4096, 0, 4096], "pages"),
         (3, [1, 4096], "pages"),
         (3, [1 << 40, 4096], "pages"),
-        (3, [0], "none"),
-        (3, None, "none"),
+        (3, [0], "invalid description"),
+        (3, None, "invalid description"),
         (4, [[0, 5]], "mappings"),
         (4, [[1 << 40, len(SHARED)]], "mappings"),
         (4, [[5, len(SHARED)]], "mappings"),
         (4, [[0, len(SHARED)]] * 2, "mappings"),
-        (4, [7], "none"),
+        (4, [7], "invalid description"),
     ],
 )
-def test_descriptions_that_are_none(
+def test_invalid_descriptions_are_refused(
     make: Make, shared: tuple[int, int], place: int, value: Any, words: str
 ) -> None:
     parent = make(COUNTER)
@@ -127,8 +126,10 @@ _ANYTHING = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_no_description_harms_the_receiver(make: Make, shared: tuple[int, int], data: st.DataObject) -> None:
-    """It is refused, or makes a guest that stays in its own memory."""
+def test_random_descriptions_are_refused_or_stay_in_their_memory(
+    make: Make, shared: tuple[int, int], data: st.DataObject
+) -> None:
+    """A description is refused, or gives a guest that stays in its own memory."""
     parent = make(COUNTER)
     parent.map_readonly(*shared)
     parent.call(Export.PRE)

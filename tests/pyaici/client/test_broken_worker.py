@@ -1,6 +1,6 @@
-"""Whatever a worker sends that has been broken out of, it ends its own sequences only.
+"""A compromised worker can send anything, but only its own sequences end.
 
-The rings, rows and doorbells are real; the test plays the worker's end of them.
+The rings, rows and doorbells are real; the test writes the worker's side of them.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -25,19 +24,18 @@ from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
 from pyaici.client.link import WorkerLink
 from pyaici.client.masks import apply_row, count_allowed
-from pyaici.client.moves import Moves
 from pyaici.client.sequences import Sequences
 from pyaici.client.step import Step, StepPart, StepResult
 
 VOCAB = 300
 LAYOUT = Layout(VOCAB, num_rows=8, num_dense=2, ring_bytes=1 << 14)
-#: sequences of the broken worker, and of the good one
+#: sequences of the compromised worker, and of the good one
 BROKEN, GOOD = (1, 2), (3, 4)
 NUMBER = 7
 
 
 class Bench:
-    """Two workers' links, and a step in which both take part."""
+    """The links of two workers, and a step in which both take part."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.live = Sequences()
@@ -64,17 +62,16 @@ class Bench:
             StepPart(link, [StepInput(seq) for seq in seqs], True)
             for link, seqs in zip(self.links, (BROKEN, GOOD), strict=True)
         ]
-        moves = cast(Moves, SimpleNamespace(automatic=False))
-        return Step(self.live, moves, NUMBER, parts)
+        return Step(self.live, NUMBER, parts)
 
     def answer_well(self) -> None:
-        """What the good worker sends."""
+        """Sends the answers of the good worker."""
         self.write(1, encode(Pre(PRE, NUMBER, [])))
         token = [[seq, Verb.SAMPLE, RowKind.TOKEN, 9, 0, 0, 0.0, None, 0] for seq in GOOD]
         self.write(1, encode(Mid(MID, NUMBER, token, [[GOOD[0], "text"]])))
 
     def check(self, result: StepResult) -> None:
-        """Others have what they were told; rows of the broken one hurt nobody, whatever they allow."""
+        """Checks that the good worker's results arrived, and that the engine can apply all rows safely."""
         for seq in GOOD:
             row = result.mid[seq].row
             assert seq in self.live and row is not None and row.token == 9
@@ -96,7 +93,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 
 def play(*messages: bytes) -> None:
-    """A step in which the broken worker sends these; nothing may be raised."""
+    """Runs a step in which the compromised worker sends these messages. Nothing may be raised."""
     with ExitStack() as stack:
         bench = Bench(stack)
         bench.answer_well()
@@ -108,7 +105,7 @@ def play(*messages: bytes) -> None:
             assert seq in BROKEN and verdict.verb in (Verb.STOP, Verb.CONTINUE, Verb.SUSPEND, Verb.FORK, 7)
             assert all(child in bench.live or child in verdict.children for child in verdict.children)
         bench.check(step.wait())
-        # and nothing is left that harms a later step
+        # nothing that remains may disturb a later step
         bench.links[0].abandon(NUMBER + 1) if not bench.links[0].dead else None
         bench.live.free([*BROKEN, *GOOD])
 
@@ -138,13 +135,13 @@ error = (
 verdict = st.tuples(number, small, st.lists(number, max_size=3) | error).map(list) | anything
 pre = st.tuples(st.just(PRE), st.just(NUMBER), st.lists(verdict, max_size=4) | anything).map(list)
 named = st.tuples(number, st.text(max_size=3) | anything).map(list) | anything
-told = st.tuples(number, st.lists(st.tuples(small, small, small).map(list), max_size=2)).map(list) | anything
+written = st.tuples(number, st.lists(st.tuples(small, small, small).map(list), max_size=2)).map(list) | anything
 mid = st.tuples(
     st.just(MID),
     st.just(NUMBER),
     st.lists(result, max_size=5) | anything,
     st.lists(named, max_size=2) | anything,
-    st.lists(told, max_size=2) | anything,
+    st.lists(written, max_size=2) | anything,
     st.lists(st.tuples(number, small).map(list), max_size=2) | anything,
 ).map(list)
 message = pre | mid | st.lists(small, min_size=1, max_size=6) | anything
@@ -164,7 +161,7 @@ def test_messages_with_random_fields(bench: Bench, messages: list[Any]) -> None:
 
 
 @fast
-@given(st.lists(result, max_size=5), st.lists(told, max_size=2))
+@given(st.lists(result, max_size=5), st.lists(written, max_size=2))
 def test_answers_in_time_with_random_results(bench: Bench, results: list[Any], variables: list[Any]) -> None:
     play(encode(Pre(PRE, NUMBER, [])), msgpack.packb([MID, NUMBER, results, [], variables]))
 
@@ -184,17 +181,17 @@ ROWS: dict[str, list[Any]] = {
     "negative entries": [RowKind.SPARSE, 0, 1, -1, 0.0, None, 0],
     "a default of NaN": [RowKind.SPARSE, 0, 1, 1, float("nan"), None, 0],
     "a token beyond the vocabulary": [RowKind.TOKEN, VOCAB, 0, 0, 0.0, None, 0],
-    "no token": [RowKind.TOKEN, "x", 0, 0, 0.0, None, 0],
-    "a kind that there is not": [17, 0, 0, 0, 0.0, None, 0],
-    "a generation that is none": [RowKind.BITMASK, 0, "x", 0, 0.0, None, 0],
+    "a token that is a text": [RowKind.TOKEN, "x", 0, 0, 0.0, None, 0],
+    "an unknown kind": [17, 0, 0, 0, 0.0, None, 0],
+    "a generation that is a text": [RowKind.BITMASK, 0, "x", 0, 0.0, None, 0],
     "a temperature of NaN": [RowKind.ALL, 0, 0, 0, 0.0, float("nan"), 0],
     "a top_k of millions": [RowKind.ALL, 0, 0, 0, 0.0, None, 1 << 22],
-    "no top_k": [RowKind.ALL, 0, 0, 0, 0.0, None, None],
+    "a top_k of None": [RowKind.ALL, 0, 0, 0, 0.0, None, None],
 }
 
 
 @pytest.mark.parametrize("fields", ROWS.values(), ids=ROWS)
-def test_impossible_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
+def test_invalid_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
     bench.answer_well()
     bench.write(0, encode(Pre(PRE, NUMBER, [])))
     bench.write(0, encode(Mid(MID, NUMBER, [[BROKEN[0], Verb.SAMPLE, *fields]], [])))
@@ -211,8 +208,8 @@ def test_a_worker_answers_for_its_own_sequences_only(bench: Bench) -> None:
     bench.answer_well()
     stop, child = [GOOD[0], Verb.STOP, None], 128 << 24 | 6 << 24 | 1
     bench.write(0, encode(Pre(PRE, NUMBER, [[GOOD[1], Verb.STOP, None], [GOOD[0], Verb.SUSPEND, None]])))
-    told = [GOOD[0], [[b"name", 1, b"value"]]]
-    bench.write(0, encode(Mid(MID, NUMBER, [stop], [[GOOD[0], "forged"]], [told])))
+    written = [GOOD[0], [[b"name", 1, b"value"]]]
+    bench.write(0, encode(Mid(MID, NUMBER, [stop], [[GOOD[0], "forged"]], [written])))
     step = bench.step()
     assert step.wait_pre() == {}
     bench.check(step.wait())
@@ -220,8 +217,8 @@ def test_a_worker_answers_for_its_own_sequences_only(bench: Bench) -> None:
         play(encode(Pre(PRE, NUMBER, [[BROKEN[0], Verb.FORK, children]])))
 
 
-def test_tokens_of_a_sparse_row_do_not_change_any_more(bench: Bench) -> None:
-    """Else they could be checked, and then changed in the segment."""
+def test_tokens_of_a_sparse_row_are_copied_before_the_check(bench: Bench) -> None:
+    """Otherwise the worker could change them in the segment after the check."""
     bench.answer_well()
     bench.write(0, encode(Pre(PRE, NUMBER, [])))
     rows = bench.links[0].rows._rows
@@ -231,13 +228,13 @@ def test_tokens_of_a_sparse_row_do_not_change_any_more(bench: Bench) -> None:
     found = bench.step().wait()
     rows[0, :2] = 0xFFFFFFFF, 0x7FC00000
     bench.check(found)
-    row_of_it = found.mid[BROKEN[0]].row
-    assert row_of_it is not None and row_of_it.tokens is not None and row_of_it.tokens.tolist() == [5]
+    sparse_row = found.mid[BROKEN[0]].row
+    assert sparse_row is not None and sparse_row.tokens is not None and sparse_row.tokens.tolist() == [5]
 
 
 @pytest.mark.parametrize("place", [0, 8, 16, 64])
 @pytest.mark.parametrize("value", [1, 1 << 20, (1 << 64) - 1, (1 << 64) - 8])
-def test_ring_positions_that_the_worker_has_changed(bench: Bench, place: int, value: int) -> None:
+def test_ring_positions_changed_by_the_worker_do_no_harm(bench: Bench, place: int, value: int) -> None:
     bench.answer_well()
     bench.write(0, encode(Pre(PRE, NUMBER, [])))
     layout = bench.links[0].segment.layout
@@ -249,7 +246,7 @@ def test_ring_positions_that_the_worker_has_changed(bench: Bench, place: int, va
     bench.live.free([*BROKEN, *GOOD])
 
 
-def test_a_bell_that_is_rung_without_end_does_not_hold_up_the_engine(bench: Bench) -> None:
+def test_a_doorbell_rung_endlessly_does_not_block_the_engine(bench: Bench) -> None:
     link = bench.links[0]
     for _ in range(200_000):
         link.bell.ring()

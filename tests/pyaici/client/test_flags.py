@@ -187,20 +187,6 @@ def test_a_clone_is_called_as_its_parent_would_be(player: Player) -> None:
     assert critical(player, seq) and critical(player, clone)
 
 
-def test_what_was_said_moves_along(player: Player) -> None:
-    seq = player.start("a6a0")
-    player.mid(seq)
-    calls(player, seq)
-    player.runtime.move(seq)
-    assert not critical(player, seq)
-    player.mid(seq, 5)
-    assert calls(player, seq) == ["mid 2"]
-    assert critical(player, seq) and player.runtime.wants_logprobs(seq)
-    player.runtime.move(seq)
-    player.mid(seq, 5)
-    assert calls(player, seq) == ["post 3", "pre 3", "mid 3"]
-
-
 def test_an_answer_that_nobody_fetched_says_nothing(player: Player) -> None:
     """The client waits then, where the worker calls nothing: that costs a moment, and nothing is lost."""
     seq = player.start("a0a6f6")

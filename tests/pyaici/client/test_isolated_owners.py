@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aicirt.contract.abi import Verb
-from aicirt.contract.errors import ArgumentError, ProtocolError, RuntimeFailure, SpaceError, WorkerDiedError
+from aicirt.contract.errors import ArgumentError, RuntimeFailure, SpaceError
 from aicirt.contract.messages import StepInput
 from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
@@ -94,13 +94,6 @@ def test_a_client_of_many_users_has_sequences_with_each(join: Join, guest_wasm: 
     assert {answer.verb for answer in step.mid.values()} == {Verb.SAMPLE}
     with pytest.raises(SpaceError, match="all 2 workers serve other owners"):
         server.instantiate(module, "ok")
-    links = [server._live.link(seq) for seq in (of_a, of_b)]
-    for place in (None, links[1].index):
-        with pytest.raises(WorkerDiedError, match=r"no (other )?worker"):
-            server.move(of_a, place)
-    ends = [[link.index, link.generation] for link in links]
-    with pytest.raises(ProtocolError, match="does not move to the worker of another owner"):
-        server._control.call("move", source=ends[0], target=ends[1], seqs=[of_a])
     assert works(server, of_a) and works(server, of_b)
 
 
@@ -120,18 +113,6 @@ def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> Non
     until(lambda: owners(c) == ["a"])
     fourth = b.instantiate(module, "ok")
     assert works(b, fourth), "who comes again gets a new one"
-
-
-def test_no_request_moves_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
-    a, b = join("a"), join("b")
-    module = a.upload(guest_wasm).id
-    own, others = a.instantiate(module, "ok"), b.instantiate(module, "ok")
-    assert sorted(owners(a)) == ["a", "b"]
-    with pytest.raises(WorkerDiedError, match="no other worker"):
-        a.move(own)
-    with pytest.raises(WorkerDiedError, match="no worker"):
-        a.move(own, b._live.link(others).index)
-    assert works(a, own) and works(b, others)
 
 
 def test_dead_ones_are_replaced(join: Join, guest_wasm: Path) -> None:

@@ -137,17 +137,6 @@ def test_what_is_written_between_steps_comes_with_the_next(runtime: Runtime) -> 
         runtime.free([seq, other])
 
 
-def test_news_move_along(runtime: Runtime) -> None:
-    seq = runtime.instantiate("writer", "!", (1, 2))
-    here = runtime._live.link(seq).index
-    assert runtime.move(seq, 1 - here) == 1 - here
-    assert step(runtime, say(seq)).variables == {seq: {b"prompt": b"read"}}
-    step(runtime, say(seq, "m"))
-    assert runtime.move(seq, here) == here
-    assert step(runtime, say(seq, "o")).variables == {seq: {b"post": b"done"}}, "what was told is not news"
-    runtime.free([seq])
-
-
 def test_what_a_step_tells_that_was_abandoned_is_not_lost(runtime: Runtime) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
     step(runtime, say(seq))

@@ -143,24 +143,6 @@ def test_with_a_worker_for_each_owner(guest_wasm: Path, tmp_path: Path) -> None:
         assert len(health["workers"]) == len(health["builders"]) == 2
 
 
-def test_a_request_moves(guest_wasm: Path, tmp_path: Path) -> None:
-    """To a worker that has not loaded the module yet."""
-    if refused(tmp_path):
-        return
-    options = ["--worker-user", "nobody"]
-    with (
-        Daemon(workers=2, store=tmp_path, options=options) as daemon,
-        Runtime(daemon.socket_path) as runtime,
-    ):
-        runtime.register(VOCABULARY)
-        seq = runtime.instantiate(runtime.upload(guest_wasm).id, "ok")
-        before = {worker["index"]: worker["sequences"] for worker in runtime.health()["workers"]}
-        runtime.move(seq)
-        after = {worker["index"]: worker["sequences"] for worker in runtime.health()["workers"]}
-        assert sorted(before.values()) == sorted(after.values()) == [0, 1] and before != after
-        assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
-
-
 def test_compiling_too(tmp_path: Path) -> None:
     if refused(tmp_path):
         return
