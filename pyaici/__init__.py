@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from aicirt.contract.modules import ModuleInfo
     from pyaici.client.capabilities import ALL, MASK_ONLY, Capabilities
     from pyaici.client.masks import apply_masks, apply_row
+    from pyaici.client.results import MidResult, PreResult, Row, StepResult
     from pyaici.client.runtime import Runtime
-    from pyaici.client.step import MidResult, PreResult, Row, Step, StepResult
+    from pyaici.client.step import Step
     from pyaici.tokens import Vocabulary, load_vocabulary
 
 #: where names are that are not errors
@@ -61,7 +62,8 @@ _HOMES = {
     "pyaici.client.capabilities": ["ALL", "MASK_ONLY", "Capabilities"],
     "pyaici.client.masks": ["apply_masks", "apply_row"],
     "pyaici.client.runtime": ["Runtime"],
-    "pyaici.client.step": ["MidResult", "PreResult", "Row", "Step", "StepResult"],
+    "pyaici.client.results": ["MidResult", "PreResult", "Row", "StepResult"],
+    "pyaici.client.step": ["Step"],
     "pyaici.tokens": ["Vocabulary", "load_vocabulary"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""An engine that plays along with whatever controllers do, and looks at all that reaches it."""
+"""An engine that carries out all actions of controllers and validates every answer that it receives."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import ALL, Capabilities
+from pyaici.client.results import MidResult, PreResult, Row
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult, PreResult, Row
 
-#: a sequence of more tokens is ended, as engines do
+#: the engine ends a longer sequence, as real engines do
 MOST_TOKENS = 20_000
 
 
 @dataclass(slots=True)
 class Branch:
-    """One live sequence, and what its controller is to be told next."""
+    """A live sequence, and the input for its controller in the next step."""
 
     number: int
     length: int
@@ -35,7 +35,7 @@ class Branch:
 
 
 class Request:
-    """A sequence and all that is forked from it."""
+    """A sequence and all forks of it."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Request:
         prompt: Sequence[int] = (1, 2, 3),
         capabilities: Capabilities = ALL,
     ) -> None:
-        """Raises what the controller ends with before its first step."""
+        """Raises the controller's error if it fails before its first step."""
         self.engine = engine
         self.live: dict[int, Branch] = {}
-        #: (number of the branch, digest of its answer), in the order of answers
+        #: (number of the branch, digest of its answer), in order
         self.answers: list[tuple[int, str]] = []
         self.errors: list[AiciError] = []
         self.verbs: list[Verb] = []
@@ -60,34 +60,34 @@ class Request:
 
     @property
     def log(self) -> list[str]:
-        """What each branch has printed."""
+        """The output of each branch."""
         return [self._logs.get(number, "") for number in range(self._branches)]
 
     @property
     def late(self) -> bool:
-        """Whether one of its sequences still computes."""
+        """Whether one of its sequences is late."""
         return any(branch.late for branch in self.live.values())
 
     def inputs(self) -> list[StepInput]:
-        """What has happened to its sequences since the last step."""
+        """Returns the inputs of its sequences for the next step."""
         return [
             StepInput(seq, branch.tokens, branch.backtrack, sampled=branch.sampled, final=branch.final)
             for seq, branch in self.live.items()
         ]
 
-    def hear_pre(self, seq: int, verdict: PreResult) -> None:
-        """What post_process and pre_process said."""
+    def handle_pre(self, seq: int, verdict: PreResult) -> None:
+        """Handles the result of post_process and pre_process."""
         self.verbs.append(verdict.verb)
         parent = self.live[seq]
         for child in verdict.children:
-            # what happened before the fork happened to both
+            # a child has the history of its parent
             self.live[child] = Branch(self._branches, parent.length)
             self._branches += 1
         if verdict.verb in (Verb.STOP, Verb.ERROR):
             self._end(seq, verdict.error)
 
-    def hear_mid(self, seq: int, result: MidResult) -> None:
-        """What mid_process said; chooses what comes next."""
+    def handle_mid(self, seq: int, result: MidResult) -> None:
+        """Handles the result of mid_process and chooses the next token."""
         self.verbs.append(result.verb)
         branch = self.live[seq]
         branch.late = result.verb == Verb.LATE
@@ -104,17 +104,17 @@ class Request:
             branch.length += 1
             self.answers.append((branch.number, digest))
 
-    def hear_log(self, number: int, text: str) -> None:
-        """What one of its branches has printed."""
+    def handle_log(self, number: int, text: str) -> None:
+        """Appends output of one of its branches."""
         self._logs[number] = self._logs.get(number, "") + text
 
     def delivered(self) -> None:
-        """The step has told the controllers what was waiting."""
+        """Clears the inputs that the step has delivered."""
         for branch in self.live.values():
             branch.tokens, branch.backtrack, branch.sampled = [], 0, False
 
     def clone(self) -> None:
-        """A copy of one of its sequences, as engines make them for n > 1, unless all are late."""
+        """Clones one of its sequences, as engines do for n > 1, unless all are late."""
         for seq, parent in list(self.live.items()):
             if not parent.late:
                 child = self.engine.runtime.clone(seq)
@@ -123,12 +123,12 @@ class Request:
                 return
 
     def finish(self) -> None:
-        """The next step is the last one, by the engine's decision."""
+        """Makes the next step the last one, as an engine that ends a sequence does."""
         for branch in self.live.values():
             branch.final = True
 
     def free(self) -> None:
-        """Ends what is left."""
+        """Frees the live sequences."""
         self.engine.runtime.free(self.live)
         self.live.clear()
 
@@ -146,14 +146,15 @@ class Engine:
     def __init__(self, runtime: Runtime, vocab_size: int) -> None:
         self.runtime = runtime
         self.vocab_size = vocab_size
-        #: what no controller may make the runtime hand on, and did
+        #: invalid answers that the runtime passed on
         self.flaws: list[str] = []
-        #: ms for which the engine waited in each step
+        #: ms that the engine waited in each step
         self.waits: list[float] = []
-        self.heard = 0
+        #: number of answers
+        self.results = 0
 
     def step(self, requests: Iterable[Request]) -> None:
-        """One step of all live sequences of the requests."""
+        """Runs a step of all live sequences of the requests."""
         requests = list(requests)
         for request in requests:
             for seq, branch in list(request.live.items()):
@@ -170,37 +171,37 @@ class Engine:
         for request in requests:
             request.delivered()
         for seq, verdict in pre.items():
-            self.heard += 1
+            self.results += 1
             request = owner[seq]
-            request.hear_pre(seq, verdict)
+            request.handle_pre(seq, verdict)
             for child in verdict.children:
                 owner[child], numbers[child] = request, request.live[child].number
         result = step.wait()
         self.waits.append((time.perf_counter() - begun) * 1e3)
         for seq, text in result.logs.items():
-            owner[seq].hear_log(numbers[seq], text)
+            owner[seq].handle_log(numbers[seq], text)
         for seq, mid in result.mid.items():
-            self.heard += 1
+            self.results += 1
             request = owner[seq]
             if flaw := self._flaw(request.live[seq], mid):
                 self.flaws.append(flaw)
-            request.hear_mid(seq, mid)
+            request.handle_mid(seq, mid)
 
     def _flaw(self, branch: Branch, mid: MidResult) -> str | None:
-        """Why this answer should not have reached an engine."""
+        """Returns what is invalid in this answer, or None."""
         if mid.verb == Verb.SAMPLE:
             assert mid.row is not None
             return row_flaw(mid.row, self.vocab_size)
         if mid.verb == Verb.SPLICE:
             if not 0 <= mid.backtrack <= branch.length:
-                return f"a splice takes {mid.backtrack} tokens back of {branch.length}"
+                return f"a splice removes {mid.backtrack} tokens of {branch.length}"
             if not all(0 <= token < self.vocab_size for token in mid.ff_tokens):
-                return "a splice has tokens that are none"
+                return "a splice has tokens outside the vocabulary"
         return None
 
 
 def row_flaw(row: Row, vocab_size: int) -> str | None:
-    """Why a row must not reach an engine; None if it may."""
+    """Returns why a row is invalid, or None."""
     if row.temperature is not None and not 0 <= row.temperature < math.inf:
         return f"a temperature of {row.temperature}"
     if row.kind == RowKind.BITMASK:
@@ -225,14 +226,14 @@ def row_flaw(row: Row, vocab_size: int) -> str | None:
 
 
 def row_digest(row: Row) -> str:
-    """All that a row says, in few characters."""
+    """Returns a digest of all contents of a row."""
     parts = [row.kind, row.token, row.default, row.temperature, row.top_k]
     arrays = [a.tobytes() for a in (row.bits, row.tokens, row.bias) if a is not None]
     return hashlib.sha256(repr(parts).encode() + b"".join(arrays)).hexdigest()[:16]
 
 
 def choose(row: Row, salt: int, vocab_size: int) -> int:
-    """A token that the row allows, the same one for the same row and salt."""
+    """Returns an allowed token of the row, the same one for the same row and salt."""
     allowed: np.ndarray
     if row.kind == RowKind.TOKEN:
         return row.token

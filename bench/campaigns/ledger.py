@@ -1,4 +1,4 @@
-"""What sequences of bench/guests/ledger.c must answer, so that an answer meant for another one is noticed."""
+"""Predicts the answers of sequences of bench/guests/ledger.c, to detect answers of another sequence."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aicirt.contract.abi import RowKind, Verb
-from pyaici.client.step import MidResult, Row
+from pyaici.client.results import MidResult, Row
 from pyaici.tokens import TokenizerBlob, Vocabulary
 
 _WORD = 0xFFFFFFFF
-#: what comes of a step: a verb, then what belongs to it
+#: the answer to a step: a verb, then its fields
 Expected = tuple[object, ...]
 
 
 def make_vocabulary(vocab_size: int, shift: int) -> Vocabulary:
-    """One token per byte, `shift` places further on than in others, and padding up to `vocab_size`."""
+    """Returns a vocabulary with one token per byte, rotated by `shift`, and padding up to `vocab_size`."""
     return Vocabulary(
         tokens=[b"" if i == 0 else bytes([1 + (i - 1 + shift) % 255]) for i in range(256)],
         special_names={0: "<end>"},
         eos=(0,),
         vocab_size=vocab_size,
-        name=f"bytes, {shift} further on",
+        name=f"bytes, rotated by {shift}",
         tokenizer=TokenizerBlob("longest"),
     )
 
 
 def mix(h: int, x: int) -> int:
-    """The guest's hash."""
+    """Computes the guest's hash."""
     h = ((h ^ x) * 0x9E3779B1) & _WORD
     return h ^ h >> 15
 
@@ -40,12 +40,12 @@ def _pick(h: int) -> int:
 
 
 class Ledger:
-    """One sequence, as its guest sees itself."""
+    """The state of one sequence, as its guest computes it."""
 
     def __init__(self, key: int, forks: int, prompt: Sequence[int], vocabulary: Vocabulary) -> None:
         self.argument = f"{key} {forks}"
         self._key = key
-        #: how often it may still fork
+        #: remaining forks
         self.forks = forks
         self._vocabulary = vocabulary
         self._hash = 0
@@ -54,8 +54,8 @@ class Ledger:
         for x in (key, vocabulary.vocab_size, vocabulary.tokens[_pick(key)][0], *prompt):
             self._fold(x)
 
-    def tell(self, tokens: Sequence[int], backtrack: int) -> int:
-        """A step begins; returns how many sequences it goes on as."""
+    def begin_step(self, tokens: Sequence[int], backtrack: int) -> int:
+        """Begins a step; returns the number of sequences after a fork in it, or 1."""
         self._step += 1
         for x in (self._step, backtrack, *tokens):
             self._fold(x)
@@ -65,22 +65,22 @@ class Ledger:
         return 1
 
     def group(self, size: int) -> list[Ledger]:
-        """Itself and the others, after a fork."""
+        """Returns this sequence and the others after a fork."""
         members = [self, *(copy.copy(self) for _ in range(size - 1))]
         for place, member in enumerate(members):
             member._fold(place + 1)
         return members
 
     def clone(self) -> Ledger:
-        """As it is now."""
+        """Returns a copy of the current state."""
         return copy.copy(self)
 
     def log(self) -> str:
-        """What it prints in this step."""
+        """Returns what the guest prints in this step."""
         return f"{self._key:08x} {self._hash:08x}\n" if self._step % 8 == 0 else ""
 
     def expected(self) -> Expected:
-        """The answer to this step, as `seen` puts it. Once a step."""
+        """Returns the answer to this step in the form of `seen`. Call it once a step."""
         h, words = self._hash, (self._vocabulary.vocab_size + 31) // 32
         kind, rare = h >> 8 & 15, h >> 12 & 15
         if kind == 3:
@@ -116,7 +116,7 @@ def _mixed(h: int, x: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def seen(answer: MidResult) -> Expected:
-    """An answer in the words of `Ledger.expected`."""
+    """Converts an answer into the form of `Ledger.expected`."""
     if answer.verb == Verb.SPLICE:
         return Verb.SPLICE, answer.backtrack, tuple(answer.ff_tokens)
     if answer.verb == Verb.ERROR:

@@ -18,8 +18,8 @@ from aicirt.contract.errors import (
 )
 from aicirt.contract.messages import StepInput
 from bench.campaigns.ledger import Ledger, seen
+from pyaici.client.results import MidResult, Row
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult, Row
 from pyaici.tokens import Vocabulary
 
 _T = TypeVar("_T")

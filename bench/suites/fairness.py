@@ -1,4 +1,4 @@
-"""What well-behaved sequences notice of greedy ones, a busy machine, dying workers and other clients."""
+"""How greedy sequences, a busy machine, dying workers and other clients affect well-behaved sequences."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
 from pyaici.client.daemon import Daemon
+from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult
 
 VICTIM_TARGET, RECOVERY_TARGET, TOGETHER_TARGET = 3.0, 100.0, 0.95
 FIRST_MASK_TARGET = 500.0
 #: sequences of a small controller with pre_process and post_process
 _VICTIMS, _STEPS = 8, 400
 _FORWARD_SECONDS = (0.008, 0.012)
-#: beside so many processes that never sleep
+#: number of processes that never sleep, and of calls beside them
 _BUSY_PROCESSES, _CALLS = 8, 10_000
 _KILLS = 20
 _TOGETHER_SECONDS = 6.0
-#: sequences of another owner with long code without a loop
+#: sequences of another owner with long straight-line code
 _STRAIGHT = 8
-#: new arguments, each of which is asked for until there is a mask
+#: new arguments, and attempts until there is a mask for each
 _ARGUMENTS, _ATTEMPTS = 40, 5
 _SIZE = "32k"
 _TOKEN = b"a"
 
 
 def run(report: Report) -> None:
-    """Each part has a daemon of its own, with one worker: nobody can step aside."""
+    """Measures each part with a separate daemon that has one worker."""
     with tempfile.TemporaryDirectory() as folder:
         guests = ROOT / "bench" / "guests"
         steady, greedy = (
@@ -61,7 +61,7 @@ def run(report: Report) -> None:
 
 
 class Batch:
-    """Sequences that go in step, as an engine has them."""
+    """Sequences that an engine steps together."""
 
     def __init__(self, runtime: Runtime, module: str, count: int) -> None:
         vocab = vocabulary(_SIZE)
@@ -70,12 +70,12 @@ class Batch:
         self._token = [vocab.tokens.index(_TOKEN)]
         self.seqs = [runtime.instantiate(module, "", (1, 2, 3)) for _ in range(count)]
         self.answers: dict[int, MidResult] = {}
-        #: sequences that have ended with an error in the last step
+        #: sequences that ended with an error in the last step
         self.ended: set[int] = set()
         self._random = random.Random(count)
 
     def step(self, others: Sequence[int] = (), *, forward: bool = True) -> float:
-        """One step; milliseconds that an engine waits in it. `others` step along with nothing to tell."""
+        """Runs a step, with `others` along without tokens; returns the ms that an engine waits in it."""
         inputs = [StepInput(seq) for seq in others]
         for seq in self.seqs:
             answer = self.answers.get(seq)
@@ -96,7 +96,7 @@ class Batch:
 
 
 def _victims(report: Report, steady: Path, greedy: Path) -> None:
-    """Beside offenders of another client, and beside one in the same batch."""
+    """Measures steps beside offenders of another client, and beside an offender in the same batch."""
     steps = 20 if report.quick else _STEPS
     times: dict[str, list[float]] = {}
     with Daemon(workers=1) as daemon, Runtime(daemon.socket_path) as runtime:
@@ -104,9 +104,7 @@ def _victims(report: Report, steady: Path, greedy: Path) -> None:
         module = runtime.upload(greedy).id
         per_ms = _rounds_per_ms(runtime, module)
         times["alone"] = [batch.step() for _ in range(steps)]
-        for kinds in ((), *((kind,) for kind in KINDS), KINDS):
-            if not kinds:
-                continue
+        for kinds in (*((kind,) for kind in KINDS), KINDS):
             with ExitStack() as stack:
                 for kind in kinds:
                     stack.enter_context(offender(kind, daemon.socket_path, module, per_ms, _SIZE))
@@ -127,7 +125,7 @@ def _victims(report: Report, steady: Path, greedy: Path) -> None:
 def _in_batch(
     batch: Batch, module: str, arg: str, steps: int, *, count: int = 1, owner: str | None = None
 ) -> list[float]:
-    """Beside greedy sequences in the same steps; another one follows each that is ended."""
+    """Measures steps that include greedy sequences. Replaces each greedy sequence that the worker ends."""
     times, runtime = [], batch.runtime
     greedy = [runtime.instantiate(module, arg, owner=owner) for _ in range(count)]
     for _ in range(steps):
@@ -140,7 +138,7 @@ def _in_batch(
 
 
 def _rounds_per_ms(runtime: Runtime, module: str) -> float:
-    """How many rounds the greedy guest does in a millisecond here."""
+    """Returns how many rounds of its loop the greedy guest does in a millisecond on this machine."""
     rounds, times = 3000, []
     seq = runtime.instantiate(module, f"0 {rounds}")
     for _ in range(20):
@@ -152,18 +150,20 @@ def _rounds_per_ms(runtime: Runtime, module: str) -> float:
 
 
 def _first_masks(report: Report, regex: Path) -> None:
-    """From `instantiate` of a new argument to its first mask, alone and beside endless calls of another owner
-    that never return before the first step."""
+    """Measures from `instantiate` of a new argument to its first mask.
+
+    Once alone, and once beside another owner whose guests never return from the calls before the first step.
+    """
     count = 5 if report.quick else _ARGUMENTS
     with Daemon(workers=1) as daemon, Runtime(daemon.socket_path, owner="victim") as runtime:
         runtime.register(vocabulary(_SIZE))
         module, slow = runtime.upload(regex).id, runtime.upload(slow_module()).id
-        errors = _first_mask(runtime, module, "[a-z]")  # the first one loads the module
+        errors = _first_mask(runtime, module, "[a-z]")  # the first call loads the module
         for name, numbers in (("alone", range(count)), ("beside_abuse", range(count, 2 * count))):
             with ExitStack() as stack:
                 if name != "alone":
                     stack.enter_context(offender(INITS, daemon.socket_path, slow, 1.0, _SIZE))
-                    time.sleep(1)  # each of its connections has a call under way
+                    time.sleep(1)  # until each of its connections has a call under way
                 times = []
                 for number in numbers:
                     start = time.perf_counter()
@@ -176,7 +176,7 @@ def _first_masks(report: Report, regex: Path) -> None:
 
 
 def _first_mask(runtime: Runtime, module: str, arg: str) -> int:
-    """Tries until there is a mask; returns how often there was an error."""
+    """Tries until there is a mask; returns the number of errors."""
     for errors in range(_ATTEMPTS):
         try:
             seq = runtime.instantiate(module, arg, (1, 2, 3))
@@ -204,7 +204,7 @@ def _false_kills(report: Report, steady: Path) -> None:
 
 @contextmanager
 def _busy_machine() -> Iterator[None]:
-    """Processes that never sleep."""
+    """Runs processes that never sleep."""
     with ExitStack() as stack:
         for _ in range(_BUSY_PROCESSES):
             process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -214,7 +214,7 @@ def _busy_machine() -> Iterator[None]:
 
 
 def _recovery(report: Report, steady: Path) -> None:
-    """From the SIGKILL of a worker in the middle of a step to the typed error at the client."""
+    """Measures from the SIGKILL of a worker in the middle of a step to the typed error at the client."""
     times = []
     for number in range(3 if report.quick else _KILLS):
         with Runtime(workers=1) as runtime:
@@ -239,7 +239,7 @@ def _recovery(report: Report, steady: Path) -> None:
 
 
 def _two_clients(report: Report, steady: Path) -> None:
-    """Steps of both together beside steps of one alone, the worker never idle; they take turns."""
+    """Compares the steps of two clients together with those of one, in turn. The worker is never idle."""
     seconds = 0.5 if report.quick else _TOGETHER_SECONDS / 4
     alone, together = [], []
     with Daemon(workers=1) as daemon, ExitStack() as stack:
@@ -255,7 +255,7 @@ def _two_clients(report: Report, steady: Path) -> None:
 
 
 def _rate(batches: Sequence[Batch], seconds: float) -> float:
-    """Steps per second of all batches; each has its next step under way while the others' are heard."""
+    """Returns the steps per second of all batches. All of them always have a step under way."""
     done, start = 0, time.perf_counter()
     steps = [batch.runtime.begin_step([StepInput(seq) for seq in batch.seqs]) for batch in batches]
     while time.perf_counter() - start < seconds:

@@ -1,4 +1,4 @@
-"""What a step of many sequences adds between sampling and the next forward pass, through a real daemon."""
+"""Time that a step of many sequences adds between sampling and the next forward pass, with a real daemon."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ from bench.measure import summarise
 from bench.report import ROOT, Report
 from bench.vocabularies import vocabulary
 from pyaici.build import build_controller
+from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult
 
-#: sequences of a small controller with pre_process and post_process -> the most that they may add, ms (p50)
+#: sequences of a small controller with pre_process and post_process -> upper limit of the added time, ms
+#: (p50)
 CRITICAL = {10: 0.15, 40: 0.3, 256: 1.5}
-#: sequences of the regex controller with pre_process and post_process, and of the usual one, without either
+#: sequences of the regex controller with pre_process and post_process, and of the bundled one, without either
 REGEX = 40
 OVERLAPPED, OVERLAPPED_TARGET = 40, 0.02
 IDLE_TARGET = 1.0
 #: one state, so every mask but the first is cached
 _PATTERN, _TOKEN = "[a-z]+", b"a"
-#: the forward pass; the worker sleeps after its masks
+#: duration of the forward pass; the worker computes its masks and then sleeps
 _FORWARD_SECONDS = (0.005, 0.02)
-#: masking and sampling, between hearing the masks and posting the next step
+#: duration of masking and sampling, between receiving the masks and posting the next step
 _SAMPLING_SECONDS = 0.0003
-#: steps of a group in a row, of which the first find the caches full of another group's
+#: steps of a group in a row; the first ones, with caches full of another group's data, do not count
 _BLOCK, _WARM_UP = 24, 4
 _ROUNDS = 6
 _IDLE_SECONDS = 10.0
 
 
 def run(report: Report) -> None:
-    """Groups take turns, a block of steps at a time."""
+    """Measures groups of sequences in turn, a block of steps at a time."""
     critical = {2: None, 4: None} if report.quick else CRITICAL
     rounds = 2 if report.quick else _ROUNDS
     vocab = vocabulary("32k" if report.quick else "131k")
     token = vocab.tokens.index(_TOKEN)
     with (
         tempfile.TemporaryDirectory() as folder,
-        # two daemons: a client with sequences that have a critical part looks for that in every step
+        # two daemons: a client that has sequences with a critical part waits for it in every step
         Runtime(num_rows=4 * (sum(critical) + REGEX)) as runtime,
         Runtime(num_rows=4 * OVERLAPPED) as other,
     ):
@@ -79,15 +80,15 @@ def _look(seconds: float) -> None:
         pass
 
 
-#: what its figures are called -> how the engine's thread passes the time of a forward pass and of sampling.
-#: Beside a GPU it launches kernels and then looks for their end without sleeping, as CUDA does by default.
-#: One that sleeps finds its processor asleep and its caches full of others' data: the worst case
+#: suffix of the figures -> how the engine's thread spends the time of a forward pass and of sampling. With a
+#: GPU it launches kernels and then polls for their end without sleeping, as CUDA does by default. If it
+#: sleeps, it finds its processor asleep and the caches filled by others: the worst case
 ENGINES: dict[str, Callable[[float], None]] = {"": _look, "_asleep": time.sleep}
 
 
 @dataclass(slots=True)
 class Times:
-    """Of steps of one group beside one kind of engine, ms."""
+    """Times of the steps of a group with one kind of engine, ms."""
 
     #: begin_step
     begin: list[float] = field(default_factory=list)
@@ -98,7 +99,7 @@ class Times:
 
 
 class Group:
-    """Sequences that go in step, and what their steps took."""
+    """Sequences that are stepped together, and the times of their steps."""
 
     def __init__(self, runtime: Runtime, module: str, argument: str, count: int, token: int) -> None:
         self._runtime = runtime
@@ -109,7 +110,7 @@ class Group:
         self.times = {engine: Times() for engine in ENGINES}
 
     def step(self, engine: str, *, keep: bool) -> None:
-        """One step. Raises AssertionError if a sequence ends."""
+        """Runs a step. Raises AssertionError if a sequence ends."""
         times, work = self.times[engine], ENGINES[engine]
         work(_SAMPLING_SECONDS)
         inputs = [self._input(seq) for seq in self._seqs]
@@ -121,15 +122,15 @@ class Group:
         work(self._random.uniform(*_FORWARD_SECONDS))
         asked = time.perf_counter()
         self._answers = step.wait().mid
-        heard = time.perf_counter()
+        received = time.perf_counter()
         if keep:
             times.begin.append((posted - start) * 1e3)
             times.critical.append((ready - start) * 1e3)
-            times.wait.append((heard - asked) * 1e3)
+            times.wait.append((received - asked) * 1e3)
 
     def _input(self, seq: int) -> StepInput:
         answer = self._answers.get(seq)
-        if answer is None or answer.verb == Verb.LATE:  # the first step; or the machine does other things
+        if answer is None or answer.verb == Verb.LATE:  # the first step, or a busy machine
             return StepInput(seq)
         assert answer.verb == Verb.SAMPLE, answer
         return StepInput(seq, self._token, sampled=True)
@@ -157,7 +158,7 @@ def _figures(report: Report, name: str, count: int, samples: Sequence[float], ta
 
 
 def _idle(report: Report, runtime: Runtime, seconds: float) -> None:
-    """CPU time of a worker whose sequences wait for their next step."""
+    """Measures the CPU time of a worker whose sequences wait for their next step."""
     pids = [worker["pid"] for worker in runtime.health()["workers"]]
     start, before = time.monotonic(), [_cpu_seconds(pid) for pid in pids]
     time.sleep(seconds)
@@ -167,6 +168,6 @@ def _idle(report: Report, runtime: Runtime, seconds: float) -> None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of all threads that a process has now."""
+    """Returns the CPU seconds of all current threads of a process."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9

@@ -45,8 +45,14 @@ from aicirt.ipc.frames import Peer
 from aicirt.ipc.segment import Layout, Segment
 from aicirt.settings import PEER_CHECK_SECONDS
 from aicirt.system.shortage import describe
-from pyaici.client.answers import NONSENSE, check_children, nonsense, read_message, read_variables
-from pyaici.client.rows import SegmentRows
+from pyaici.client.results import (
+    NONSENSE,
+    SegmentRows,
+    check_children,
+    nonsense,
+    read_message,
+    read_variables,
+)
 
 if TYPE_CHECKING:
     from pyaici.client.control import Control

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aicirt.contract.abi import RowKind
-from pyaici.client.step import Row
+from pyaici.client.results import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

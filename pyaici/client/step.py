@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, RowKind, Verb
+from aicirt.contract.abi import MID_HOLD_END, MID_SKIP_POST, Verb
 from aicirt.contract.errors import ProtocolError, RuntimeFailure, error_from_wire
 from aicirt.contract.messages import (
     DUE,
@@ -25,80 +25,20 @@ from aicirt.contract.messages import (
 )
 from aicirt.ipc.cpu import CRITICAL_SECONDS
 from aicirt.settings import PEER_CHECK_SECONDS
-from pyaici.client.answers import NONSENSE, check_children, check_splice, read_variables
+from pyaici.client.results import (
+    NONSENSE,
+    MidResult,
+    PreResult,
+    StepResult,
+    check_children,
+    check_splice,
+    read_variables,
+)
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import StepInput
     from pyaici.client.link import WorkerLink
     from pyaici.client.sequences import Sequences
-
-
-@dataclass(slots=True)
-class PreResult:
-    """Answer of `post_process` and `pre_process`: STOP, CONTINUE, SUSPEND, FORK or ERROR."""
-
-    verb: Verb
-    #: FORK: ids of the new sequences (the parent goes on as the first of the group)
-    children: list[int] = field(default_factory=list)
-    error: AiciError | None = None
-
-
-@dataclass(slots=True)
-class Row:
-    """A constraint on the next token.
-
-    Arrays are views of shared memory, valid until the next result for the same sequence, or until it
-    is freed.
-    """
-
-    kind: RowKind
-    #: BITMASK: uint32 [ceil(V / 32)], bit t & 31 of word t >> 5 is token t
-    bits: NDArray[np.uint32] | None = None
-    #: TOKEN: the only token that is allowed
-    token: int = -1
-    #: SPARSE: the bias (0 or -inf) of the tokens that `tokens` does not list
-    default: float = 0.0
-    #: SPARSE: uint32 [n]
-    tokens: NDArray[np.uint32] | None = None
-    #: SPARSE: float32 [n]; DENSE: float32 [V]
-    bias: NDArray[np.float32] | None = None
-    #: the controller's temperature for this token; None = the request's own
-    temperature: float | None = None
-    #: number of most likely tokens that the next `StepInput.top` must list
-    top_k: int = 0
-
-
-@dataclass(slots=True)
-class MidResult:
-    """Answer of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE or ERROR."""
-
-    verb: Verb
-    row: Row | None = None
-    backtrack: int = 0
-    ff_tokens: list[int] = field(default_factory=list)
-    error: AiciError | None = None
-    #: SAMPLE, SPLICE: an end-of-sequence token of this result does not end the sequence; only if the engine
-    #: supports that (`Capabilities.hold_end`)
-    hold_end: bool = False
-    #: the next step needs no log-probability and allowed mass, unless `row.top_k` asks for tokens
-    skip_post: bool = False
-
-
-@dataclass(slots=True)
-class StepResult:
-    """All answers of one step, by sequence id; `logs` holds new stdout and stderr text.
-
-    `variables`: by one of a request's sequences, the variables written since the last report: the last value
-    of each name. All sequences of a request share them.
-    """
-
-    mid: dict[int, MidResult]
-    logs: dict[int, str] = field(default_factory=dict)
-    variables: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
 
 
 #: answers come within the step's deadline; this bounds the wait for a worker that has been stopped

@@ -18,7 +18,7 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, LateError, ResultError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import MASK_ONLY
-from pyaici.client.step import MidResult, Row
+from pyaici.client.results import MidResult, Row
 from pyaici.engines.engine import MAX_LOG_BYTES
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from aicirt.contract.messages import StepInput
 from pyaici.client.arguments import argument_bytes, variable_name
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.masks import apply_row
+from pyaici.client.results import MidResult, PreResult, Row, StepResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult, PreResult, Row, Step, StepResult
+from pyaici.client.step import Step
 from pyaici.recording.recording import (
     Event,
     Forked,

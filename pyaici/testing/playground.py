@@ -23,7 +23,8 @@ from aicirt.vocab.tokenizer import load_tokenizer
 from pyaici.client.arguments import by_name
 from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.masks import apply_row
-from pyaici.client.step import MidResult, Row, Step, StepResult
+from pyaici.client.results import MidResult, Row, StepResult
+from pyaici.client.step import Step
 from pyaici.recording.recorder import RecordingRuntime
 from pyaici.recording.recording import Recording
 from pyaici.recording.vocabulary import small_vocabulary

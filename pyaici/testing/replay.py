@@ -14,7 +14,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import ControllerError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
-from pyaici.client.step import MidResult, StepResult
+from pyaici.client.results import MidResult, StepResult
 from pyaici.recording.recorder import allowed_by
 from pyaici.recording.recording import Event, Forked, RecordedSequence, Recording, Sampled, Spliced, Suspended
 from pyaici.recording.story import differences, quoted, tell

@@ -19,8 +19,8 @@ from aicirt.contract.messages import StepInput
 from pyaici.bundled import find_controller
 from pyaici.client.capabilities import MASK_ONLY
 from pyaici.client.masks import apply_row
+from pyaici.client.results import MidResult, Row
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult, Row
 from pyaici.tokens import Vocabulary
 
 _END = 256

@@ -107,8 +107,14 @@ def row() -> Reader:
     from aicirt.contract.errors import AiciError
     from aicirt.contract.messages import decode
     from aicirt.ipc.segment import Layout, Segment
-    from pyaici.client.answers import NONSENSE, check_children, check_splice, read_message, read_variables
-    from pyaici.client.rows import SegmentRows
+    from pyaici.client.results import (
+        NONSENSE,
+        SegmentRows,
+        check_children,
+        check_splice,
+        read_message,
+        read_variables,
+    )
 
     segment = Segment.create(Layout(300, num_rows=4, num_dense=2, ring_bytes=4096))
 

@@ -21,7 +21,7 @@ from pyaici.engines.engine import FinishReason, Origin
 from pyaici.engines.hf.sampler import empty_mask_error
 
 if TYPE_CHECKING:
-    from pyaici.client.step import Row
+    from pyaici.client.results import Row
     from pyaici.engines.engine import Request
     from pyaici.engines.hf.pool import SequencePool
     from pyaici.engines.hf.sequence import Sequence

@@ -17,7 +17,7 @@ import torch
 
 from aicirt.contract.errors import AiciError
 from pyaici.client.masks import count_allowed
-from pyaici.client.step import Row
+from pyaici.client.results import Row
 from pyaici.engines.engine import Engine, Event, FinishReason, GenerationResult, Origin, Request
 from pyaici.engines.hf.beam import BeamSearch
 from pyaici.engines.hf.cache import Budget, cache_limit

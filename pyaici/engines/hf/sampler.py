@@ -12,7 +12,7 @@ import torch
 from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import EmptyMaskError
 from pyaici.client.masks import apply_masks
-from pyaici.client.step import Row
+from pyaici.client.results import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

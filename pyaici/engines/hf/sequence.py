@@ -18,7 +18,7 @@ from pyaici.engines.record import NAN, Record
 if TYPE_CHECKING:
     from collections.abc import Sequence as Seq
 
-    from pyaici.client.step import Row
+    from pyaici.client.results import Row
     from pyaici.engines.engine import Request
     from pyaici.engines.hf.cache import Budget, Claim, Slot
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ProtocolError, ResultError
 from aicirt.contract.messages import StepInput
-from pyaici.client.step import MidResult, Row
+from pyaici.client.results import MidResult, Row
 from pyaici.engines.engine import FinishReason, Suspended
 
 if TYPE_CHECKING:

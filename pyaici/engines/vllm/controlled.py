@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError, EmptyMaskError, ResultError, RuntimeFailure
 from aicirt.contract.messages import StepInput
-from pyaici.client.step import MidResult, Row
+from pyaici.client.results import MidResult, Row
 from pyaici.engines.lines import permits
 from pyaici.engines.vllm.events import Events, variables_to_wire
 

@@ -12,7 +12,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, RuntimeFailure, UnknownModuleError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
-from pyaici.client.step import MidResult
+from pyaici.client.results import MidResult
 from pyaici.engines.vllm.controlled import Controlled, Drafts, Outcome
 
 if TYPE_CHECKING:

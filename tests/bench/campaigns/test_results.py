@@ -1,4 +1,4 @@
-"""The campaign of random results in a short form, and that it would notice."""
+"""The campaign `results` in a short form, and its detection of failures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bench.campaigns.campaign import Campaign
 from bench.campaigns.engine import row_flaw
 from bench.campaigns.script import CALLBACKS, random_script
 from bench.report import Report
-from pyaici.client.step import Row
+from pyaici.client.results import Row
 
 VOCAB = 40
 
 
-def test_short(tmp_path: Path) -> None:
+def test_short_run_has_no_failures(tmp_path: Path) -> None:
     report = Report("results")
     campaign = Campaign(report, 3, 1500, None, tmp_path)
     results.run(campaign)
@@ -34,7 +34,7 @@ def test_short(tmp_path: Path) -> None:
     assert found["results.ended.start_result"] > 0
 
 
-def test_a_script_is_the_same_every_time_and_fits() -> None:
+def test_scripts_are_reproducible_and_fit() -> None:
     assert random_script(random.Random(1), 300) == random_script(random.Random(1), 300)
     for number in range(300):
         script = random_script(random.Random(number), 300)
@@ -94,7 +94,7 @@ def dense(first: float, others: float) -> Row:
         dense(-math.inf, -math.inf),
     ],
 )
-def test_rows_that_must_not_reach_an_engine(row: Row) -> None:
+def test_invalid_rows_are_flaws(row: Row) -> None:
     assert row_flaw(row, VOCAB) is not None
 
 
@@ -110,5 +110,5 @@ def test_rows_that_must_not_reach_an_engine(row: Row) -> None:
         dense(1.0, -math.inf),
     ],
 )
-def test_rows_that_may(row: Row) -> None:
+def test_valid_rows_are_no_flaws(row: Row) -> None:
     assert row_flaw(row, VOCAB) is None

@@ -1,4 +1,4 @@
-"""A real aicirt with a real guest (tests/guests/guest.c) and a small vocabulary."""
+"""Fixtures: a real aicirt with a real guest (tests/guests/guest.c) and a small vocabulary."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
+from pyaici.client.results import MidResult, StepResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult, StepResult
 from pyaici.tokens import TokenizerBlob, Vocabulary
 
 GUESTS = Path(__file__).resolve().parents[2] / "guests"
@@ -41,7 +41,7 @@ def shared_runtime(guest_wasm: Path) -> Iterator[Runtime]:
 
 
 class Player:
-    """Plays engine: steps sequences and keeps what they answered."""
+    """A minimal engine: steps sequences, and keeps their output in `logs`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -54,7 +54,7 @@ class Player:
         return seq
 
     def step(self, *inputs: StepInput | int) -> StepResult:
-        """A step with both waits; what pre_process refused or stopped is in `mid` too."""
+        """Runs a whole step. Errors, stops and suspensions from pre_process are in `mid` of the result too."""
         items = [i if isinstance(i, StepInput) else StepInput(i) for i in inputs]
         step = self.runtime.begin_step(items)
         pre = step.wait_pre()
@@ -68,7 +68,7 @@ class Player:
         return result
 
     def mid(self, seq: int, *tokens: int, **fields: object) -> MidResult:
-        """One step of one sequence."""
+        """Runs a step of one sequence and returns its result."""
         return self.step(StepInput(seq, tokens=list(tokens), **fields)).mid[seq]  # type: ignore[arg-type]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a controller does wrong ends that sequence with an error that says what; nobody else notices."""
+"""A controller's fault ends its own sequence with an error that names it. Other sequences are unaffected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, ArgumentError, ForkLimitError
 from aicirt.contract.messages import StepInput
+from pyaici.build import build_controller
+from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult
 
 from .conftest import VOCABULARY, Player
 
@@ -97,12 +98,15 @@ def test_a_bad_start_is_refused(player: Player, mode: str) -> None:
     with pytest.raises(AiciError) as caught:
         player.start(mode)
     assert (caught.value.code, words in str(caught.value)) == (code, True), repr(caught.value)
-    # the witness starts as ever, and so does the same mode once more
+    # another sequence still starts
     assert player.mid(player.start("ok")).verb == Verb.SAMPLE
 
 
 def witness(player: Player, mode: str | None) -> tuple[list[object], AiciError | None]:
-    """Rows and log of a well-behaved sequence beside one of `mode`, and what became of that one."""
+    """Runs a well-behaved sequence next to one of `mode`.
+
+    Returns the rows and the log of the first, and the error that ended the second.
+    """
     good = player.start("print")
     bad = player.start(mode) if mode else None
     seen: list[object] = []
@@ -123,7 +127,7 @@ def witness(player: Player, mode: str | None) -> tuple[list[object], AiciError |
 
 
 @pytest.mark.parametrize("mode", ENDED)
-def test_only_the_guilty_sequence_ends(player: Player, mode: str) -> None:
+def test_only_the_faulty_sequence_ends(player: Player, mode: str) -> None:
     code, words = ENDED[mode]
     seen, error = witness(player, mode)
     assert error is not None
@@ -139,7 +143,7 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
         result = player.step(StepInput(good, tokens=[1]), StepInput(bad))
         assert result.mid[good].verb == Verb.SAMPLE
         verbs.append(result.mid[bad].verb)
-    # how many steps that takes depends on how long a step takes: only its time counts
+    # the number of late steps depends on how long a step takes: the limit is on CPU time
     assert len(verbs) > 1 and verbs[-1] == Verb.ERROR
     error = result.mid[bad].error
     assert error is not None and error.code in ("late", "time_limit") and "mid_process" in str(error)
@@ -147,8 +151,8 @@ def test_an_endless_mid_process_is_late_and_then_ends(player: Player) -> None:
     assert "it has 20 ms in its step, and in each of the 10 in a row that it may be late" in str(error)
 
 
-def test_nobody_waits_for_a_slow_mid_process(player: Player) -> None:
-    """Rows that are ready go out a moment after the engine asks for them."""
+def test_other_sequences_do_not_wait_for_a_slow_mid_process(player: Player) -> None:
+    """The engine gets the rows that are ready shortly after it asks."""
     slow, good = player.start("mid_slow 50"), player.start("ok")
     player.step(slow, good)
     waits: list[float] = []
@@ -166,7 +170,7 @@ def test_nobody_waits_for_a_slow_mid_process(player: Player) -> None:
     assert len(results) > 3 and sorted(waits)[len(waits) // 2] < 0.02, "it needs tens of milliseconds"
 
 
-def test_one_that_is_alone_is_waited_for(guest_wasm: Path) -> None:
+def test_a_slow_sequence_alone_in_a_step_is_waited_for(guest_wasm: Path) -> None:
     with Runtime(workers=1, limits={"mid_ms": 1000, "step_deadline_ms": 60_000}) as runtime:
         runtime.register(VOCABULARY)
         slow = runtime.instantiate(runtime.upload(guest_wasm).id, "mid_slow 100")
@@ -174,7 +178,7 @@ def test_one_that_is_alone_is_waited_for(guest_wasm: Path) -> None:
         assert [runtime.begin_step([step]).wait().mid[slow].verb for step in steps] == [Verb.SAMPLE] * 3
 
 
-def test_a_slow_mid_process_sits_a_step_out_and_goes_on(player: Player) -> None:
+def test_a_slow_mid_process_is_late_and_goes_on(player: Player) -> None:
     slow = player.start("mid_slow 50")  # some tens of milliseconds
     player.mid(slow)
     results = [player.mid(slow, 1)]
@@ -202,7 +206,7 @@ def test_a_fork_bomb_ends_at_the_limit(player: Player) -> None:
 
 
 def rounds(player: Player, seq: int) -> tuple[list[Verb], AiciError | None]:
-    """Steps of a sequence in which nothing happens, to its end."""
+    """Steps a sequence without tokens until it ends. Returns the verbs and the error."""
     player.mid(seq)
     verbs, error = [], None
     while Verb.ERROR not in verbs and len(verbs) < 50:
@@ -212,13 +216,13 @@ def rounds(player: Player, seq: int) -> tuple[list[Verb], AiciError | None]:
     return verbs, error
 
 
-def test_splicing_nothing_for_ever_is_a_livelock(player: Player) -> None:
+def test_endless_empty_splices_are_a_livelock(player: Player) -> None:
     verbs, error = rounds(player, player.start("splice_nothing"))
     assert verbs == [Verb.SPLICE] * 8 + [Verb.ERROR]
     assert error is not None and error.code == "livelock" and "8 rounds" in str(error)
 
 
-def test_tokens_in_between_are_no_livelock(player: Player) -> None:
+def test_empty_splices_with_tokens_in_between_are_no_livelock(player: Player) -> None:
     seq = player.start("splice_nothing")
     player.mid(seq)
     for number in range(30):
@@ -226,14 +230,14 @@ def test_tokens_in_between_are_no_livelock(player: Player) -> None:
         assert result.verb == Verb.SPLICE, number
 
 
-def test_suspending_for_ever_is_a_livelock_though_variables_are_written(player: Player) -> None:
+def test_endless_suspension_is_a_livelock_even_if_variables_are_written(player: Player) -> None:
     verbs, error = rounds(player, player.start("suspend_write"))
     assert verbs == [Verb.SUSPEND] * 8 + [Verb.ERROR]
     assert error is not None and error.code == "livelock"
 
 
 def test_a_relay_of_forks_is_a_livelock(player: Player) -> None:
-    """Each child goes on in its parent's place, so that no sequence lives for long."""
+    """Each child replaces its parent, so no sequence lives for long."""
     seq = player.start("relay")
     player.mid(seq)
     verbs, error = [], None
@@ -249,7 +253,7 @@ def test_a_relay_of_forks_is_a_livelock(player: Player) -> None:
     assert error is not None and error.code == "livelock"
 
 
-def test_waiting_for_one_that_does_nothing_is_a_livelock(player: Player) -> None:
+def test_waiting_for_an_idle_sequence_is_a_livelock(player: Player) -> None:
     seq = player.start("wait")
     player.mid(seq)
     step = player.runtime.begin_step([StepInput(seq)])
@@ -277,17 +281,42 @@ def test_a_flood_of_output_is_cut(player: Player) -> None:
     assert "bytes of output dropped" in text
 
 
-def test_an_error_carries_the_log(player: Player) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        player.start("init_fail")
-    assert "log" in caught.value.detail or str(caught.value) == "no such luck"
-    seq = player.start("report 0")
-    player.mid(seq)
-    assert player.mid(seq, 9).verb == Verb.SAMPLE
+_PRINTS_AND_FAILS = """
+#include <aici.h>
+#include <stdio.h>
+AICI_CONTROLLER
+static aici_step_arg arg = {sizeof arg};
+static aici_mid_result result = {sizeof result, AICI_SAMPLE, AICI_ROW_ALL};
+AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
+AICI_EXPORT(aici_init) int aici_init(uint32_t size) {
+    printf("in init\\n");
+    if (size) aici_fail("no such luck", 12);
+    return 0;
+}
+AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
+    printf("in mid\\n");
+    aici_fail("no such luck", 12);
+    return &result;
+}
+"""
+
+
+def test_an_error_carries_the_log(player: Player, tmp_path: Path) -> None:
+    source = tmp_path / "fails.c"
+    source.write_text(_PRINTS_AND_FAILS)
+    module = player.runtime.upload(build_controller(source, tmp_path / "fails.wasm").path).id
+    with pytest.raises(ArgumentError, match="no such luck") as caught:
+        player.runtime.instantiate(module, "x")
+    assert caught.value.detail["log"] == "in init\n"
+    error = player.mid(player.runtime.instantiate(module, "")).error
+    assert error is not None and error.detail["log"] == "in init\nin mid\n"
 
 
 def idle_worker(player: Player) -> dict[str, int]:
-    """The worker once it has done what it was told before: messages and health take different ways."""
+    """Waits until the worker has freed all sequences, and returns its health.
+
+    Messages and health calls take different channels, so the worker may answer before it has freed them.
+    """
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         (worker,) = player.runtime.health()["workers"]
@@ -296,8 +325,8 @@ def idle_worker(player: Player) -> dict[str, int]:
     raise AssertionError(f"sequences are left: {worker}")
 
 
-def test_nothing_is_left_behind(player: Player) -> None:
-    """After all that, the worker has no sequences but ours, and no descriptors or memory maps more."""
+def test_failed_sequences_leak_no_descriptors_and_no_memory_maps(player: Player) -> None:
+    """The worker keeps no sequence of a guest that failed, and its descriptors and memory maps do not grow."""
     counts = []
     for _ in range(3):
         for mode in ("mid_trap", "fork 5", "pre_loop", "mid_bad_row", "prompt_trap"):

@@ -24,8 +24,9 @@ from aicirt.ipc.segment import Layout
 from pyaici.client import step as steps
 from pyaici.client.link import WorkerLink
 from pyaici.client.masks import apply_row, count_allowed
+from pyaici.client.results import StepResult
 from pyaici.client.sequences import Sequences
-from pyaici.client.step import Step, StepPart, StepResult
+from pyaici.client.step import Step, StepPart
 
 VOCAB = 300
 LAYOUT = Layout(VOCAB, num_rows=8, num_dense=2, ring_bytes=1 << 14)

@@ -12,8 +12,8 @@ from aicirt.contract.errors import RuntimeFailure
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY, Capabilities
+from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult
 
 from .conftest import GUESTS, VOCABULARY, Player
 

@@ -1,4 +1,4 @@
-"""Rows against a plain reference: every kind, dtype, device path, and vocabularies of every padding."""
+"""Rows compared with a simple reference: every kind, dtype and device path, with padded vocabularies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from aicirt.contract.abi import RowKind
 from pyaici.client.masks import _apply_batched, apply_masks, count_allowed
-from pyaici.client.step import Row
+from pyaici.client.results import Row
 
 NEG_INF = float("-inf")
 CPU = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -37,7 +37,7 @@ def sparse(default: float, entries: list[tuple[int, float]]) -> Row:
 
 
 def reference(logits: torch.Tensor, row: Row | None, vocab_size: int | None) -> torch.Tensor:
-    """Token by token, in float64."""
+    """Applies a row token by token, in float64."""
     out = []
     for token, logit in enumerate(logits.double().tolist()):
         bias = 0.0
@@ -62,7 +62,7 @@ def close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def batched(logits: torch.Tensor, rows: list[Row | None], vocab_size: int | None = None) -> None:
-    """The path that CUDA takes, on any device."""
+    """Applies rows with the code path for CUDA, on any device."""
     if vocab_size is not None:
         logits[:, vocab_size:] = NEG_INF
     _apply_batched(logits, rows)
@@ -150,9 +150,9 @@ def test_both_paths_equal_the_reference(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_counts_are_those_of_the_tokens_that_are_left(data: st.DataObject) -> None:
+def test_count_allowed_equals_the_tokens_that_the_reference_allows(data: st.DataObject) -> None:
     vocab_size = data.draw(st.integers(1, 100))
-    size = data.draw(st.integers(1, 100))  # of the row, which may know fewer tokens, or more
+    size = data.draw(st.integers(1, 100))  # of the row: it may have fewer tokens than the vocabulary, or more
     token = st.integers(0, size - 1)
     bias = st.sampled_from([NEG_INF, -1.0, 0.0, 2.5])
     row = data.draw(
@@ -185,7 +185,7 @@ def test_a_bias_beyond_half_precision_stops_at_its_largest_value(apply: Path, de
     assert got[0].tolist() == [0, largest, 0, 0] and got[1].tolist() == [largest] * 4
 
 
-def test_bits_are_read_in_place_even_when_they_cannot_be_written() -> None:
+def test_read_only_bits_can_be_applied() -> None:
     row = bitmask({2}, 8)
     row.bits.flags.writeable = False
     got = torch.zeros(1, 8)
@@ -193,13 +193,13 @@ def test_bits_are_read_in_place_even_when_they_cannot_be_written() -> None:
     assert got[0].isfinite().nonzero().flatten().tolist() == [2]
 
 
-def test_only_the_lines_given_are_written_when_the_logits_are_a_view() -> None:
+def test_only_the_given_view_of_the_logits_is_written() -> None:
     whole = torch.zeros(3, 10)
     apply_masks(whole[1:2, 2:6], [Row(RowKind.TOKEN, token=1)])
     assert int(torch.isinf(whole).sum()) == 3 and whole[1, 3] == 0
 
 
-def test_wrong_rows_are_refused_before_anything_is_written() -> None:
+def test_invalid_rows_are_refused_before_anything_is_written() -> None:
     got = torch.zeros(1, 8)
     with pytest.raises(ValueError, match="2 rows"):
         apply_masks(got, [None, None])

@@ -9,8 +9,8 @@ import pytest
 from aicirt.contract.abi import Verb
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
+from pyaici.client.results import StepResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import StepResult
 
 from .conftest import GUESTS, VOCABULARY
 

@@ -22,8 +22,8 @@ from aicirt.contract.errors import (
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.bundled import find_controller
+from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import Row
 from pyaici.engines.lines import Lines, OverruledError, permits
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import LATE, STOP, Script, ScriptedRuntime, allow, splice

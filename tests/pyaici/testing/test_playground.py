@@ -1,4 +1,4 @@
-"""The playground plays engine as the engines do; what controllers see is compared with what they are told."""
+"""The playground behaves like an engine: results, logs, and the information that controllers get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from aicirt.contract.errors import ArgumentError, DeadlockError, ModuleError, Un
 from aicirt.contract.messages import StepInput
 from pyaici.build import build_controller
 from pyaici.client.capabilities import MASK_ONLY
-from pyaici.client.step import MidResult, Step
+from pyaici.client.results import MidResult
+from pyaici.client.step import Step
 from pyaici.testing import Playground, Transcript, Wish, small_vocabulary
 from pyaici.tokens import Vocabulary
 
@@ -34,14 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def playground() -> Iterator[Playground]:
-    # a virtual machine charges a guest for time that its host takes away
+    # limits are high, since a virtual machine charges a guest for time that its host takes away
     with Playground(limits={"max_suspended_steps": 5, "pre_ms": 50, "post_ms": 50}) as playground:
         yield playground
 
 
 @pytest.fixture
 def play(playground: Playground, folder: Path) -> Play:
-    """Plays lines of tests/controllers/guests/script.cpp."""
+    """Returns a function that plays commands of tests/controllers/guests/script.cpp."""
 
     def run(*lines: str, wish: str = "", **options: object) -> Transcript:
         return playground.play(folder / "script.wasm", wish, arg="\n".join(lines), **options)  # type: ignore[arg-type]
@@ -53,14 +54,16 @@ def free_steps(count: int) -> list[str]:
     return ["pre go", "mid any", *["post go", "pre go", "mid any"] * (count - 1)]
 
 
-def test_without_constraint_the_wish_comes_true(play: Play, playground: Playground) -> None:
+def test_unconstrained_text_equals_the_wish(play: Play, playground: Playground) -> None:
     transcript = play(*free_steps(10), wish="the cat sat.")
     assert (transcript.text, transcript.history) == ("the cat sat.", "the cat sat.")
     assert (transcript.reason, transcript.error, transcript.suspended) == ("eos", None, 0)
     expected = [*playground.tokenize(b"the cat sat."), *playground.vocabulary.eos]
     assert transcript.tokens == expected
-    told = [line.split("=")[1].split() for line in transcript.log.splitlines() if line.startswith("post=")]
-    assert [int(token) for line in told for token in line] == expected, "the last one is told too"
+    reported = [
+        line.split("=")[1].split() for line in transcript.log.splitlines() if line.startswith("post=")
+    ]
+    assert [int(token) for line in reported for token in line] == expected, "eos is reported too"
 
 
 def test_prompts_are_texts_or_tokens(play: Play) -> None:
@@ -69,7 +72,7 @@ def test_prompts_are_texts_or_tokens(play: Play) -> None:
         assert log.startswith("prompt=256 312 \n")
 
 
-def test_what_happened_in_order(play: Play) -> None:
+def test_history_shows_samples_and_splices_in_order(play: Play) -> None:
     vocabulary = small_vocabulary()
     cat = vocabulary.tokens.index(b" cat")
     lines = [*free_steps(2), "post go", "pre go", f"mid splice 1 {cat} 33", "post go", "pre go", "mid stop"]
@@ -80,7 +83,7 @@ def test_what_happened_in_order(play: Play) -> None:
     assert "sampled=0 backtrack=1" in transcript.log.splitlines()[-1]
 
 
-def test_rows_of_every_kind(play: Play) -> None:
+def test_rows_of_every_kind_restrict_the_text(play: Play) -> None:
     rows = ["set 120 121", "force 122", "sparse 97 98", "dense", "given 65 66", "same"]
     lines = [f"mid {row}" for row in rows]
     script = [part for line in lines for part in ("pre go", line, "post go")]
@@ -91,17 +94,17 @@ def test_rows_of_every_kind(play: Play) -> None:
     given = transcript.answers[4].row
     assert given is not None and given.bits is not None and given.temperature == 0.5
     assert np.flatnonzero(np.unpackbits(given.bits.view(np.uint8), bitorder="little")).tolist() == [65, 66]
-    assert "mass=1.00" in transcript.log.splitlines()[9], "the dense row forbids nothing"
+    assert "mass=1.00" in transcript.log.splitlines()[9], "the dense row allows all tokens"
 
 
-def test_logprobs_and_top(play: Play, playground: Playground) -> None:
+def test_logprob_mass_and_top_tokens_are_reported(play: Play, playground: Playground) -> None:
     transcript = play("pre go", "mid given 98 99", "post go", "pre go", "mid stop", wish="abc")
-    told = transcript.log.splitlines()[-1]
+    line = transcript.log.splitlines()[-1]
     x = playground_logprobs("abc", playground.vocabulary, temperature=0.5)
     allowed = np.exp(x[[98, 99]]).sum()
     token = transcript.tokens[0]
-    assert f"logprob={x[token]:.2f} mass={allowed:.2f} " in told
-    assert f" 97:{x[97]:.2f} 98:{x[98]:.2f} 99:{x[99]:.2f} " in told
+    assert f"logprob={x[token]:.2f} mass={allowed:.2f} " in line
+    assert f" 97:{x[97]:.2f} 98:{x[98]:.2f} 99:{x[99]:.2f} " in line
 
 
 def playground_logprobs(text: str, vocabulary: Vocabulary, temperature: float) -> np.ndarray:
@@ -109,11 +112,11 @@ def playground_logprobs(text: str, vocabulary: Vocabulary, temperature: float) -
     return logits - np.log(np.exp(logits).sum())
 
 
-def test_forks_suspend_and_end_apart(play: Play) -> None:
+def test_forks_end_independently_and_suspended_steps_are_counted(play: Play) -> None:
     transcript = play("pre fork 3", "mid any", "post go", "pre go", "mid any", wish="a")
     assert [t.text for t in transcript.all] == ["a"] * 3
     assert all(t.forks == [] and t.reason == "eos" for t in transcript.forks)
-    assert len({t.log for t in transcript.all}) == 3, "each knows its number"
+    assert len({t.log for t in transcript.all}) == 3, "each fork prints its own number"
     waiting = play("pre suspend", "pre suspend", "pre go", "mid stop")
     assert (waiting.suspended, waiting.reason) == (2, "stop")
 
@@ -126,7 +129,7 @@ def test_temperature_depends_on_the_seed_and_the_fork(play: Play) -> None:
     assert [t.text for t in play(*lines, wish="abcdefgh", temperature=8.0, seed=6).all] != texts
 
 
-def test_ends(play: Play, playground: Playground, folder: Path) -> None:
+def test_every_reason_for_the_end_of_a_text(play: Play, playground: Playground, folder: Path) -> None:
     assert (play(*free_steps(9), wish="abcdef", max_tokens=3).text) == "abc"
     assert play(*free_steps(9), wish="abcdef", max_tokens=3).reason == "length"
     cut = play("pre go", "mid splice 0 65 66 67 68", "post go", "pre go", "mid any", max_tokens=3)
@@ -144,7 +147,7 @@ def test_ends(play: Play, playground: Playground, folder: Path) -> None:
     assert play(*idle, max_tokens=2).reason == "work"
 
 
-def test_held_ends(playground: Playground, folder: Path) -> None:
+def test_held_end_lets_the_controller_continue(playground: Playground, folder: Path) -> None:
     (end,) = playground.vocabulary.eos
 
     def held(arg: str, **options: object) -> Transcript:
@@ -159,46 +162,44 @@ def test_held_ends(playground: Playground, folder: Path) -> None:
     assert held("e1x0", capabilities=MASK_ONLY).reason == "eos"
 
 
-def test_log_probabilities_are_not_told_where_post_process_is_skipped(
-    playground: Playground, folder: Path
-) -> None:
-    told: list[float] = []
+def test_logprobs_are_not_sent_when_post_process_is_skipped(playground: Playground, folder: Path) -> None:
+    logprobs: list[float] = []
     begin_step = playground.runtime.begin_step
 
     def listen(inputs: Sequence[StepInput]) -> Step:
-        told.extend(item.logprob for item in inputs if item.sampled)
+        logprobs.extend(item.logprob for item in inputs if item.sampled)
         return begin_step(inputs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(playground.runtime, "begin_step", listen)
         playground.play(folder / "flags.wasm", "abcd", arg="a0a4k4x0")
-    assert [value == value for value in told] == [True, False, True]
+    assert [value == value for value in logprobs] == [True, False, True]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10_000), temperature=st.sampled_from([0.0, 5.0]))
-def test_what_is_skipped_changes_no_answer(
+def test_skipping_callbacks_changes_no_answers(
     playground: Playground, folder: Path, seed: int, temperature: float
 ) -> None:
-    """Guests whose answers depend on all that they are told, in whatever callback they hear it first."""
-    plain, spared = (
+    """Uses guests whose answers depend on all the information they get, whichever callback gets it first."""
+    plain, skipping = (
         playground.play(
             folder / "flags.wasm", "the end", arg=f"{mode}{seed}", temperature=temperature, max_tokens=30
         )
         for mode in "#+"
     )
-    assert len(plain.all) == len(spared.all)
-    for one, other in zip(plain.all, spared.all, strict=True):
+    assert len(plain.all) == len(skipping.all)
+    for one, other in zip(plain.all, skipping.all, strict=True):
         assert (one.tokens, one.history, one.reason) == (other.tokens, other.history, other.reason)
         assert one.error is None and one.suspended == other.suspended
-        assert _said(one) == _said(other)
-    calls = ["".join(transcript.log for transcript in one.all) for one in (plain, spared)]
+        assert _answers(one) == _answers(other)
+    calls = ["".join(transcript.log for transcript in one.all) for one in (plain, skipping)]
     for callback in ("pre", "post"):
         assert calls[0].count(callback) >= calls[1].count(callback)
 
 
-def _said(transcript: Transcript) -> list[object]:
-    """The answers; being late for a step on a busy machine is none."""
+def _answers(transcript: Transcript) -> list[object]:
+    """Returns the answers, without those that were late on a busy machine."""
     return [
         (answer.verb, answer.hold_end, answer.backtrack, answer.ff_tokens, _row(answer))
         for answer in transcript.answers
@@ -211,7 +212,9 @@ def _row(answer: MidResult) -> object:
     return row and (row.kind, None if row.bits is None else row.bits.tolist())
 
 
-def test_capabilities_and_refusals(play: Play, playground: Playground, tmp_path: Path) -> None:
+def test_missing_capabilities_and_invalid_controllers_are_errors(
+    play: Play, playground: Playground, tmp_path: Path
+) -> None:
     refused = play("pre fork 2", capabilities=MASK_ONLY)
     assert refused.error is not None and refused.error.code == "capability"
     with pytest.raises(ArgumentError, match="refused"):
@@ -224,7 +227,7 @@ def test_capabilities_and_refusals(play: Play, playground: Playground, tmp_path:
         playground.play(wrong)
 
 
-def test_nothing_is_left_in_the_runtime(play: Play, playground: Playground) -> None:
+def test_no_sequence_is_left_in_the_runtime(play: Play, playground: Playground) -> None:
     play("pre fork 3", *free_steps(4)[1:], wish="abc")
     play("pre go", "mid fail because")
     assert playground.runtime._live == {}

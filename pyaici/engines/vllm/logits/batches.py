@@ -18,7 +18,7 @@ from pyaici.engines.vllm.logits.constraints import Constrained, Constraints
 if TYPE_CHECKING:
     import torch
 
-    from pyaici.client.step import Row
+    from pyaici.client.results import Row
 
 
 #: placeholder for a token that is not known yet

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from aicirt.contract.abi import RowKind
 from aicirt.contract.errors import AiciError, SupervisorDiedError, UnknownModuleError
 from pyaici.bundled import upload_bundled
+from pyaici.client.results import Row
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import Row
 from pyaici.engines.lines import Lines, OverruledError
 from pyaici.engines.vllm.arguments import ControllerCall
 from pyaici.engines.vllm.connection import engine_vocabulary

@@ -17,7 +17,7 @@ from aicirt.contract.abi import RowKind, Verb
 from aicirt.contract.errors import AiciError
 from aicirt.contract.messages import StepInput
 from pyaici.client.capabilities import Capabilities
-from pyaici.client.step import MidResult, PreResult, Row, StepResult
+from pyaici.client.results import MidResult, PreResult, Row, StepResult
 
 WORDS = 9  # mask words for 288 logits
 

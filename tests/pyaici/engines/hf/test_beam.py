@@ -10,7 +10,7 @@ import transformers
 
 from aicirt.contract.errors import EmptyMaskError, ForkLimitError
 from aicirt.contract.messages import StepInput
-from pyaici.client.step import MidResult
+from pyaici.client.results import MidResult
 from pyaici.engines.hf import FinishReason, HfEngine, Request
 from pyaici.tokens import Vocabulary
 from tests.pyaici.engines.hf.scripted import LATE, Script, ScriptedRuntime, allow, anything, splice

@@ -18,7 +18,7 @@ from aicirt.contract.errors import (
     WorkerDiedError,
 )
 from aicirt.contract.messages import StepInput
-from pyaici.client.step import MidResult, PreResult
+from pyaici.client.results import MidResult, PreResult
 from pyaici.engines.hf import (
     BackTracked,
     Event,

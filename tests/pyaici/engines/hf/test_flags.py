@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pyaici.build import build_controller
+from pyaici.client.results import MidResult
 from pyaici.client.runtime import Runtime
-from pyaici.client.step import MidResult
 from pyaici.engines.engine import Event, TokensAppended
 from pyaici.engines.hf import FinishReason, GenerationResult, HfEngine, Request, Sampling
 from pyaici.tokens import Vocabulary

@@ -12,7 +12,7 @@ import transformers
 from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, LateError, ResultError, TrapError
 from aicirt.contract.messages import StepInput
-from pyaici.client.step import MidResult
+from pyaici.client.results import MidResult
 from pyaici.engines.hf.logits_processor import AiciLogitsProcessor
 from tests.pyaici.engines.hf.scripted import (
     LATE,

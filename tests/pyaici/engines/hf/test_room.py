@@ -12,7 +12,7 @@ from aicirt.contract.abi import Verb
 from aicirt.contract.errors import AiciError, SpaceError
 from aicirt.contract.messages import StepInput
 from aicirt.system.resources import free_bytes
-from pyaici.client.step import PreResult
+from pyaici.client.results import PreResult
 from pyaici.engines.hf import Event, Finished, FinishReason, HfEngine, Request, Sampling, TokensAppended
 from pyaici.engines.hf.cache import Budget, cache_limit
 from pyaici.tokens import Vocabulary

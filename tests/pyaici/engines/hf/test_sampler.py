@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aicirt.contract.abi import RowKind
-from pyaici.client.step import Row
+from pyaici.client.results import Row
 from pyaici.engines.hf.sampler import (
     Choice,
     Chosen,

@@ -1,22 +1,182 @@
-"""The rows of one segment on the client's side: which sequence holds which row."""
+"""What workers answer: results and rows, checked before anything uses them.
+
+A guest may have broken out of its sandbox, so no message of a worker is trusted.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+import struct
+from collections.abc import Container
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aicirt.contract.abi import ROW_SAME, RowKind, Verb
-from aicirt.contract.errors import ProtocolError
-from aicirt.contract.messages import RESULT_VERB, SAMPLE_KIND
-from aicirt.ipc.segment import Segment
-from pyaici.client.answers import check_sampling
-from pyaici.client.step import MidResult, Row
+from aicirt.contract.errors import AiciError, ProtocolError
+from aicirt.contract.messages import (
+    CLONED,
+    MID,
+    NOTICE,
+    OPERATION,
+    PRE,
+    RESULT_VERB,
+    SAMPLE_KIND,
+    STARTED,
+    SUBJECT,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from aicirt.ipc.segment import Segment
 
 # looking up an Enum member costs as much as everything else that a usual row needs
 _BITMASK, _SAMPLE = RowKind.BITMASK, Verb.SAMPLE
+#: the errors that reading an invalid message may raise
+NONSENSE = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, struct.error)
+#: the least number of fields of each kind of message; more may follow
+_FIELDS = {STARTED: 4, PRE: 3, MID: 4, CLONED: 3, NOTICE: 3}
+#: children of one fork; the default of `max_forks` allows 16
+MAX_CHILDREN = 1 << 12
+#: top_k of a row: engines answer at most 64, and sort the probabilities of so many tokens for each row
+MAX_TOP_K = 1 << 12
+
+
+@dataclass(slots=True)
+class PreResult:
+    """Answer of `post_process` and `pre_process`: STOP, CONTINUE, SUSPEND, FORK or ERROR."""
+
+    verb: Verb
+    #: FORK: ids of the new sequences (the parent goes on as the first of the group)
+    children: list[int] = field(default_factory=list)
+    error: AiciError | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """A constraint on the next token.
+
+    Arrays are views of shared memory, valid until the next result for the same sequence, or until it
+    is freed.
+    """
+
+    kind: RowKind
+    #: BITMASK: uint32 [ceil(V / 32)], bit t & 31 of word t >> 5 is token t
+    bits: NDArray[np.uint32] | None = None
+    #: TOKEN: the only token that is allowed
+    token: int = -1
+    #: SPARSE: the bias (0 or -inf) of the tokens that `tokens` does not list
+    default: float = 0.0
+    #: SPARSE: uint32 [n]
+    tokens: NDArray[np.uint32] | None = None
+    #: SPARSE: float32 [n]; DENSE: float32 [V]
+    bias: NDArray[np.float32] | None = None
+    #: the controller's temperature for this token; None = the request's own
+    temperature: float | None = None
+    #: number of most likely tokens that the next `StepInput.top` must list
+    top_k: int = 0
+
+
+@dataclass(slots=True)
+class MidResult:
+    """Answer of `mid_process`: STOP, SAMPLE (with `row`), SPLICE, LATE or ERROR."""
+
+    verb: Verb
+    row: Row | None = None
+    backtrack: int = 0
+    ff_tokens: list[int] = field(default_factory=list)
+    error: AiciError | None = None
+    #: SAMPLE, SPLICE: an end-of-sequence token of this result does not end the sequence; only if the engine
+    #: supports that (`Capabilities.hold_end`)
+    hold_end: bool = False
+    #: the next step needs no log-probability and allowed mass, unless `row.top_k` asks for tokens
+    skip_post: bool = False
+
+
+@dataclass(slots=True)
+class StepResult:
+    """All answers of one step, by sequence id; `logs` holds new stdout and stderr text.
+
+    `variables`: by one of a request's sequences, the variables written since the last report: the last value
+    of each name. All sequences of a request share them.
+    """
+
+    mid: dict[int, MidResult]
+    logs: dict[int, str] = field(default_factory=dict)
+    variables: dict[int, dict[bytes, bytes]] = field(default_factory=dict)
+
+
+# -- messages ------------------------------------------------------------------------------------------------
+
+
+def read_message(data: bytes) -> list[Any]:
+    """Decodes a message; checks its number of fields, and that the second is an int. Raises ProtocolError."""
+    message = decode(data)
+    kind = message[OPERATION]
+    least = _FIELDS.get(kind) if type(kind) is int else None
+    if least is None:
+        raise ProtocolError("a message of unknown kind")
+    if len(message) < least or type(message[SUBJECT]) is not int:
+        raise ProtocolError(f"a message of kind {kind} without its fields")
+    return message
+
+
+def check_children(payload: Any, link: int, live: Container[int]) -> list[int]:
+    """Returns the numbers of a fork's children, new sequences of this link. Raises ProtocolError."""
+    if (
+        type(payload) is not list
+        or not 0 < len(payload) <= MAX_CHILDREN
+        or not _are_ints(payload)
+        or len(set(payload)) < len(payload)
+    ):
+        raise ProtocolError("a fork whose children are no list of numbers")
+    for child in payload:
+        if child >> 24 != 1 << 7 | link or child in live:
+            raise ProtocolError(f"a fork with child {child}, which is no new sequence of this worker")
+    return payload
+
+
+def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
+    """Returns the tokens that a splice appends. Raises ProtocolError."""
+    if type(backtrack) is not int or not 0 <= backtrack < 1 << 31:
+        raise ProtocolError("a splice takes back no number of tokens")
+    if type(tokens) is not list or not _are_ints(tokens):
+        raise ProtocolError("a splice appends what are no tokens")
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
+        raise ProtocolError(f"a splice appends a token that is not below {vocab_size}")
+    return tokens
+
+
+def check_sampling(temperature: Any, top_k: Any) -> None:
+    """Checks temperature and top_k of a row. Raises ProtocolError."""
+    if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < 1e30):
+        raise ProtocolError("a row with an impossible temperature")
+    if type(top_k) is not int or not 0 <= top_k <= MAX_TOP_K:
+        raise ProtocolError("a row with an impossible top_k")
+
+
+def read_variables(told: Any) -> dict[bytes, bytes]:
+    """Returns the last values of variables by name. Raises ProtocolError."""
+    found = {name: value for name, _, value in told}
+    if not all(type(name) is type(value) is bytes for name, value in found.items()):
+        raise ProtocolError("variables that are no bytes")
+    return found
+
+
+def nonsense(sender: str, error: Exception) -> str:
+    """Returns the error message for a worker's invalid message."""
+    what = error.message if isinstance(error, AiciError) else repr(error)[:200]
+    return f"{sender} has sent nonsense, and is not heard any more: {what}"
+
+
+def _are_ints(values: list[Any]) -> bool:
+    return set(map(type, values)) <= {int}
+
+
+# -- rows ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
