@@ -41,7 +41,9 @@ def default_directory() -> Path:
     """
     if folder := os.environ.get("AICI_STORE"):
         return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "store"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # the specification requires that relative paths are ignored
+    return (base if base.is_absolute() else Path.home() / ".cache") / "aici" / "store"
 
 
 #: called with an owner and the bytes held while waiting; returns a context manager that waits for the owner's

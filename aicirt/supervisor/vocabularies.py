@@ -182,30 +182,33 @@ class Vocabularies:
     def _make_room(self, owner: str, nbytes: int) -> None:
         """Makes room for a vocabulary of `nbytes` of an owner. Raises OwnerLimitError or SpaceError."""
         settings = self._settings
-        if too_much := self._reduce(
+        if found := self._reduce(
             [entry for entry in self.all() if entry.owner == owner],
             nbytes,
             (settings.owner_vocabularies, "owner_vocabularies"),
             (settings.owner_vocabulary_bytes, "owner_vocabulary_bytes"),
         ):
+            too_much, limit = found
             raise OwnerLimitError(
                 f"owner {owner!r} {too_much}: use the same in several clients, or close some clients",
-                limit=settings.owner_vocabularies,
+                limit=limit,
             )
-        if too_much := self._reduce(
+        if found := self._reduce(
             self.all(),
             nbytes,
             (settings.max_vocabularies, "max_vocabularies"),
             (settings.vocabulary_bytes, "vocabulary_bytes"),
         ):
-            raise SpaceError(f"this aicirt {too_much}", limit=settings.max_vocabularies)
+            too_much, limit = found
+            raise SpaceError(f"this aicirt {too_much}", limit=limit)
 
     def _reduce(
         self, entries: list[RegisteredVocabulary], nbytes: int, number: tuple[int, str], size: tuple[int, str]
-    ) -> str:
+    ) -> tuple[str, int] | None:
         """Evicts unused vocabularies, from the front of `entries`, until one more of `nbytes` fits.
 
-        Returns "". If all that are left are in use, evicts nothing and returns which limit is exceeded.
+        If all that are left are in use, evicts nothing and returns the limit that would be exceeded: in words,
+        and as a number.
         """
         used = set(self._users.values())
         spare = [e for e in entries if e.id not in used and not self._arriving[e.fingerprint]]
@@ -215,13 +218,13 @@ class Vocabularies:
             if not spare:
                 what = f"{count} vocabularies" if count > number[0] else f"vocabularies of {total} bytes"
                 limit, name = number if count > number[0] else size
-                return f"would have {what} in use; the limit is {limit} ({name})"
+                return f"would have {what} in use; the limit is {limit} ({name})", limit
             going.append(spare.pop(0))
             count, total = count - 1, total - going[-1].nbytes
         for entry in going:
             del self._by_id[entry.id], self._by_fingerprint[entry.fingerprint]
             self._given_up(entry)
-        return ""
+        return None
 
 
 def sealed_file(name: str, data: bytes) -> int:

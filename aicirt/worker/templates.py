@@ -76,12 +76,12 @@ class LoadedVocabulary:
     ) -> None:
         """Takes over the descriptors. Raises VocabularyError if the tokenizer cannot be loaded."""
         try:
-            data = os.pread(tokenizer_fd, tokenizer_bytes, 0) if tokenizer_bytes else b""
+            try:
+                data = os.pread(tokenizer_fd, tokenizer_bytes, 0) if tokenizer_bytes else b""
+            finally:
+                os.close(tokenizer_fd)
             if len(data) != tokenizer_bytes:
                 raise ProtocolError(f"the tokenizer has {len(data)} bytes, {tokenizer_bytes} were announced")
-        finally:
-            os.close(tokenizer_fd)
-        try:
             self._size = image_bytes
             self.image = VocabularyImage(memoryview(mmap.mmap(image_fd, image_bytes, prot=mmap.PROT_READ)))
             self.vocab_size = self.image.vocab_size

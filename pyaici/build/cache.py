@@ -25,8 +25,9 @@ def print_progress(line: str) -> None:
 
 def cache_dir() -> Path:
     """Returns ``$XDG_CACHE_HOME/aici``, by default ``~/.cache/aici``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "aici"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # the specification requires that relative paths are ignored
+    return (base if base.is_absolute() else Path.home() / ".cache") / "aici"
 
 
 class Cache:

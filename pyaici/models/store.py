@@ -18,10 +18,9 @@ Progress = Callable[[str], None]
 
 def models_folder() -> Path:
     """Returns $XDG_CACHE_HOME/aici/models, or ~/.cache/aici/models."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification requires that relative paths are ignored.
-    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "aici" / "models"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # the specification requires that relative paths are ignored
+    return (base if base.is_absolute() else Path.home() / ".cache") / "aici" / "models"
 
 
 def build_once(

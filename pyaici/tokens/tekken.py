@@ -40,6 +40,7 @@ def vocabulary_from_tekken(spec: dict[str, Any], name: str) -> Vocabulary:
         for entry in listed:
             special.pop(f"<SPECIAL_{entry['rank']}>", None)
             special[entry["token_str"]] = int(entry["rank"])
+        pattern = str(config["pattern"])
         ranks = {
             base64.b64decode(entry["token_bytes"]): num_special + int(entry["rank"])
             for entry in spec["vocab"]
@@ -50,7 +51,7 @@ def vocabulary_from_tekken(spec: dict[str, Any], name: str) -> Vocabulary:
     return vocabulary_from_ranks(
         ranks,
         name=name,
-        pattern=config["pattern"],
+        pattern=pattern,
         special=special,
         eos=(special["</s>"],) if "</s>" in special else (),
         bos=special.get("<s>"),

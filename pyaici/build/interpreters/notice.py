@@ -6,6 +6,7 @@ begins with one.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterable
@@ -34,7 +35,9 @@ def notices(folders: Iterable[Path], cache: Cache) -> dict[str, Path]:
         language = LANGUAGES[Manifest.read(folder, list(LANGUAGES)).interpreter]
         path = cache.artifact(digest(["notice", language.sdist.sha256], Path(), []), ".txt")
         if not path.exists():
-            path.write_text(_notice(language, cache))
+            unfinished = path.with_suffix(f".{os.getpid()}")
+            unfinished.write_text(_notice(language, cache))
+            unfinished.replace(path)
         made[f"{language.sdist.title}.txt"] = cache.used(path)
     return made
 

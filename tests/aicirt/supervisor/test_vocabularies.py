@@ -100,8 +100,9 @@ def test_bytes_are_limited() -> None:
     async def main() -> None:
         size = (await Registry().register("x", "o", 1)).nbytes
         registry = Registry(owner_vocabulary_bytes=3 * size, vocabulary_bytes=4 * size)
-        with pytest.raises(OwnerLimitError, match=r"vocabularies of .* bytes in use.*owner_vocabulary_bytes"):
+        with pytest.raises(OwnerLimitError, match=r"bytes in use.*owner_vocabulary_bytes") as refused:
             await registry.register("large", "o", 1, 3 * size)
+        assert refused.value.detail["limit"] == 3 * size
         await registry.register("a", "o", 1)
         await registry.register("b", "o", 2, size)
         with pytest.raises(SpaceError, match=r"this aicirt .*\(vocabulary_bytes\)"):

@@ -30,7 +30,7 @@ def rank_file(name: str) -> Path:
 
 @cache
 def encoding(name: str) -> tiktoken.Encoding:
-    """tiktoken's own definition, on a rank file that is already here."""
+    """Returns tiktoken's own encoding, made from a fetched rank file."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: read_rank_file(rank_file(name)))
         return tiktoken.Encoding(**getattr(openai_public, name)())
@@ -43,7 +43,7 @@ def loaded(name: str) -> tuple[Vocabulary, BytesTokenizer]:
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_token_bytes(name: str) -> None:
+def test_token_bytes_match_tiktoken(name: str) -> None:
     known, _ = loaded(name)
     source = encoding(name)
     assert known.vocab_size == source.n_vocab
@@ -80,21 +80,21 @@ def test_worker_returns_exactly_the_bytes(name: str) -> None:
         assert known.decode(worker(data)) == data
 
 
-def test_long_words() -> None:
-    """Merging must not be quadratic: a hundred thousand letters without a space."""
+def test_long_word_is_encoded_like_tiktoken() -> None:
+    """Encodes a hundred thousand letters without a space: merging must not take quadratic time."""
     _, worker = loaded("cl100k_base")
     text = "ab" * 50_000
     assert worker(text.encode()) == encoding("cl100k_base").encode_ordinary(text)
 
 
 def test_rank_file_and_tokenizer_json_agree() -> None:
-    """Two publications of GPT-4o's tokenizer."""
+    """Compares two publications of GPT-4o's tokenizer."""
     assert read_rank_file(rank_file("o200k_base")) == {
         piece: token for token, piece in enumerate(vocabulary("gpt4o").tokens) if piece
     }
 
 
-def test_rank_file_alone() -> None:
+def test_rank_file_without_a_pattern_uses_greedy_match() -> None:
     known = load_vocabulary(rank_file("cl100k_base"), eos=100257, vocab_size=100277)
     assert (known.eos, known.vocab_size, len(known.tokens)) == ((100257,), 100277, 100256)
     assert known.tokenizer.kind == "greedy"
@@ -104,7 +104,7 @@ def test_rank_file_alone() -> None:
 
 
 @pytest.mark.parametrize("line", [b"IQ== x", b"IQ==", b"!!! 5", b"IQ== 1 2"])
-def test_broken_rank_file(tmp_path: Path, line: bytes) -> None:
+def test_broken_rank_file_is_refused(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "x.tiktoken"
     path.write_bytes(b"IQ== 0\n" + line + b"\n")
     with pytest.raises(VocabularyError, match="line 2"):
@@ -126,7 +126,7 @@ def test_ranks_must_be_unique() -> None:
         (r"(?i:'s|'t)|\s+(?!\S)", r"(?i:'s|'t)|\s+(?!\S)"),
     ],
 )
-def test_pattern_dialect(pattern: str, expected: str) -> None:
+def test_patterns_are_translated_to_oniguruma(pattern: str, expected: str) -> None:
     assert oniguruma_pattern(pattern) == expected
 
 
@@ -144,7 +144,7 @@ def tekken() -> Path:
 
 
 def test_tekken_agrees_with_tokenizer_json() -> None:
-    """The same tokenizer, published by Mistral and for Transformers."""
+    """Compares the same tokenizer as published by Mistral and for Transformers."""
     known, published = load_vocabulary(tekken()), vocabulary("mistral_nemo")
     assert known.tokens == published.tokens
     assert (known.eos, known.bos, known.unk) == (published.eos, published.bos, published.unk)
@@ -169,10 +169,14 @@ def test_tekken_with_listed_special_tokens(tmp_path: Path) -> None:
     assert known.tokens[10:] == [bytes([byte]) for byte in range(250)]
 
 
-def test_broken_tekken(tmp_path: Path) -> None:
+def test_broken_tekken_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tekken.json"
     path.write_text(json.dumps({"config": {"default_vocab_size": 5}, "vocab": []}))
     with pytest.raises(VocabularyError, match="no tekken file"):
+        load_vocabulary(path)
+    config = {"default_vocab_size": 5, "default_num_special_tokens": 1}
+    path.write_text(json.dumps({"config": config, "vocab": []}))
+    with pytest.raises(VocabularyError, match="no tekken file: KeyError.*pattern"):
         load_vocabulary(path)
 
 
@@ -183,7 +187,7 @@ def rwkv_world() -> Path:
     return pypi_file("rwkv", "rwkv/rwkv_vocab_v20230424.txt")
 
 
-def test_rwkv_world() -> None:
+def test_rwkv_world_uses_the_longest_match() -> None:
     known = load_vocabulary(rwkv_world(), vocab_size=65536)
     assert (known.vocab_size, len(known.tokens), known.eos) == (65536, 65530, (0,))
     assert [known.tokens[token] for token in (1, 256, 261, 301)] == [b"\0", b"\xff", b"\n\n", b" B"]
@@ -195,7 +199,7 @@ def test_rwkv_world() -> None:
     for data in [text.encode() for text in PLAIN + LOOKALIKES] + RAW:
         tokens = worker(data)
         assert known.decode(tokens) == data
-        # The reference is longest match, tried one length after the other.
+        # the reference: longest match, by trying one length after the other
         expected, at = [], 0
         while at < len(data):
             size = next(n for n in range(longest, 0, -1) if data[at : at + n] in ids and at + n <= len(data))
@@ -212,7 +216,7 @@ def test_rwkv_world() -> None:
         ("0 'a' 1\n", "begin at 1"),
     ],
 )
-def test_broken_rwkv_file(tmp_path: Path, text: str, message: str) -> None:
+def test_broken_rwkv_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text(text)
     with pytest.raises(VocabularyError, match=message):

@@ -1,4 +1,4 @@
-"""What users do with the page, and what they see."""
+"""Actions on the page, and texts that it shows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from playwright.sync_api import Locator, Page, expect
 
 #: opens the page: see the fixture `open_page`
 Open = Callable[..., Page]
-#: the first request of a kind may compile a controller
-expect.set_options(timeout=20_000)
+#: the first request of a kind may compile a controller, beside other work of the machine
+expect.set_options(timeout=120_000)
 
 
 def choose(page: Page, controller: str, arg: str | None = None) -> None:
@@ -29,6 +29,6 @@ def lane(page: Page, fork: int) -> Locator:
 
 
 def written(lane: Locator) -> str:
-    """The text of a fork as it is shown, without the prompt and without what was taken back."""
+    """Returns the shown text of a fork, without the prompt and backtracked tokens."""
     texts = lane.locator(".token:not(.prompt, .taken, .empty)").all_text_contents()
     return "".join(texts).replace("⏎\n", "\n")
