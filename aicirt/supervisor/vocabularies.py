@@ -207,8 +207,8 @@ class Vocabularies:
     ) -> tuple[str, int] | None:
         """Evicts unused vocabularies, from the front of `entries`, until one more of `nbytes` fits.
 
-        If all that are left are in use, evicts nothing and returns the limit that would be exceeded: in words,
-        and as a number.
+        If all that are left are in use, evicts nothing and returns the limit that would be exceeded, in
+        words and as a number.
         """
         used = set(self._users.values())
         spare = [e for e in entries if e.id not in used and not self._arriving[e.fingerprint]]
