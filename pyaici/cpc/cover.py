@@ -17,7 +17,7 @@ class DeadPrefixError(AiciError):
 def dead(prefix: bytes, position: int) -> DeadPrefixError:
     """Returns the error for a prefix that no token continues from byte `position`."""
     shown = prefix[position:].decode("utf-8", "backslashreplace")
-    return DeadPrefixError(f"A(i)=∅: no token goes with {shown!r}, byte {position} of the prefix and on")
+    return DeadPrefixError(f"A(i)=∅: no token fits {shown!r}, the prefix from byte {position} on")
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,10 +212,10 @@ class CoverTree:
                     found.append(self._attach(node, place, row))
         # deeper nodes were found later
         for node in reversed(found[1:]):
-            _tell_parent(node)
+            _update_parent(node)
 
 
-def _tell_parent(node: Node) -> None:
+def _update_parent(node: Node) -> None:
     assert node.parent is not None
     node.parent.child_upper[node.place], node.parent.child_lower[node.place] = node.upper, node.lower
     node.parent.bound()
@@ -224,5 +224,5 @@ def _tell_parent(node: Node) -> None:
 def _back_up(node: Node) -> None:
     """Updates the bounds of all ancestors of a node."""
     while node.parent is not None:
-        _tell_parent(node)
+        _update_parent(node)
         node = node.parent

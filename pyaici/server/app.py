@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyaici.server.settings import ServerSettings
 
 _DESCRIPTION = """\
-Language models whose output is steered, token by token, by small WebAssembly programs: controllers.
+Serves a language model. Controllers, which are small WebAssembly programs, steer its output token by token.
 """
 
 
@@ -65,10 +65,13 @@ def create_app(
         description=_DESCRIPTION,
         version=importlib.metadata.version("aici"),
         lifespan=lifespan,
-        # these pages would load their scripts from other sites
+        # the pages of Swagger and ReDoc would load scripts from other sites
         docs_url=None,
         redoc_url=None,
-        responses={"4XX": {"description": "the request's fault"}, "5XX": {"description": "not now"}},
+        responses={
+            "4XX": {"description": "the request is invalid or refused"},
+            "5XX": {"description": "the server has failed or is busy"},
+        },
     )
     gate = Gate(settings)
     app.state.settings = settings

@@ -66,7 +66,7 @@ class ServedModel:
     def check_name(self, name: str | None) -> None:
         """Raises ApiError if a request names another model; a request that names none gets this one."""
         if name not in (None, "", "default", self.name) and name not in self.aliases:
-            raise not_found(f"there is no model {name[:_MAX_NAME]!r} here; it is {self.name!r}", "model")
+            raise not_found(f"there is no model {name[:_MAX_NAME]!r}; this server has {self.name!r}", "model")
 
     def token_text(self, token: int) -> str:
         """Returns a token's text for people: a special token's name, else its bytes as UTF-8.
@@ -108,7 +108,7 @@ class ServedModel:
             check_text(str(message.get("content") or ""), f"{param}.{number}.content")
         if not self.chat_template:
             raise bad_request(
-                f"the model {self.name} has no template for chats: send a prompt instead (/v1/completions)",
+                f"the model {self.name} has no chat template: send a prompt instead (/v1/completions)",
                 param,
                 "no_chat_template",
             )
@@ -123,7 +123,7 @@ class ServedModel:
                 **(template_arguments or {}),
             )
         except (jinja2.TemplateError, TypeError, ValueError, KeyError) as error:
-            raise bad_request(f"the model's template refuses this chat: {error}", param) from None
+            raise bad_request(f"the model's chat template refuses these messages: {error}", param) from None
         tokens = list(tokens)
         self._fitting(tokens, param)
         return tokens
@@ -137,12 +137,16 @@ class ServedModel:
         for name, value in given.items():
             param = f"chat_template_kwargs.{name}"
             if name in own or not _VARIABLE.fullmatch(name):
-                raise bad_request(f"{name!r} is no variable of the model's template for chats", param)
+                raise bad_request(f"{name!r} is not a variable of the model's chat template", param)
             if not isinstance(value, str | int | float | bool | None) or len(str(value)) > _MAX_VARIABLE:
-                raise bad_request(f"{name} must be true, false, a number or a short text", param)
+                raise bad_request(
+                    f"{name} must be true, false, null, a number, or a text of at most {_MAX_VARIABLE} "
+                    "characters",
+                    param,
+                )
 
     def _check_length(self, characters: int, param: str) -> None:
-        """Raises ApiError if a text is too long even if all of its tokens were of the greatest length.
+        """Raises ApiError if a text is too long even in tokens of the greatest length.
 
         The check avoids tokenizing such a text. Assumes that the tokenizer drops no characters.
         """
@@ -151,8 +155,8 @@ class ServedModel:
         longest = self.vocabulary.longest_token
         if characters > self.max_context * longest:
             raise bad_request(
-                f"the prompt has {characters} characters; the model takes {self.max_context} tokens, the "
-                f"answer included, none of which has more than {longest}",
+                f"the prompt has {characters} characters, which is too long: the model takes "
+                f"{self.max_context} tokens of at most {longest} bytes, including the answer",
                 param,
                 "context_length_exceeded",
             )
@@ -186,7 +190,7 @@ def load(settings: ServerSettings, runtime: Runtime, socket: Path) -> ServedMode
     `runtime`: used by the engine alone, connected to the aicirt at `socket`. Raises AiciError, OSError or
     ValueError.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else OpenMP's threads spin beside other work
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # otherwise OpenMP's idle threads take processor time
     folder, name = _folder(settings)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded from here on
     engine: HfEngine | VllmEngine
@@ -235,8 +239,8 @@ def _from_hub(name: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"{name} is no folder, and not to be had from the Hugging Face Hub: {reason}; download a model "
-            "and give its folder: --model FOLDER"
+            f"{name} is not a folder, and cannot be downloaded from the Hugging Face Hub: {reason}; download "
+            "a model and pass its folder: --model FOLDER"
         ) from None
 
 
@@ -249,7 +253,7 @@ def _load_hf(settings: ServerSettings, runtime: Runtime, folder: Path) -> tuple[
 
     cache_tokens: int | Literal["auto"] = settings.kv_cache_tokens or "auto"
     engine = HfEngine(model, tokenizer, runtime, keep=settings.keep_prompts, cache_tokens=cache_tokens)
-    _log.info("the key-value cache may have %d tokens", engine.cache_tokens)
+    _log.info("the key-value cache has room for %d tokens", engine.cache_tokens)
     return engine, tokenizer
 
 

@@ -28,12 +28,13 @@ from pyaici.server.settings import PREFIX, ServerSettings, read_settings
 
 _log = logging.getLogger("aicirt.server")
 _DESCRIPTION = """\
-Serves a model over HTTP: runs of controllers with everything that they do, and the APIs of OpenAI, of ai00,
-and of character-prefix completion. GET /openapi.json describes all routes.
+Serves a model over HTTP: runs controllers and reports everything that they do, and offers the APIs of OpenAI
+and ai00, and character-prefix completion. GET /openapi.json describes all routes.
 """
 _EPILOG = f"""\
-Every option may also be in a TOML file (--config), e.g. port = 9000, or in the environment: --max-streams is
-{PREFIX}MAX_STREAMS, and lists are JSON there. Options go before the environment, that before the file.
+Every option can also be set in a TOML file (--config), e.g. port = 9000, or in the environment:
+--max-streams is {PREFIX}MAX_STREAMS, and lists are JSON there. Options override the environment, which
+overrides the file.
 
 examples:
   aici serve                                           SmolLM2-135M-Instruct at http://127.0.0.1:8000
@@ -43,8 +44,8 @@ examples:
   aici serve --users users.json --host 0.0.0.0
 """
 
-#: the interpreter's switch interval: how long another thread may keep the engine waiting, which releases the
-#: interpreter at each operation of a model
+#: The interpreter's switch interval, which bounds how long another thread delays the engine. The engine
+#: releases the interpreter at each operation of the model.
 _SWITCH_SECONDS = 0.00005
 
 
@@ -119,7 +120,7 @@ def serve(settings: ServerSettings) -> None:
     start = time.perf_counter()
     if settings.users is not None and not settings.users.exists():
         raise AiciError(
-            f"there is no file {settings.users}: `aici users add NAME --file {settings.users}` makes it"
+            f"there is no file {settings.users}: `aici users add NAME --file {settings.users}` creates it"
         )
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(bind(settings))
@@ -131,17 +132,17 @@ def serve(settings: ServerSettings) -> None:
             stack.callback(daemon.close)
             socket = daemon.socket_path
         # requests such as uploads arrive while the engine is in a step: each side has its own connection
-        for_engine = stack.enter_context(Runtime(socket))
-        for_desk = stack.enter_context(Runtime(socket))
-        model = models.load(settings, for_engine, socket)
-        for_desk.register(model.vocabulary)
+        engine_runtime = stack.enter_context(Runtime(socket))
+        control_runtime = stack.enter_context(Runtime(socket))
+        model = models.load(settings, engine_runtime, socket)
+        control_runtime.register(model.vocabulary)
         failed = threading.Event()
 
         def end() -> None:
             failed.set()
             server.should_exit = True
 
-        app = create_app(settings, model, ControllerStore(for_desk, settings), end)
+        app = create_app(settings, model, ControllerStore(control_runtime, settings), end)
         server = HttpServer(app, settings)
         app.openapi()  # the description is cached; building it in the first request for it would delay others
         gc.collect()
@@ -149,7 +150,7 @@ def serve(settings: ServerSettings) -> None:
         print(f"{model.name} is loaded ({time.perf_counter() - start:.1f} s)", file=sys.stderr, flush=True)
         server.run(sockets=[listening])
         if failed.is_set():
-            raise AiciError("the engine has failed, which ended the server; its log says why")
+            raise AiciError("the server has stopped because the engine failed: see the log")
 
 
 if __name__ == "__main__":

@@ -33,15 +33,15 @@ class ServerSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
 
     # -- listening
-    host: str = Field("127.0.0.1", description="address to listen on; other machines reach 0.0.0.0")
+    host: str = Field("127.0.0.1", description="address to listen on; 0.0.0.0 also accepts other machines")
     port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="port to listen on; 0 = any that is free (default: 8000; 6969 for --cpc)",
+        description="port to listen on; 0 = any free port (default: 8000; 6969 with --cpc)",
     )
     cpc: bool = Field(
-        False, description="be what editors look for: character-prefix completion, at port 6969"
+        False, description="serve character-prefix completion at port 6969, where editors look for it"
     )
     cors_origins: list[str] = Field(
         [], description="origins whose pages may call the API from a browser, e.g. http://localhost:3000"
@@ -49,11 +49,11 @@ class ServerSettings(BaseSettings):
 
     allowed_hosts: list[str] = Field(
         [],
-        description="names that clients may call it by, besides localhost; on another address than loopback, "
-        "besides IP addresses and the machine's own name; * = any",
+        description="names under which clients may reach the server, besides localhost; on an address other "
+        "than loopback, also besides IP addresses and the machine's own name; * = any",
     )
     trusted_proxies: list[str] = Field(
-        [], description="addresses or networks of proxies whose X-Forwarded-For is believed (default: none)"
+        [], description="addresses or networks of proxies whose X-Forwarded-For is trusted (default: none)"
     )
 
     # -- the model
@@ -63,105 +63,127 @@ class ServerSettings(BaseSettings):
         description="folder of a model, or its name on the Hugging Face Hub (default: SmolLM2-135M-Instruct)",
         validation_alias=AliasChoices("model", f"{PREFIX}MODEL", "HF_MODEL"),
     )
-    model_name: str | None = Field(None, description="what clients call it (default: the folder's name)")
-    model_aliases: list[str] = Field(["rwkv-world"], description="other names that requests may have for it")
+    model_name: str | None = Field(
+        None, description="name of the model for clients (default: the folder's name)"
+    )
+    model_aliases: list[str] = Field(
+        ["rwkv-world"], description="other names that requests may use for the model"
+    )
     messages_prompt: Literal["auto", "ai00", "template"] = Field(
         "auto",
-        description="how /api/v1/messages asks the model: in the format of ai00, or by the model's own "
-        "template for chats, which is the default if it has one",
+        description="prompt format of /api/v1/messages: that of ai00, or the model's own chat template; "
+        "auto = the chat template, if the model has one",
     )
-    device: str | None = Field(
-        None, description="cpu, cuda, ... (default: cuda if there is one; not for vllm)"
-    )
+    device: str | None = Field(None, description="cpu, cuda, ... (default: cuda if available; not for vllm)")
     keep_prompts: int = Field(
-        8, ge=0, le=256, description="ended sequences whose cache is kept, for prompts that begin alike (hf)"
+        8,
+        ge=0,
+        le=256,
+        description="number of ended sequences whose cache is kept for prompts with the same beginning (hf)",
     )
 
     kv_cache_tokens: int | None = Field(
         None,
         ge=1024,
-        description="most tokens of the key-value cache, in which each request has room for as many as the "
-        "longest (hf; default: as many as half of the free memory holds, 80 % on a GPU)",
+        description="tokens of the key-value cache; each request reserves as many as the longest one (hf; "
+        "default: what half of the free memory holds, 80 % on a GPU)",
     )
 
     # -- controllers
-    socket: Path | None = Field(None, description="of a running aicirt (default: one is started)")
-    store: Path | None = Field(None, description="folder of uploaded controllers, if aicirt is started")
-    workers: int | None = Field(
-        None, ge=1, description="processes that run controllers, if aicirt is started"
+    socket: Path | None = Field(None, description="socket of a running aicirt (default: start one)")
+    store: Path | None = Field(
+        None, description="folder of uploaded controllers, if the server starts aicirt"
     )
-    isolate_owners: bool = Field(False, description="a worker process for each user, if aicirt is started")
+    workers: int | None = Field(
+        None, ge=1, description="number of processes that run controllers, if the server starts aicirt"
+    )
+    isolate_owners: bool = Field(
+        False, description="use separate worker processes for each user, if the server starts aicirt"
+    )
 
     # -- access
-    users: Path | None = Field(None, description="file of users and tokens, which `aici users` writes")
+    users: Path | None = Field(None, description="file of users and tokens, written by `aici users`")
     anonymous: Literal["none", "run", "upload", "admin"] | None = Field(
-        None, description="role of who has no token (default: run; none if there is a file of users)"
+        None, description="role of requests without a token (default: run; none if there is a file of users)"
     )
     requests_per_minute: int = Field(
-        1200, ge=0, description="of each user, or address without a token, on average; 0 = any number"
+        1200,
+        ge=0,
+        description="average number of requests a minute of each user, or of each address without a token; "
+        "0 = unlimited",
     )
 
     # -- character-prefix completion; its environment variables keep their earlier names, too
     cpc_backend: Literal["pcas", "ollama"] = Field(
         "pcas",
-        description="who completes: the model here, or one of Ollama",
+        description="default backend of completions: the served model (pcas), or Ollama",
         validation_alias=AliasChoices("cpc_backend", f"{PREFIX}CPC_BACKEND", "CPC_BACKEND"),
     )
     ollama_url: str | None = Field(
         None,
-        description="of a server of Ollama, which requests may then choose (default: none; "
+        description="URL of an Ollama server, which requests may then select (default: none; "
         "http://localhost:11434 for --cpc-backend ollama)",
         validation_alias=AliasChoices("ollama_url", f"{PREFIX}OLLAMA_URL", "OLLAMA_URL"),
     )
     ollama_model: str = Field(
         "gpt-oss:20b",
-        description="which of its models",
+        description="model of the Ollama server",
         validation_alias=AliasChoices("ollama_model", f"{PREFIX}OLLAMA_MODEL", "OLLAMA_MODEL"),
     )
 
     # -- limits
-    max_streams: int = Field(64, ge=1, description="requests that generate at the same time")
-    max_waiting: int = Field(256, ge=0, description="requests that wait for their turn; more get status 503")
-    max_waiting_each: int = Field(
-        128, ge=0, description="of these, of each user, or address without a token; more get status 429"
+    max_streams: int = Field(64, ge=1, description="number of requests that generate at the same time")
+    max_waiting: int = Field(
+        256, ge=0, description="number of requests that may wait for their turn; further ones get status 503"
     )
-    max_body_bytes: int = Field(4 << 20, ge=1024, description="of a request that is no upload")
-    max_upload_bytes: int = Field(16 << 20, ge=1024, description="of a controller")
-    max_tokens: int = Field(4096, ge=1, description="most tokens that a request may ask for")
+    max_waiting_each: int = Field(
+        128,
+        ge=0,
+        description="waiting requests of each user, or of each address without a token; further ones get "
+        "status 429",
+    )
+    max_body_bytes: int = Field(
+        4 << 20, ge=1024, description="largest body of a request that is not an upload"
+    )
+    max_upload_bytes: int = Field(16 << 20, ge=1024, description="largest upload of a controller")
+    max_tokens: int = Field(4096, ge=1, description="largest max_tokens that a request may have")
     send_timeout_s: float = Field(
-        30, gt=0, description="a stream whose reader takes nothing for so long ends"
+        30, gt=0, description="end a stream whose reader takes nothing for this long"
     )
     max_connections: int = Field(
-        512, ge=8, description="connections at the same time: each is a file descriptor, and up to 0.3 MiB"
+        512, ge=8, description="number of open connections; each takes a file descriptor and up to 0.3 MiB"
     )
     max_connections_each: int = Field(
         256,
         ge=4,
-        description="of these, of each address (trusted proxies excepted): so that two addresses are needed "
-        "to use up all, and requests that generate or wait have room",
+        description="open connections of each address, trusted proxies excepted; with the default, one "
+        "address cannot use up all connections",
     )
     header_timeout_s: float = Field(
-        10, gt=0, description="a connection that has not sent the head of a request for so long is closed"
+        10, gt=0, description="close a connection if the head of a request does not arrive within this time"
     )
     body_timeout_s: float = Field(
         30,
         gt=0,
-        description="time for a body to arrive, and a second more for each 16 KiB that have: a slow line "
-        "may send an upload, a trickle may not hold a connection",
+        description="time for a body to arrive, plus one second for each 16 KiB that have arrived; a slow "
+        "upload can finish, but a trickle of bytes cannot hold a connection",
     )
     max_bodies_bytes: int = Field(
         64 << 20,
         ge=1024,
-        description="of all bodies of requests under way; each caller may have a quarter, or one body",
+        description="total size of the bodies of all requests under way; each caller may use a quarter, or "
+        "one body",
     )
     cpc_max_evals: int = Field(
-        512, ge=1, le=4096, description="most evaluations of the model that a completion may ask for"
+        512, ge=1, le=4096, description="largest number of model evaluations that a completion may ask for"
     )
-    drain_s: float = Field(30, ge=0, description="after SIGTERM requests under way have so long to end")
+    drain_s: float = Field(30, ge=0, description="time that requests under way have to end after SIGTERM")
 
     # -- log
-    log_format: Literal["text", "json"] = Field("text", description="a line for people, or JSON for programs")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    log_format: Literal["text", "json"] = Field("text", description="text for people, or JSON for programs")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="lowest level that is logged"
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -219,7 +241,7 @@ def read_settings(flags: dict[str, Any], config: Path | None = None) -> ServerSe
     except SettingsError as error:
         field = _QUOTED.search(str(error))
         name = f"{PREFIX}{field[1].upper()}" if field else "the environment"
-        raise AiciError(f'{name}: a list is JSON here, for example ["one", "two"]') from None
+        raise AiciError(f'{name}: write a list as JSON, for example ["one", "two"]') from None
     except (OSError, ValueError) as error:
         raise AiciError(f"--config {config}: {error}") from None
     finally:

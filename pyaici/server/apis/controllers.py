@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from pyaici.server.controller_store import ControllerStore
 
 
-ARG_WITHOUT_CONTROLLER = "controller_arg is a controller's argument; what a script gets is script.arg"
+ARG_WITHOUT_CONTROLLER = "controller_arg needs a controller; use script.arg for the argument of a script"
 
 
 class ScriptText(StrictBody):
     """A controller written as a script in the request."""
 
     language: Literal["python", "javascript"]
-    source: Annotated[str, Field(min_length=1, max_length=MAX_ARG)] = Field(description="its text")
+    source: Annotated[str, Field(min_length=1, max_length=MAX_ARG)] = Field(description="text of the script")
     name: Annotated[str, Field(max_length=MAX_NAME, pattern=NAME_PATTERN)] | None = Field(
-        None, description="what messages about it call it; default: script.py or script.js"
+        None, description="name of the script in messages; default: script.py or script.js"
     )
 
 
 class ScriptBody(ScriptText):
-    """A script that runs at once."""
+    """A script to run, with its argument."""
 
-    arg: Any = Field(None, description="what the script gets as its argument, any JSON")
+    arg: Any = Field(None, description="argument of the script, any JSON")
 
 
 def read_script(body: ScriptText, where: str = "") -> Script:
@@ -67,9 +67,11 @@ def script_call(body: ScriptBody) -> ControllerCall:
     try:
         arg = json.dumps(body.arg, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise bad_request("NaN and Infinity are no values of JSON", "script.arg") from None
+        raise bad_request("NaN and Infinity are not JSON", "script.arg") from None
     if len(arg) > MAX_ARG:
-        raise bad_request(f"it has {len(arg)} characters; {MAX_ARG} are allowed", "script.arg")
+        raise bad_request(
+            f"the argument has {len(arg)} characters; at most {MAX_ARG} are allowed", "script.arg"
+        )
     check_text(arg, "script.arg")
     return ControllerCall(script.language.controller, script.argument(body.arg), "script", "script.source")
 
@@ -79,30 +81,30 @@ UPLOAD_PATH = "/v1/controllers"
 MAX_CONTROLLERS = 1000
 router = APIRouter(tags=["controllers"], route_class=JsonRoute)
 
-Name = Annotated[str, Path(min_length=1, max_length=128, description="an id, or a tag")]
-Limit = Annotated[int, Query(ge=1, le=MAX_CONTROLLERS, description="controllers in one answer")]
-After = Annotated[str, Query(max_length=64, description="only those whose ids come after this one")]
+Name = Annotated[str, Path(min_length=1, max_length=128, description="id or tag of the controller")]
+Limit = Annotated[int, Query(ge=1, le=MAX_CONTROLLERS, description="most controllers in one answer")]
+After = Annotated[str, Query(max_length=64, description="list only controllers with ids after this one")]
 Tag = Annotated[str, Path(min_length=1, max_length=64, description="the tag")]
 
 
 class Controller(BaseModel):
-    """An uploaded module."""
+    """An uploaded controller."""
 
     object: str = "controller"
     id: str = Field(description="SHA-256 of the module or script")
     tags: list[str]
-    owners: list[str] = Field(description="who has uploaded it")
-    created: float = Field(description="when it was first uploaded, seconds since 1970; 0 = not known")
-    size: int = Field(description="bytes of the module, or of the script's text")
+    owners: list[str] = Field(description="users who have uploaded it")
+    created: float = Field(description="time of the first upload, in seconds since 1970; 0 = unknown")
+    size: int = Field(description="size of the module, or of the script's text, in bytes")
     abi_version: int
-    callbacks: list[str] = Field(description="what the controller takes part in")
+    callbacks: list[str] = Field(description="callbacks that the controller has")
 
 
 class StoredScript(Controller):
     """An uploaded script. `callbacks` are those of its interpreter."""
 
     language: str
-    script: str = Field(description="its name in messages")
+    script: str = Field(description="name of the script in messages")
     interpreter: str = Field(description="id of the module that runs it")
 
 
@@ -121,13 +123,13 @@ class ControllerList(BaseModel):
     object: str = "list"
     data: list[StoredScript | Controller]
     bundled: list[Bundled]
-    has_more: bool = Field(False, description="whether there are more behind the last id of data")
+    has_more: bool = Field(False, description="whether there are more controllers after the last one of data")
 
 
 class TagRequest(StrictBody):
-    """The module that the tag names."""
+    """The controller that the tag names."""
 
-    controller: str = Field(min_length=1, max_length=128, description="id or tag of the module")
+    controller: str = Field(min_length=1, max_length=128, description="id or tag of the controller")
 
 
 class Deleted(BaseModel):
@@ -190,7 +192,7 @@ async def list_controllers(
 
 @router.get("/v1/controllers/{name}")
 async def describe(request: Request, name: Name, user: Runner) -> StoredScript | Controller:
-    """Describes a module."""
+    """Describes a controller."""
     try:
         return describe_module(await _controller_store(request).describe(name, user))
     except AiciError as error:
@@ -199,7 +201,7 @@ async def describe(request: Request, name: Name, user: Runner) -> StoredScript |
 
 @router.delete("/v1/controllers/{name}")
 async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
-    """Deletes a module that the user has uploaded. It stays for other users who have uploaded it too."""
+    """Deletes a controller that the user has uploaded. Other users who uploaded it keep it."""
     store = _controller_store(request)
     try:
         info = await store.describe(name, user)
@@ -211,7 +213,7 @@ async def delete(request: Request, name: Name, user: Uploader) -> Deleted:
 
 @router.put("/v1/tags/{tag}")
 async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) -> StoredScript | Controller:
-    """Gives a module a tag. If another module has this tag of the user, the tag moves."""
+    """Gives a controller a tag. A tag that the user has given to another controller moves."""
     store = _controller_store(request)
     try:
         await store.tag(body.controller, tag, user)
@@ -222,7 +224,7 @@ async def put_tag(request: Request, tag: Tag, body: TagRequest, user: Uploader) 
 
 @router.delete("/v1/tags/{tag}")
 async def delete_tag(request: Request, tag: Tag, user: Uploader) -> Deleted:
-    """Removes a tag; the module stays."""
+    """Removes a tag; the controller stays."""
     try:
         await _controller_store(request).untag(tag, user)
     except AiciError as error:
@@ -238,18 +240,18 @@ def describe_module(info: ModuleInfo) -> StoredScript | Controller:
         "pre": info.has_pre,
         "post": info.has_post,
     }
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "id": info.id,
         "tags": info.tags,
         "owners": info.owners,
         "created": info.created,
         "size": info.size,
         "abi_version": info.abi_version,
-        "callbacks": [*(name for name, there in has.items() if there), "mid"],
+        "callbacks": [*(name for name, present in has.items() if present), "mid"],
     }
     if not info.script:
-        return Controller(**told)
-    return StoredScript(language=info.language, script=info.script, interpreter=info.interpreter, **told)
+        return Controller(**common)
+    return StoredScript(language=info.language, script=info.script, interpreter=info.interpreter, **common)
 
 
 def _controller_store(request: Request) -> ControllerStore:

@@ -15,13 +15,13 @@ from pyaici.server.http.errors import bad_request, check_text
 
 #: most characters of a controller's argument, or of a grammar
 MAX_ARG = 1 << 20
-#: most fields of one object: each unknown field is an error of its own, and a longer list is useless
+#: most fields of one object: each unknown field is a separate error, and a longer list of errors is useless
 MAX_FIELDS = 256
-#: most messages of a chat, and parts of a message; lists stop at their first error for the same reason
+#: most messages of a chat, and parts of a message; validation of a list stops at the first error
 MAX_MESSAGES, MAX_PARTS = 4096, 512
 #: most characters of a name that may be a mistyped one of ours
 _MAX_NAME = 32
-#: most unknown names compared with ours: each takes up to a millisecond, in which the event loop is blocked
+#: most unknown names that are compared with ours: each blocks the event loop for up to a millisecond
 _MAX_COMPARED = 8
 #: constraint fields of other servers, and the fields that do the same here
 _ELSEWHERE = {
@@ -38,16 +38,21 @@ _ELSEWHERE = {
 
 Temperature = Annotated[float, Field(ge=0, le=2, description="0 = always the most likely token")]
 TopP = Annotated[
-    float, Field(gt=0, le=1, description="only the most likely tokens of this probability together")
+    float,
+    Field(gt=0, le=1, description="sample only among the most likely tokens with this total probability"),
 ]
-TopK = Annotated[int, Field(ge=0, le=1 << 20, description="only so many most likely tokens; 0 = all")]
+TopK = Annotated[
+    int, Field(ge=0, le=1 << 20, description="sample only among so many most likely tokens; 0 = all")
+]
 Seed = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63, description="makes an answer repeatable")]
-MaxTokens = Annotated[int, Field(ge=1, le=1 << 20, description="tokens after the prompt")]
-TopLogprobs = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS, description="most likely tokens to be listed")]
-Choices = Annotated[int, Field(ge=1, le=32, description="answers to each prompt")]
+MaxTokens = Annotated[int, Field(ge=1, le=1 << 20, description="most tokens after the prompt")]
+TopLogprobs = Annotated[
+    int, Field(ge=0, le=MAX_TOP_LOGPROBS, description="number of most likely tokens to report")
+]
+Choices = Annotated[int, Field(ge=1, le=32, description="number of answers to each prompt")]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20, fail_fast=True)]
 ControllerName = Annotated[
-    str, Field(min_length=1, max_length=128, description="a bundled controller, an id or a tag")
+    str, Field(min_length=1, max_length=128, description="name of a bundled controller, id, or tag")
 ]
 
 
@@ -66,7 +71,7 @@ class StrictBody(BaseModel):
 def check_count(body: Any) -> None:
     """Raises PydanticCustomError for an object with more than `MAX_FIELDS` fields."""
     if isinstance(body, dict) and len(body) > MAX_FIELDS:
-        words = "there are {count} fields; {most} are allowed"
+        words = "there are {count} fields; at most {most} are allowed"
         raise PydanticCustomError("too_many_fields", words, {"count": len(body), "most": MAX_FIELDS})
 
 
@@ -81,7 +86,7 @@ def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str]
             continue
         if name in _ELSEWHERE:
             meant = [ours for ours in _ELSEWHERE[name] if ours in known]
-            return name, f"there is no such field here; say it with {' or '.join(meant)}"
+            return name, f"this server has no such field; use {' or '.join(meant)}"
         compared += 1
         if compared <= _MAX_COMPARED and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.8)):
             return name, f"there is no such field; did you mean {close[0]}?"
@@ -89,16 +94,16 @@ def misnamed(body: Mapping[str, Any], known: Collection[str]) -> tuple[str, str]
 
 
 def check_choices(count: int, most: int) -> None:
-    """Raises ApiError for more answers than the server generates at a time: they would never begin."""
+    """Raises ApiError for more answers than the server generates at a time: they could never start."""
     if count > most:
-        raise bad_request(f"n is {count}; this server generates {most} at a time", "n")
+        raise bad_request(f"n is {count}; this server generates at most {most} at a time", "n")
 
 
 def argument_text(value: Any, param: str = "controller_arg") -> str:
     """Returns a controller's argument: texts unchanged, everything else as JSON. Raises ApiError."""
     text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if len(text) > MAX_ARG:
-        raise bad_request(f"the argument has {len(text)} characters; {MAX_ARG} are allowed", param)
+        raise bad_request(f"the argument has {len(text)} characters; at most {MAX_ARG} are allowed", param)
     check_text(text, param)
     return text
 

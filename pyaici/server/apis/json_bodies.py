@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from pyaici.server.http.errors import bad_request
-from pyaici.server.http.handlers import says_json
+from pyaici.server.http.handlers import is_declared_as_json
 from pyaici.server.http.sse import while_connected
 
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 Result = TypeVar("Result")
-#: Most bytes of a body that is parsed on the event loop. That takes 2 ms at worst, mostly much less, and the
-#: body need not wait for other bodies.
+#: Most bytes of a body that is parsed on the event loop. That takes at most 2 ms, and the body does not wait
+#: for other bodies.
 SMALL_BODY = 64 << 10
 #: Objects and arrays in one body. json.loads holds the interpreter's lock until it has ended: 4 MiB of empty
 #: arrays took 1.7 s, because of garbage collections, and 0.1 GiB; this many take 12 ms and 10 MiB.
 MAX_CONTAINERS = 1 << 16
 
 
-def read_json(data: bytes) -> Any:
-    """Parses a body.
+def parse_json_body(data: bytes) -> Any:
+    """Parses the body of a request, within the limit on objects and arrays.
 
     Raises ApiError if it has too many objects and arrays, ValueError if it is not JSON, and RecursionError.
     """
     if len(data) > MAX_CONTAINERS and count_containers(data) > MAX_CONTAINERS:
-        raise bad_request(f"the body has more objects and arrays than {MAX_CONTAINERS}, which are allowed")
+        raise bad_request(f"the body has more than {MAX_CONTAINERS} objects and arrays")
     return json.loads(data)
 
 
@@ -78,7 +78,7 @@ class JsonRoute(APIRoute):
 
         async def handle_parsed(request: Request) -> Response:
             data = await request.body()
-            if len(data) <= SMALL_BODY or not says_json(request):
+            if len(data) <= SMALL_BODY or not is_declared_as_json(request):
                 return await handle(request)
             return await handle(
                 _ParsedRequest(request, data, await parse_body(request, data, partial(_validate, field)))
@@ -109,7 +109,7 @@ class _ParsedRequest(Request):
 def _validate(field: ModelField, data: bytes) -> Any:
     """Returns a validated model, or the error of parsing. Raises RequestValidationError and ApiError."""
     try:
-        value = read_json(data)
+        value = parse_json_body(data)
     except (ValueError, RecursionError) as error:
         return error
     model, errors = field.validate(value, {}, loc=("body",))

@@ -91,7 +91,7 @@ class Watcher(Collector):
             ("aici_engine_steps", "steps of the engine", stats.steps),
             ("aici_engine_sampled_tokens", "tokens that were sampled", stats.sampled),
             ("aici_engine_forced_tokens", "tokens that controllers appended", stats.forced),
-            ("aici_engine_backtracked_tokens", "tokens that controllers took back", stats.backtracked),
+            ("aici_engine_backtracked_tokens", "tokens that controllers removed", stats.backtracked),
             ("aici_engine_forks", "forks of sequences", stats.forks),
         ):
             yield CounterMetricFamily(name, text, value)
@@ -99,8 +99,8 @@ class Watcher(Collector):
         if seconds is not None:  # only for an engine that times its phases
             phases = CounterMetricFamily(
                 "aici_engine_phase_seconds",
-                "time of the engine's steps: pre is the critical path of controllers, mid what the model's "
-                "pass did not hide, mask the application of masks",
+                "time of the engine by phase: pre is the critical path of controllers, mid the time that the "
+                "forward pass did not hide, mask the application of masks",
                 labels=("phase",),
             )
             for phase, value in seconds.items():
@@ -111,9 +111,9 @@ class Watcher(Collector):
         workers = health["workers"]
         live = sum(worker.get("sequences", 0) for worker in workers)
         yield GaugeMetricFamily("aici_live_sequences", "sequences with a controller", live)
-        yield GaugeMetricFamily("aici_modules", "controllers that are stored", health["modules"])
+        yield GaugeMetricFamily("aici_modules", "stored controllers", health["modules"])
         yield GaugeMetricFamily(
-            "aici_templates", "controllers with an argument, kept ready", health["templates"]["kept"]
+            "aici_templates", "controllers that are kept ready with an argument", health["templates"]["kept"]
         )
         yield GaugeMetricFamily(
             "aici_snapshot_bytes",
@@ -122,12 +122,12 @@ class Watcher(Collector):
         )
         yield GaugeMetricFamily(
             "aici_controller_bytes",
-            "memory of the controllers that run",
+            "memory of running controllers",
             sum(worker.get("memory", {}).get("bytes", 0) for worker in workers),
         )
         yield CounterMetricFamily("aici_worker_restarts", "workers that were replaced", health["restarts"])
         busy = GaugeMetricFamily(
-            "aici_worker_busy", "share of its time that a worker works", labels=("worker",)
+            "aici_worker_busy", "fraction of time that a worker is busy", labels=("worker",)
         )
         for worker in workers:
             busy.add_metric([str(worker["index"])], worker.get("busy", 0.0))

@@ -156,6 +156,6 @@ class Stops:
             return 0
         if self._unsure is not None:
             return len(text) - self._unsure
-        if self._passed < len(self._protected.first):  # it is not known yet which part they belong to
+        if self._passed < len(self._protected.first):  # undecided: the text may begin a protected part
             return len(text) - self._at if self._stop else 0
         return self._ends.held(text[max(self._at, len(text) - self._longest) :])

@@ -23,9 +23,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json(text: str) -> Any:
-    """Parses JSON into a value that can be written again as UTF-8.
+    """Parses JSON in a model's or client's text into a value that can be written again as UTF-8.
 
-    Half of a surrogate pair is no character: an escaped one, such as ``"\\ud800"``, becomes U+FFFD. Raises
+    Half of a surrogate pair is not a character: an escaped one, such as ``"\\ud800"``, becomes U+FFFD. Raises
     ValueError for invalid JSON, and for values that are nested too deeply or too large.
     """
     try:
@@ -73,7 +73,7 @@ class TextDelta:
     text: str = ""
     #: characters at the end of the text sent before that are no longer valid
     retracted: int = 0
-    #: tokens whose text has begun to be sent; a token without text comes with the next one that has some
+    #: tokens whose text has begun to be sent; a token without text comes with the next token that has text
     tokens: list[TextToken] = field(default_factory=list)
     #: tokens at the end of those sent before that are no longer valid
     retracted_tokens: int = 0
@@ -107,10 +107,10 @@ class AnswerText:
         self._root = -1
         #: the text as the engine has it, and the part that was sent
         self._text = ""
-        self._said = ""
+        self._sent_text = ""
         self._tokens: list[TextToken] = []
         #: number of tokens sent, and how many of these are still valid
-        self._told = self._left = 0
+        self._sent_tokens = self._valid_tokens = 0
         self._counted = 0
         self._reason: FinishReason | None = None
 
@@ -130,9 +130,9 @@ class AnswerText:
                 if event.error is not None:
                     raise from_aici(event.error, "controller")
                 if event.reason is FinishReason.CANCELLED:  # here only the engine's end cancels
-                    raise busy("the engine has ended before the answer has", 5)
+                    raise busy("the engine stopped before the answer was complete: try again later", 5)
                 self._reason = event.reason
-        return self._say()
+        return self._delta()
 
     def _append(self, event: TokensAppended) -> None:
         unknown = [None] * len(event.tokens)
@@ -150,22 +150,22 @@ class AnswerText:
         self._stops.cut(len(self._text))
         self._trail.backtrack(event.count)
         del self._tokens[max(0, len(self._tokens) - event.count) :]
-        self._left = min(self._left, len(self._tokens))
+        self._valid_tokens = min(self._valid_tokens, len(self._tokens))
 
-    def _say(self) -> TextDelta:
+    def _delta(self) -> TextDelta:
         found = self._stops.find(self._text, last=self._reason is not None)
         over = found is not None or self._reason is not None
         end, stop = found or (len(self._text), None)
         if not over:
             end -= self._stops.held(self._text)
-        kept = self._said[: common_length(self._said, self._text[:end])]
-        retracted, new = len(self._said) - len(kept), self._text[len(kept) : end]
-        self._said = kept + new
+        kept = self._sent_text[: common_length(self._sent_text, self._text[:end])]
+        retracted, new = len(self._sent_text) - len(kept), self._text[len(kept) : end]
+        self._sent_text = kept + new
         # a token whose text is in both parts belongs to the first
         ready = len(self._tokens) if over and stop is None else self._begun(end)
-        left = min(self._left, ready)
-        tokens, retracted_tokens = self._tokens[left:ready], self._told - left
-        self._told = self._left = ready
+        left = min(self._valid_tokens, ready)
+        tokens, retracted_tokens = self._tokens[left:ready], self._sent_tokens - left
+        self._sent_tokens = self._valid_tokens = ready
         counted = len(self._tokens) if stop is None else self._begun(end + len(stop))
         grown, self._counted = counted - self._counted, counted
         finish = None
@@ -201,11 +201,11 @@ async def answer_deltas(
 
     The first delta is empty: it reports that the request has been accepted. `in_turn`: see `Service.run`.
     """
-    speech = AnswerText(service.model.vocabulary.token_bytes, stop, protected)
+    answer = AnswerText(service.model.vocabulary.token_bytes, stop, protected)
     async with service.run(job, in_turn=in_turn) as stream:
         yield TextDelta()
         async for events in stream:
-            said = speech.follow(events)
-            yield said
-            if said.finish is not None:
+            delta = answer.follow(events)
+            yield delta
+            if delta.finish is not None:
                 return

@@ -41,14 +41,14 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((int(found), _IPV6_NETWORK_BITS), strict=False))
 
 
-#: callers whose rate is remembered: the one that has been quiet longest is forgotten first
+#: number of callers whose rate is remembered; the least recent one is forgotten first
 _REMEMBERED = 10_000
 #: name of all users without a token, who own their uploads together
 ANONYMOUS = "anonymous"
 #: paths that need no token, and the folder of the files of those pages
 _PUBLIC = frozenset({"/", "/health", "/ready", "/metrics", "/openapi.json"})
 _PUBLIC_FOLDER = "/playground/"
-#: paths under which every request but reading needs the role `upload`
+#: paths under which all requests except reads need the role `upload`
 _UPLOADS = ("/v1/controllers", "/v1/scripts", "/v1/tags")
 _READS = frozenset({"GET", "HEAD"})
 
@@ -62,16 +62,16 @@ class Gate:
         #: role of users without a token
         self._role = Role[settings.role_without_token.upper()]
         self._rate = settings.requests_per_minute / 60
-        #: requests that may come at once
+        #: number of requests that may come at once
         self._burst = max(1.0, settings.requests_per_minute / 6)
-        #: by caller: how many requests were left, and when
+        #: by caller: the number of requests left, and the time at which it was counted
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def admit(self, request: HTTPConnection, needed: Role) -> User:
         """Returns the user, if role and request rate allow the request. Raises ApiError.
 
-        Refused requests count, too. One with a wrong token counts for the address, since it has no valid
-        user.
+        Refused requests count as well. A request with a wrong token counts for the address, since it has no
+        valid user.
         """
         token = _token(request)
         # clients of OpenAI's API always send a token; without a file of users it is ignored
@@ -80,9 +80,9 @@ class Gate:
         if self._rate:
             self._count(user.caller)
         if known is None and self._users and token is not None:
-            raise _unauthorized("this token is not known here")
+            raise _unauthorized("the token is unknown")
         if self._users and token is None and "authorization" in request.headers:
-            raise _unauthorized("this Authorization has no token")
+            raise _unauthorized("the Authorization header has no token")
         _check_role(user, needed)
         return user
 
@@ -95,7 +95,7 @@ class Gate:
             seconds = math.ceil((1 - left) / self._rate)
             raise ApiError(
                 429,
-                f"more than {self._rate * 60:.0f} requests a minute: try again in {seconds} s",
+                f"more than {self._rate * 60:.0f} requests per minute: try again in {seconds} s",
                 kind="rate_limit_error",
                 code="rate_limit",
                 headers={"Retry-After": str(seconds)},
@@ -141,8 +141,11 @@ def _check_role(user: User, needed: Role) -> None:
     if user.role >= needed:
         return
     if user.name == ANONYMOUS:
-        raise _unauthorized(f"this needs a token of the role {needed.name.lower()}")
-    raise forbidden(f"{user.name} has the role {user.role.name.lower()}; this needs {needed.name.lower()}")
+        raise _unauthorized(f"this request needs a token with the role {needed.name.lower()}")
+    raise forbidden(
+        f"{user.name} has the role {user.role.name.lower()}; "
+        f"this request needs the role {needed.name.lower()}"
+    )
 
 
 def _token(request: HTTPConnection) -> str | None:

@@ -29,7 +29,7 @@ class BodyRefused(HTTPException):
 
 
 class BodyBytes:
-    """Counts the bytes of bodies from their arrival to the end of their request, in all and by caller."""
+    """Counts the bytes of bodies from their arrival to the end of their request, in total and by caller."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._most = settings.max_bodies_bytes
@@ -43,10 +43,11 @@ class BodyBytes:
         """Adds bytes that have arrived. Raises ApiError if the caller, or all together, hold too many."""
         if self._held[caller] + count > self._each:
             raise too_many(
-                f"bodies of your requests under way have more than {self._each} bytes: send this again later"
+                f"the bodies of your requests under way have more than {self._each} bytes in total: "
+                "try again later"
             )
         if self._total + count > max(self._most, self._each):
-            raise busy("bodies of requests under way take all the room that there is: try again later")
+            raise busy("the bodies of requests under way use all memory for bodies: try again later")
         self._held[caller] += count
         self._total += count
 
@@ -59,7 +60,7 @@ class BodyBytes:
 
 
 class BodyLimit:
-    """Middleware that refuses bodies while they arrive: those too large, and those that find no room."""
+    """Middleware that refuses bodies that are too large, or that exceed the limits, while they arrive."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, uploads: frozenset[str]) -> None:
         """Wraps `app`. `uploads`: paths of uploads, which have a limit of their own."""
@@ -111,4 +112,6 @@ def _caller(scope: Scope) -> str:
 
 
 def _too_large(limit: int) -> ApiError:
-    return ApiError(413, f"the body is larger than {limit} bytes, which this server allows", code="too_large")
+    return ApiError(
+        413, f"the body is larger than the {limit} bytes that this server allows", code="too_large"
+    )

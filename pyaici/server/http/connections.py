@@ -45,9 +45,9 @@ class Connections:
         settings, network = self.settings, connection.network
         held = len(self._open.get(network, ()))
         if held >= settings.max_connections_each and not self._is_proxy(network):
-            raise too_many(f"{held} connections from {network} are open: close some, or use them again")
+            raise too_many(f"{held} connections from {network} are open: close or reuse some")
         if self._count >= settings.max_connections and not self._evict(held):
-            raise busy(f"{self._count} connections are open: try again later")
+            raise busy(f"all {self._count} connections are in use: try again later")
         self._open.setdefault(network, set()).add(connection)
         self._count += 1
 
@@ -173,13 +173,13 @@ class BoundedProtocol(H11Protocol):
         left = self._since + self._allowed() - self.loop.time()
         idle = self._awaited is h11.IDLE and self.cycle is not None and not self._received
         if self._dropping or (idle and left <= 0):
-            self.transport.close()  # nothing of a request has arrived that an answer could be for
+            self.transport.close()  # no request has begun to arrive, so there is nothing to answer
         elif left > 0:
             self._start(left)
         elif self._awaited is h11.IDLE:
-            self._answer(_late("the head of a request did not arrive"))
+            self._answer(_late("the head of the request did not arrive"))
         else:
-            self._answer(_late("the body did not arrive"))
+            self._answer(_late("the body of the request did not arrive"))
 
     # -- what the client reads ----------------------------------------------------------------------
 

@@ -89,9 +89,7 @@ def forbidden(message: str) -> ApiError:
 
 def internal(request_id: str) -> ApiError:
     """Returns the error for a defect of the server: the log has the cause, under the client's request id."""
-    return ApiError(
-        500, f"internal error; the server's log has more of request {request_id}", kind="api_error"
-    )
+    return ApiError(500, f"internal error: see request {request_id} in the server's log", kind="api_error")
 
 
 def busy(message: str, seconds: int = 1) -> ApiError:
@@ -101,7 +99,7 @@ def busy(message: str, seconds: int = 1) -> ApiError:
 
 
 def too_many(message: str, seconds: int = 1) -> ApiError:
-    """Returns the error for a client that has as much running as one client may; others are not affected."""
+    """Returns the error for a client that has reached its limit; other clients are not affected."""
     headers = {"Retry-After": str(seconds)}
     return ApiError(429, message, kind="rate_limit_error", code="too_many_waiting", headers=headers)
 
@@ -150,4 +148,6 @@ def check_text(text: str, param: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise bad_request("this has half of a surrogate pair, which is no character", param) from None
+            raise bad_request(
+                "the text contains half of a surrogate pair, which is not a character", param
+            ) from None

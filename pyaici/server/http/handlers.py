@@ -33,7 +33,7 @@ def add_handlers(app: FastAPI) -> None:
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(UnicodeEncodeError, _no_character)
+    app.add_exception_handler(UnicodeEncodeError, _surrogate)
 
 
 def _answer(request: Request, error: ApiError) -> JSONResponse:
@@ -55,8 +55,12 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
         return _answer(
             request, ApiError(400, f"the body is not JSON{where}: {first['ctx']['error']}", code="not_json")
         )
-    if first["loc"] == ("body",) and not says_json(request) and isinstance(first.get("input"), bytes):
-        return _answer(request, not_said_to_be_json(request))
+    if (
+        first["loc"] == ("body",)
+        and not is_declared_as_json(request)
+        and isinstance(first.get("input"), bytes)
+    ):
+        return _answer(request, wrong_content_type(request))
     # in a union, pydantic also names the member, which the client has not written
     parts = [part if isinstance(part, int) else part[:_MAX_NAME] for part in first["loc"][1:]]
     place = [part for part in parts if isinstance(part, int) or _FIELD.fullmatch(part)]
@@ -70,8 +74,8 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, ApiError(400, f"{param}: {problem}" if param else problem, param=param))
 
 
-def says_json(request: Request) -> bool:
-    """Tells whether the content type of the request is JSON. Routes ignore the body otherwise.
+def is_declared_as_json(request: Request) -> bool:
+    """Tells whether the content type of the request is JSON. Routes refuse other bodies.
 
     Pages of other sites can send other content types without permission.
     """
@@ -79,14 +83,15 @@ def says_json(request: Request) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def not_said_to_be_json(request: Request) -> ApiError:
+def wrong_content_type(request: Request) -> ApiError:
     """Returns the error for a body of another content type.
 
     Pages of other sites may send such bodies without permission, but not JSON.
     """
-    sent = request.headers.get("content-type", "no content-type")
-    words = f"the body comes as {sent}: send JSON, with the header content-type: application/json"
-    return ApiError(400, words, code="not_json")
+    sent = request.headers.get("content-type")
+    found = "no content type" if sent is None else f"the content type {sent}"
+    message = f"the body has {found}: send JSON with the header content-type: application/json"
+    return ApiError(400, message, code="not_json")
 
 
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
@@ -102,7 +107,7 @@ async def _http_error(request: Request, error: Exception) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """Returns all methods of a path: each may be a route of its own, which knows only its own method."""
+    """Returns all methods of a path. Each may be a separate route, which knows only its own method."""
     found: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -110,6 +115,8 @@ def _methods(request: Request) -> list[str]:
     return sorted(found)
 
 
-async def _no_character(request: Request, error: Exception) -> JSONResponse:
+async def _surrogate(request: Request, error: Exception) -> JSONResponse:
     """Answers halves of surrogate pairs: JSON can carry them in any text of a request."""
-    return _answer(request, ApiError(400, "the request has half of a surrogate pair, which is no character"))
+    return _answer(
+        request, ApiError(400, "the request contains half of a surrogate pair, which is not a character")
+    )

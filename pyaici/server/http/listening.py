@@ -24,7 +24,7 @@ _log = logging.getLogger("aicirt.server")
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """Binds the port before the model is loaded, to know that it is free; nobody can connect yet.
+    """Binds the port before the model is loaded, to check that it is free. Clients cannot connect yet.
 
     Raises AiciError if the port cannot be bound.
     """
@@ -43,7 +43,7 @@ def bind(settings: ServerSettings) -> socket.socket:
         bound.close()
         if error.errno == errno.EADDRINUSE:
             raise AiciError(
-                f"port {port} of {host} is in use: end who has it, or choose another --port"
+                f"port {port} of {host} is in use: stop the program that uses it, or choose another --port"
             ) from None
         raise AiciError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     return bound
@@ -101,7 +101,7 @@ def exposure(settings: ServerSettings) -> str | None:
     if is_loopback(settings.host) or role == "none":
         return None
     return (
-        f"this server listens on {settings.host}, and whoever reaches it may {role} without a token; "
-        "`aici users add NAME --file users.json` and --users users.json ask for one, --host 127.0.0.1 "
-        "keeps others out"
+        f"this server listens on {settings.host} and requires no token: every client has the role {role}. "
+        "To require tokens, run `aici users add NAME --file users.json` and use --users users.json. "
+        "To accept only clients on this machine, use --host 127.0.0.1"
     )

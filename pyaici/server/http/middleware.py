@@ -31,7 +31,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics:
-    """The metrics of one server, in a registry of its own."""
+    """The metrics of one server, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -49,26 +49,26 @@ class Metrics:
             registry=self.registry,
         )
         self._live = Gauge(
-            "aici_live_requests", "requests that generate", ("controlled",), registry=self.registry
+            "aici_live_requests", "requests that generate now", ("controlled",), registry=self.registry
         )
         self._ended = Counter(
-            "aici_sequences_ended", "sequences by why they ended", ("reason", "error"), registry=self.registry
+            "aici_sequences_ended", "ended sequences by reason", ("reason", "error"), registry=self.registry
         )
         self._tokens = Counter(
             "aici_tokens",
-            "tokens of ended sequences by where they came from",
+            "tokens of ended sequences by origin",
             ("origin",),
             registry=self.registry,
         )
         self._first = Histogram(
             "aici_first_token_seconds",
-            "from the engine's start of a request to its first token",
+            "time from the engine's start of a request to its first token",
             buckets=_SECONDS,
             registry=self.registry,
         )
         self._prepare = Histogram(
             "aici_prepare_seconds",
-            "time in which controllers read an argument, compile it, or are found to have done so",
+            "time for a controller to read its argument, or to find that it has been read before",
             buckets=_SECONDS,
             registry=self.registry,
         )

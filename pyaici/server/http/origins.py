@@ -1,4 +1,4 @@
-"""Checks of Host and Origin: pages that users open can send requests to every server that users reach."""
+"""Checks the headers Host and Origin, since any page that a user opens can send requests to this server."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS"})
 class Origins:
     """Refuses requests that pages of other sites send, and requests to names that are not this server's.
 
-    A page can send what a form can without permission. A page whose own name resolves to this server counts
-    as the server's own in a browser (DNS rebinding).
+    A page needs no permission to send what a form can send. If the page's own name resolves to this server,
+    browsers treat the server as the page's own (DNS rebinding).
 
-    That attack needs a name. So on loopback the server answers to names of loopback and those of the
-    operator; elsewhere it also answers to IP addresses and its own host name.
+    That attack needs a name. On loopback the server therefore answers only to names of loopback and names in
+    the settings. On other addresses it also answers to IP addresses and its own host name.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -48,13 +48,13 @@ class Origins:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._answers_to(name := _name_of(host)):
-            return f"this server is not called {name!r}; if it is, start it with --allowed-hosts {name}"
+            return f"{name!r} is not a name of this server; to allow it, use --allowed-hosts {name}"
         origin = headers.get(b"origin", b"").decode("latin-1")
         if not origin or scope["method"] in _HARMLESS or origin in self._origins:
             return None
         if origin.partition("://")[2] == host:
             return None
-        return f"pages of {origin} may not call; if they may, start the server with --cors-origins {origin}"
+        return f"pages of {origin} may not call this server; to allow them, use --cors-origins {origin}"
 
     def _answers_to(self, name: str) -> bool:
         if is_loopback(name) or name in self._hosts or "*" in self._hosts:

@@ -1,4 +1,4 @@
-"""Server-sent events: an error before the first event still becomes an HTTP status."""
+"""Sends server-sent events. An error before the first event still becomes an HTTP status."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def while_connected(request: Request, work: Awaitable[Result]) -> Result:
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
-            raise ApiError(499, "the client has gone", code="disconnected")
+            raise ApiError(499, "the client has disconnected", code="disconnected")
         return task.result()
     finally:
         gone.cancel()

@@ -74,7 +74,7 @@ class UserFile:
         # the time of a look-up by hash reveals nothing about the token
         wanted = hash_token(token)
         if wanted not in self._by_hash or time.monotonic() - self._looked > RELOAD_SECONDS:
-            self._reload()  # a new token works at once
+            self._reload()  # a new token works immediately
         return self._by_hash.get(wanted)
 
     def entries(self) -> list[Entry]:
@@ -88,7 +88,7 @@ class UserFile:
             return []
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise AiciError(
-                f"{self.path} is no file of users, which `aici users` writes: {error!r}"
+                f"{self.path} is not a valid file of users, as `aici users` writes: {error!r}"
             ) from None
         return sorted(entries, key=lambda entry: entry.name)
 
@@ -96,14 +96,16 @@ class UserFile:
         """Adds a user and returns the token, which cannot be recovered later. Raises AiciError."""
         if not _NAME.fullmatch(name):
             raise AiciError(
-                "a user's name has 1 to 32 of a-z, 0-9, '.', '_' and '-', and starts with a letter or digit; "
-                f"{name!r} does not"
+                f"the user name {name!r} is invalid: use 1 to 32 of a-z, 0-9, '.', '_' and '-', and begin "
+                "with a letter or digit"
             )
         if name in _RESERVED:
-            raise AiciError(f"{name!r} is the name of who has no token, or of the server: choose another one")
+            raise AiciError(f"the user name {name!r} is reserved: choose another one")
         entries = self.entries()
         if any(entry.name == name for entry in entries):
-            raise AiciError(f"there is a user {name!r} already: remove them first, or choose another name")
+            raise AiciError(
+                f"the user {name!r} exists already: remove that user first, or choose another name"
+            )
         token = f"aici-{secrets.token_urlsafe(32)}"
         self._write([*entries, Entry(name, role.name.lower(), hash_token(token), time.time())])
         return token

@@ -25,32 +25,32 @@ if TYPE_CHECKING:
     from pyaici.engines.engine import Engine, Event, GenerationResult, Request
 
 
-class Job(Protocol):
-    """Work for the engine's thread: it is done once, or it is dropped."""
+class EngineTask(Protocol):
+    """A task for the engine's thread: it runs once, or it is dropped."""
 
     def do(self) -> object:
-        """Does the work. Must not raise."""
+        """Runs the task. Must not raise."""
 
     def end(self, error: ApiError) -> None:
-        """Drops the work; whatever waits for it gets this error."""
+        """Drops the task; every waiting caller gets this error."""
 
 
-class Call:
+class EngineCall:
     """A function call for the engine's thread."""
 
     def __init__(
         self,
         work: Callable[[], Any],
-        refused: Callable[[ApiError], None] | None = None,
-        told: Callable[[BaseException], None] | None = None,
+        on_refused: Callable[[ApiError], None] | None = None,
+        on_error: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Wraps `work`. `refused` is called with the error if `work` will not be called.
+        """Wraps `work`. `on_refused` is called with the error if `work` will not be called.
 
-        `told` is called with the exception that `work` raises, for calls whose future nobody awaits.
+        `on_error` is called with the exception that `work` raises. Use it if nothing awaits the future.
         """
         self._work = work
-        self._refused = refused
-        self._told = told
+        self._on_refused = on_refused
+        self._on_error = on_error
         self.future: Future[Any] = Future()
 
     def do(self) -> None:
@@ -61,19 +61,19 @@ class Call:
             self.future.set_result(self._work())
         except BaseException as error:
             self.future.set_exception(error)
-            if self._told is not None:
-                self._told(error)
+            if self._on_error is not None:
+                self._on_error(error)
 
     def end(self, error: ApiError) -> None:
-        """Drops the call; see `Job.end`."""
-        if self._refused is not None:
-            self._refused(error)
+        """Drops the call; see `EngineTask.end`."""
+        if self._on_refused is not None:
+            self._on_refused(error)
         elif self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
 
 class Piecewise:
-    """A generator whose pieces are done one by one; its return value is the result."""
+    """A task in pieces: a generator that runs piece by piece. Its return value is the result."""
 
     def __init__(self, work: Callable[[], Generator[None, None, Any]], wanted: Callable[[], bool]) -> None:
         self._work = work
@@ -92,7 +92,7 @@ class Piecewise:
                 next(self._pieces)
                 return True
             self._pieces.close()  # gives back what the generator holds of the engine
-            self.future.set_exception(ApiError(499, "the client has gone", code="disconnected"))
+            self.future.set_exception(ApiError(499, "the client has disconnected", code="disconnected"))
         except StopIteration as done:
             self.future.set_result(done.value)
         except BaseException as error:
@@ -100,7 +100,7 @@ class Piecewise:
         return False
 
     def end(self, error: ApiError) -> None:
-        """Drops the work that is left; see `Job.end`."""
+        """Drops the work that is left; see `EngineTask.end`."""
         if self._pieces is None and not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -118,12 +118,13 @@ PLACINGS = 4
 MAX_FAILURES = 3
 #: scheduler time slice of the thread: a step waits for workers and for the event loop's thread many times
 _TURN_SECONDS = 300e-6
-_FAILED = "the engine has failed: the server must be started again"
+_FAILED = "the engine has failed: restart the server"
 
 
 class EngineThread:
-    """Owns the engine and its thread. However the engine ends, every waiting caller gets a result or an
-    error.
+    """Owns the engine and its thread.
+
+    Every waiting caller gets a result or an error, however the engine ends.
     """
 
     def __init__(
@@ -136,17 +137,17 @@ class EngineThread:
         self.engine = engine
         self._loop = loop
         self._on_failure = on_failure
-        self._todo: SimpleQueue[Job] = SimpleQueue()
+        self._todo: SimpleQueue[EngineTask] = SimpleQueue()
         #: work in pieces, taken in turn: one piece between two steps
         self._pieces: deque[Piecewise] = deque()
         self._streams: dict[int, EngineStream] = {}
         self._backlogs = Backlogs()
         self._stopping = False
-        #: keeps jobs from being put into `_todo` after its last reader has ended
+        #: prevents tasks from being added to `_todo` after the thread has read it for the last time
         self._entry = threading.Lock()
         self._ended = False
-        #: the message for requests after the end
-        self._why = "the server is closing: try again when it is back"
+        #: message of the error for requests after the end
+        self._why = "the server is shutting down: try again after its restart"
         #: number of failed steps in a row
         self._failures = 0
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -194,7 +195,7 @@ class EngineThread:
                 self.engine.cancel(stream.number)
 
         with contextlib.suppress(ApiError):  # raised if the engine has ended, and all requests with it
-            self._put(Call(end, told=_log_failure))
+            self._put(EngineCall(end, on_error=_log_failure))
 
     def cancel_all(self) -> None:
         """Cancels all requests; each stream reports its end."""
@@ -205,7 +206,7 @@ class EngineThread:
             self._end_pieces()
 
         with contextlib.suppress(ApiError):
-            self._put(Call(end, told=_log_failure))
+            self._put(EngineCall(end, on_error=_log_failure))
 
     async def call(self, work: Callable[[], Result]) -> Result:
         """Returns `work()`, called in the engine's thread between two steps."""
@@ -213,32 +214,34 @@ class EngineThread:
 
     def post(self, work: Callable[[], Result]) -> Future[Result]:
         """Does what `call` does, from any thread. The future fails with ApiError if the engine has ended."""
-        call = Call(work)
+        call = EngineCall(work)
         return self._posted(call, call.future)
 
     def post_in_pieces(
         self, work: Callable[[], Generator[None, None, Result]], wanted: Callable[[], bool]
     ) -> Future[Result]:
-        """Does what `post` does, for long work: steps and other jobs run between its pieces.
+        """Does what `post` does, for long work: steps and other tasks run between its pieces.
 
-        The work is given up between two pieces once `wanted` returns False.
+        Stops between two pieces once `wanted` returns False.
         """
         piecewise = Piecewise(work, wanted)
-        return self._posted(Call(partial(self._pieces.append, piecewise), piecewise.end), piecewise.future)
+        return self._posted(
+            EngineCall(partial(self._pieces.append, piecewise), piecewise.end), piecewise.future
+        )
 
-    def _posted(self, call: Job, future: Future[Result]) -> Future[Result]:
+    def _posted(self, task: EngineTask, future: Future[Result]) -> Future[Result]:
         try:
-            self._put(call)
+            self._put(task)
         except ApiError as error:
             future.set_exception(error)
         return future
 
-    def _put(self, job: Job) -> None:
-        """Queues a job. Raises ApiError if the engine has ended or is ending."""
+    def _put(self, task: EngineTask) -> None:
+        """Queues a task. Raises ApiError if the engine has ended or is ending."""
         with self._entry:
             if self._ended or self._stopping:
                 raise self.gone()
-            self._todo.put(job)
+            self._todo.put(task)
 
     def gone(self) -> ApiError:
         """Returns the error for requests that come after the engine has ended."""
@@ -257,7 +260,7 @@ class EngineThread:
     def close(self) -> None:
         """Ends all requests, then the thread."""
         self._stopping = True
-        self._todo.put(Call(lambda: None))
+        self._todo.put(EngineCall(lambda: None))
         self._thread.join()
 
     # -- in the thread ----------------------------------------------------------------------------
@@ -266,7 +269,7 @@ class EngineThread:
         take_short_turns(_TURN_SECONDS)
         try:
             while not self._stopping:
-                self._work_off(wait=not self.engine.busy and not self._pieces)
+                self._run_tasks(wait=not self.engine.busy and not self._pieces)
                 self._do_piece()
                 self._publish(self._step())
         except BaseException as error:
@@ -281,7 +284,7 @@ class EngineThread:
         _log.critical("%s (%s)", _FAILED, type(error).__name__, exc_info=error)
 
     def _end(self) -> None:
-        """Closes the engine and ends everything that still waits: pieces, streams and jobs."""
+        """Closes the engine and ends everything that still waits: pieces, streams and tasks."""
         with self._entry:
             self._ended = True
         self._end_pieces()
@@ -290,7 +293,7 @@ class EngineThread:
             self._publish(self.engine.drain())
         except Exception as error:
             _log.error("the engine could not be closed: %s", type(error).__name__, exc_info=error)
-        self._tell([partial(stream.fail, self.gone()) for stream in self._streams.values()])
+        self._notify([partial(stream.fail, self.gone()) for stream in self._streams.values()])
         self._streams.clear()
         with contextlib.suppress(Empty):
             while True:
@@ -302,8 +305,8 @@ class EngineThread:
         while self._pieces:
             self._pieces.popleft().end(self.gone())
 
-    def _work_off(self, *, wait: bool) -> None:
-        """Does all queued jobs; with `wait`, waits for the first one."""
+    def _run_tasks(self, *, wait: bool) -> None:
+        """Runs all queued tasks; with `wait`, waits for the first one."""
         with contextlib.suppress(Empty):
             self._todo.get(wait).do()
             while not self._stopping:
@@ -331,26 +334,28 @@ class EngineThread:
         return events
 
     def _publish(self, events: list[Event]) -> None:
-        news: dict[int, list[Event]] = {}
+        by_request: dict[int, list[Event]] = {}
         for event in events:
-            news.setdefault(event.request, []).append(event)
-        told: list[Callable[[], None]] = []
-        for number, happened in news.items():
+            by_request.setdefault(event.request, []).append(event)
+        callbacks: list[Callable[[], None]] = []
+        for number, batch in by_request.items():
             try:
-                # fetched even if no stream reads them: the engine keeps results until they are fetched
-                ended = any(type(event) is Finished for event in happened)
+                # fetch results even if no stream reads them: the engine keeps them until they are fetched
+                ended = any(type(event) is Finished for event in batch)
                 results = self._results(number) if ended else None
             except Exception as error:
-                _log.error("a request has no results: %s", type(error).__name__, exc_info=error)
+                _log.error(
+                    "the results of a request could not be read: %s", type(error).__name__, exc_info=error
+                )
                 if (stream := self._streams.pop(number, None)) is not None:
-                    told.append(partial(stream.fail, _defect()))
+                    callbacks.append(partial(stream.fail, _defect()))
                 continue
             stream = self._streams.get(number)
             if stream is not None:
-                told.append(partial(stream.take, happened, results))
+                callbacks.append(partial(stream.take, batch, results))
                 if results is not None:
                     del self._streams[number]
-        self._tell(told)
+        self._notify(callbacks)
 
     def _results(self, number: int) -> list[GenerationResult] | None:
         """Returns the results of a request; None while it goes on."""
@@ -359,24 +364,24 @@ class EngineThread:
         except ValueError:
             return None
 
-    def _tell(self, told: list[Callable[[], None]]) -> None:
-        if told:
+    def _notify(self, callbacks: list[Callable[[], None]]) -> None:
+        if callbacks:
             with contextlib.suppress(RuntimeError):  # the event loop has been closed
-                self._loop.call_soon_threadsafe(_do_each, told)
+                self._loop.call_soon_threadsafe(_call_each, callbacks)
 
 
-def _do_each(told: list[Callable[[], None]]) -> None:
+def _call_each(callbacks: list[Callable[[], None]]) -> None:
     """Calls each function in the event loop; the failure of one does not affect the others."""
-    for tell in told:
+    for callback in callbacks:
         try:
-            tell()
+            callback()
         except Exception as error:
             _log_failure(error)
 
 
 def _log_failure(error: BaseException) -> None:
-    _log.error("a request could not be followed: %s", type(error).__name__, exc_info=error)
+    _log.error("delivering events of a request failed: %s", type(error).__name__, exc_info=error)
 
 
 def _defect() -> ApiError:
-    return ApiError(500, "internal error; the server's log has more", kind="api_error")
+    return ApiError(500, "internal error: see the server's log", kind="api_error")

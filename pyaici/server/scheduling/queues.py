@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class WaitingLimits:
-    """Limits how many requests wait, in all and for one caller, which bounds their memory.
+    """Limits how many requests wait, in total and for each caller, which bounds their memory.
 
     A request beyond the limit is refused with an error that asks the client to retry.
     """
 
     def __init__(self, most: int, each: int) -> None:
-        """Allows `most` waiting requests in all, and `each` of one caller."""
+        """Allows `most` waiting requests in total, and `each` for one caller."""
         self._most = most
         self._each = each
         self._waiting: Counter[str] = Counter()
@@ -38,7 +38,7 @@ class WaitingLimits:
     def before_streams(cls, settings: ServerSettings) -> Self:
         """Returns the limits for requests that are not ready to generate yet.
 
-        As many may wait here as may generate and wait for that together.
+        The limits are those of waiting requests plus `max_streams`.
         """
         streams = settings.max_streams
         return cls(settings.max_waiting + streams, settings.max_waiting_each + streams)
@@ -55,9 +55,11 @@ class WaitingLimits:
         """
         own, total = self._waiting[caller], len(self)
         if own >= self._each:
-            raise too_many(f"{own} requests of yours wait already: send more when some have been answered")
+            raise too_many(
+                f"{own} of your requests are waiting already: try again when some have been answered"
+            )
         if total >= self._most:
-            raise busy(f"{total} requests wait already: try again later")
+            raise busy(f"{total} requests are waiting already: try again later")
         self._waiting[caller] += 1
         try:
             yield
@@ -68,9 +70,9 @@ class WaitingLimits:
 
 
 Result = TypeVar("Result")
-#: One place in `_RESERVE` is kept for callers that hold none. Running work is not ended for others, so a
-#: later caller finds a free place at once only if no caller could take all of them. Fewer places than `_FEW`
-#: are not divided.
+#: One place in `_RESERVE` is kept for callers that hold none. Running work is never ended in favour of
+#: others, so a new caller finds a free place only if no other caller can take all of them. With fewer places
+#: than `_FEW`, none is reserved.
 _RESERVE, _FEW = 8, 4
 
 
@@ -108,8 +110,8 @@ class FairTurns:
     async def run(self, caller: str, threads: Executor, work: Callable[[], Result]) -> Result:
         """Takes a place and calls `work` in a thread. Raises what `work` raises, and ApiError as `turn` does.
 
-        The place is free again when the work has ended, even if its caller has stopped waiting: a client that
-        leaves early cannot begin more work than one that stays.
+        The place becomes free when the work has ended, even if the caller has stopped waiting. So a client
+        that disconnects early cannot start more work than one that waits.
         """
         await self._enter(caller)
         loop = asyncio.get_running_loop()
@@ -129,7 +131,7 @@ class FairTurns:
     async def _enter(self, caller: str) -> None:
         if self._why_closed is not None:
             raise self._why_closed()
-        # a free place while callers wait is one that none of the waiting callers may take
+        # places that are free while callers wait are reserved: no waiting caller may take them
         if self._may_take(caller):
             self._take(caller)
         else:

@@ -1,4 +1,4 @@
-"""Reads requests in threads: tokenizing a long prompt takes a second, and streams must not wait."""
+"""Reads requests in threads: tokenizing a long prompt takes a second, and must not delay streams."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Reading:
     def __init__(self, settings: ServerSettings) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="reading")
         self._turns = FairTurns(_THREADS, WaitingLimits.before_streams(settings), each=1)
-        # parsing holds the interpreter's lock: two threads would only make the event loop wait for both
+        # parsing holds the interpreter's lock: with two threads, the event loop would wait for both
         self._parser = ThreadPoolExecutor(1, thread_name_prefix="parsing")
         self._parser_turns = FairTurns(1, WaitingLimits.before_streams(settings), each=1)
 
     async def read(self, user: User, work: Callable[[], Result]) -> Result:
-        """Returns `work()`, called in a thread; it must not touch what belongs to the event loop.
+        """Returns `work()`, called in a thread; `work` must not use objects of the event loop.
 
         Raises what `work` raises. Raises ApiError if too many requests wait already, or if the body is nested
         so deeply that reading it ends in a RecursionError.
@@ -40,7 +40,7 @@ class Reading:
         try:
             return await self._turns.run(user.caller, self._threads, work)
         except RecursionError:
-            raise bad_request("the body has too many values within each other") from None
+            raise bad_request("the body is nested too deeply") from None
 
     async def parse(self, user: User, work: Callable[[], Result]) -> Result:
         """Returns `work()`, which parses a large body, called in a thread; one body is parsed at a time.
@@ -50,7 +50,7 @@ class Reading:
         return await self._parser_turns.run(user.caller, self._parser, lambda: self._parse(work))
 
     def _parse(self, work: Callable[[], Result]) -> Result:
-        """Calls `work`, then has the thread sleep as long as that took: half of the time is for others."""
+        """Calls `work`, then lets the thread sleep for as long: half of the time is for other threads."""
         start = time.perf_counter()
         try:
             return work()

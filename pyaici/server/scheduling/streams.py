@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyaici.engines.engine import Event, GenerationResult
 
 
-#: Most bytes of unread events of one request, all of its answers together. A token takes some 300 bytes here,
-#: 3000 with twenty alternatives: the limit is thousands of tokens, minutes of a model's time. But controllers
-#: may print 64 KiB in a step, and write a MiB of variables.
+#: Most bytes of unread events of one request, for all of its answers together. A token takes about 300 bytes,
+#: or 3000 with twenty alternatives: the limit is thousands of tokens, or minutes of a model's time. But
+#: controllers may print 64 KiB in a step, and write a MiB of variables.
 MAX_BACKLOG_BYTES = 16 << 20
-#: Most bytes of unread events of all requests: where many run, each may have fewer.
+#: Most bytes of unread events of all requests. If many requests run, each may have fewer.
 MAX_BACKLOGS_BYTES = 256 << 20
 #: bytes of an event by itself, of a token, and of one of the most likely tokens; measured, and rounded up
 _EVENT_BYTES, _TOKEN_BYTES, _CANDIDATE_BYTES = 200, 80, 120
@@ -126,7 +126,7 @@ class EngineStream:
             self._cancel(self)
             self._steps.clear()
             self._count(-self._bytes)
-            self.fail(ApiError(408, "the answer was read too slowly", code="slow_reader"))
+            self.fail(ApiError(408, "the client read the answer too slowly", code="slow_reader"))
         self._arrived.set()
 
     def fail(self, error: ApiError) -> None:

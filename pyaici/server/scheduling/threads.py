@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 async def in_own_thread(call: Callable[[], Result]) -> Result:
-    """Returns or raises what `call` does, in a thread of its own.
+    """Returns or raises what `call` does, called in a new thread.
 
     Cancelling this coroutine also cancels the request that `call` has sent to aicirt. CancelledError is
     raised only after `call` has ended, so that a caller who holds a turn keeps it until then.

@@ -1,4 +1,4 @@
-"""The samplers against brute force: probabilities to 1e-10, samples by chi-square, bounds at every budget."""
+"""Compares the samplers with brute force: probabilities, samples by chi-square tests, and bounds."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_z_and_every_conditional_probability(prefix: bytes, temperature: float) 
     prefix=st.text("ab", min_size=1, max_size=5).map(str.encode),
     seed=st.integers(0, 100),
 )
-def test_any_vocabulary_also_with_equal_tokens(tokens: list[bytes], prefix: bytes, seed: int) -> None:
+def test_any_vocabulary_even_with_equal_tokens(tokens: list[bytes], prefix: bytes, seed: int) -> None:
     model, session = make(seed, tokens)
     covers = brute(model, session.trie.vocabulary, prefix)
     tree = session.tree((), prefix)
@@ -94,7 +94,7 @@ def test_any_vocabulary_also_with_equal_tokens(tokens: list[bytes], prefix: byte
 def count(
     seed: int, prefix: bytes, sample: Sample, total: int, fresh: int, temperature: float
 ) -> tuple[Counter[tuple[int, ...]], dict[tuple[int, ...], float]]:
-    """Samples, `fresh` of them from one session each, so that many are drawn while bounds are learned."""
+    """Counts samples: `fresh` of each session, so that many are drawn while bounds are learned."""
     model, _ = make(seed)
     rng = np.random.default_rng(seed)
     counts: Counter[tuple[int, ...]] = Counter()
@@ -112,7 +112,7 @@ def count(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_exact_samples_have_the_exact_distribution(seed: int) -> None:
-    """Five from each fresh session: of most, the first one, before anything is known."""
+    """Each fresh session gives five samples, so the first ones are drawn before anything is known."""
     counts, exactly = count(seed, b"print", exact.sample, 8_000, 5, 1.0)
     assert p_value(counts, exactly) > ALPHA
     counts, exactly = count(seed, b"prin", exact.sample, 5_000, 2_500, 0.7)
@@ -126,12 +126,12 @@ def test_enumerated_samples_have_the_exact_distribution(seed: int) -> None:
 
 
 def test_masks_at_every_step_fail_the_same_test() -> None:
-    """The negative control: the test sees a bias where there is one."""
+    """Negative control: the test detects a real bias."""
     values = [p_value(*count(seed, b"print", pcas.sample, 2_000, 2_000, 1.0)) for seed in SEEDS]
     assert sum(value < ALPHA for value in values) >= 6
 
 
-def test_masks_at_every_step_have_the_distribution_that_is_said_of_them() -> None:
+def test_masks_at_every_step_have_the_documented_distribution() -> None:
     for seed in SEEDS[:3]:
         counts, _ = count(seed, b"print", pcas.sample, 3_000, 3_000, 1.0)
         model, session = make(seed)
@@ -139,8 +139,8 @@ def test_masks_at_every_step_have_the_distribution_that_is_said_of_them() -> Non
         assert math.isclose(sum(masked.values()), 1.0) and p_value(counts, masked) > ALPHA
 
 
-def test_a_worked_example() -> None:
-    """A history that is unlikely to go on with the prefix is entered far too often under masks."""
+def test_worked_example_of_the_documentation() -> None:
+    """Masks enter a history far too often if the prefix is unlikely to follow it."""
     tokens = [b"x", b"p", b"r", b"i", b"ri", b"print", b"private"]
     rows = {
         (): {1: 0.3, 5: 0.08, 6: 0.02, 0: 0.6},
@@ -161,7 +161,7 @@ def test_a_worked_example() -> None:
 # -- cost -----------------------------------------------------------------------------------------------
 
 
-def test_a_trial_fails_only_where_it_learns_something() -> None:
+def test_trial_fails_only_at_a_new_history() -> None:
     for seed in range(20):
         model, session = make(seed)
         tree = session.tree((), b"print")
@@ -170,11 +170,11 @@ def test_a_trial_fails_only_where_it_learns_something() -> None:
             _, certificate = exact.sample(tree, rng)
             assert certificate.trials <= 1 + certificate.model_evals
             assert certificate.log_z_lower <= certificate.log_z_upper
-        assert session.evaluations == len(model.asked) == len(set(model.asked)) <= 15
+        assert session.evaluations == len(model.evaluated) == len(set(model.evaluated)) <= 15
 
 
 def test_exact_samples_cost_less_than_enumeration() -> None:
-    """Evaluations of the first sample, on the average, of the 15 histories that there are."""
+    """Counts the evaluations of the first sample; there are 15 histories."""
     spent = []
     for seed in range(200):
         _, session = make(seed)
@@ -203,7 +203,7 @@ def test_bounds_hold_at_every_budget(seed: int, prefix: bytes, budget: int, use_
     else:
         cover, certificate = enumeration.sample(tree, rng, eps=0.0, budget=budget)
     known = known_covers(tree)
-    if not known:  # a walk with masks has led to one
+    if not known:  # a walk with masks has found a cover
         assert certificate.tv_bound == 1
     elif not use_exact:
         assert cover.tokens in known
@@ -235,7 +235,7 @@ def test_enumeration_stops_at_eps() -> None:
 # -- temperature 0 --------------------------------------------------------------------------------------
 
 
-def test_the_limit_of_low_temperatures() -> None:
+def test_temperature_0_is_the_limit_of_low_temperatures() -> None:
     for seed in range(30):
         model, session = make(seed)
         cover, certificate = exact.sample(session.tree((), b"print", 0.0), np.random.default_rng(0))
@@ -248,10 +248,10 @@ def test_the_limit_of_low_temperatures() -> None:
         _, session = make(seed)
         best = exact.sample(session.tree((), b"print", 0.0), np.random.default_rng(0))[0]
         differs += best != pcas.sample(session.tree((), b"print", 0.0), np.random.default_rng(0))[0]
-    assert differs > 3, "the best token at each step is something else"
+    assert differs > 3, "the best token at each step gives another result"
 
 
-def test_the_most_likely_cover_at_temperature_one() -> None:
+def test_most_likely_cover_at_temperature_1() -> None:
     for seed in range(20):
         model, session = make(seed)
         covers = brute(model, session.trie.vocabulary, b"prin")

@@ -1,4 +1,4 @@
-"""What must hold between prefixes, vocabularies and contexts, and the edges of the samplers."""
+"""Relations between prefixes, vocabularies and contexts, and edge cases of the samplers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def z(session: Session, prefix: bytes, context: tuple[int, ...] = ()) -> float:
 # -- metamorphic ----------------------------------------------------------------------------------------
 
 
-def test_an_empty_prefix_asks_nothing() -> None:
+def test_empty_prefix_needs_no_evaluation() -> None:
     model, session = make()
     for temperature in (0.0, 0.7, 1.0):
         tree = session.tree((1, 2), b"", temperature)
@@ -53,12 +53,12 @@ def test_an_empty_prefix_asks_nothing() -> None:
         ):
             assert (cover.tokens, cover.text) == ((), b"")
             assert certificate.model_evals == 0 and certificate.tv_bound == 0.0
-    assert not model.asked
+    assert not model.evaluated
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 500), prefix=st.sampled_from([b"p", b"pr", b"pri", b"prin", b"in"]))
-def test_z_is_that_of_the_next_bytes_and_of_texts_that_end_here(seed: int, prefix: bytes) -> None:
+def test_z_is_the_sum_over_next_bytes_and_ends(seed: int, prefix: bytes) -> None:
     model, session = make(seed)
     whole = z(session, prefix)
     vocab = session.trie.vocabulary
@@ -71,7 +71,7 @@ def test_z_is_that_of_the_next_bytes_and_of_texts_that_end_here(seed: int, prefi
     ending = 0.0
     for cover, chance in brute(model, vocab, prefix).items():
         if vocab.decode(cover) == prefix:
-            # what is not text ends it here
+            # a token without text ends the text here
             ending += chance * float(np.exp(model.row(cover)[len(VOCAB) :]).sum())
     assert all(part <= whole for part in further)
     assert math.isclose(sum(further) + ending, whole, rel_tol=1e-9)
@@ -88,7 +88,7 @@ def test_equal_tokens_share_their_mass() -> None:
     assert found[first] / found[second] == pytest.approx(covers[first] / covers[second])
 
 
-def test_an_incompatible_token_changes_nothing_but_z() -> None:
+def test_incompatible_token_changes_only_z() -> None:
     rows = {(): {0: 0.3, 1: 0.2, 2: 0.1}, (0,): {1: 0.4, 2: 0.1}}
     small, large = vocabulary([b"a", b"b", b"bc"]), vocabulary([b"a", b"b", b"bc", b"z"])
     found = []
@@ -103,7 +103,7 @@ def test_an_incompatible_token_changes_nothing_but_z() -> None:
     assert found[0] == pytest.approx(found[1], abs=1e-6)
 
 
-def test_masks_are_exact_where_every_cover_is_one_token() -> None:
+def test_masks_are_exact_if_every_cover_is_one_token() -> None:
     model, session = make(5)
     tree = session.tree((), b"x")
     cover, certificate = pcas.sample(tree, rng())
@@ -113,30 +113,30 @@ def test_masks_are_exact_where_every_cover_is_one_token() -> None:
     assert heal.sample(tree, rng(), lambda text: [VOCAB.index(text)])[0] == cover
 
 
-def test_a_context_goes_before_every_history() -> None:
+def test_context_precedes_every_history() -> None:
     model, session = make(1)
     tree = session.tree((4, 4), b"pri")
     enumeration.expand(tree)
     assert known_covers(tree) == pytest.approx(brute(model, session.trie.vocabulary, b"pri", (4, 4)))
-    assert all(history[:2] == (4, 4) for history in model.asked)
+    assert all(history[:2] == (4, 4) for history in model.evaluated)
 
 
 # -- keystrokes -----------------------------------------------------------------------------------------
 
 
-def test_typing_on_starts_from_what_is_known() -> None:
-    """Going on, going back, and a context that swallows what was typed: no history is asked for twice."""
+def test_keystrokes_reuse_known_histories() -> None:
+    """Typing, deleting, and a context that grows by the typed text: no history is evaluated twice."""
     model, session = make(2)
     for prefix in (b"p", b"pr", b"pri", b"prin", b"print", b"prin", b"pri"):
         exact.sample(session.tree((), prefix), rng())
         enumeration.sample(session.tree((), prefix), rng(), eps=0.0)
-    assert len(model.asked) == len(set(model.asked)) == 15
+    assert len(model.evaluated) == len(set(model.evaluated)) == 15
     before = session.evaluations
     _, certificate = exact.sample(session.tree((0,), b"rint"), rng())
     assert certificate.model_evals == 0 and session.evaluations == before
 
 
-def test_a_keystroke_costs_at_most_one_evaluation_on_the_average() -> None:
+def test_keystroke_takes_at_most_one_evaluation_on_average() -> None:
     spent = []
     for seed in range(100):
         _, session = make(seed)
@@ -146,13 +146,13 @@ def test_a_keystroke_costs_at_most_one_evaluation_on_the_average() -> None:
     assert np.mean(spent) <= 1.0
 
 
-def test_what_is_kept_is_bounded_and_what_was_dropped_is_asked_again() -> None:
+def test_cache_is_bounded_and_evicted_histories_are_reevaluated() -> None:
     model, session = make(2, max_bytes=4 * 18 * 8)
     tree = session.tree((), b"print")
     enumeration.expand(tree)
     covers = known_covers(tree)
     assert covers == pytest.approx(brute(model, session.trie.vocabulary, b"print"))
-    assert sum(session.known(history) is not None for history in set(model.asked)) == 4
+    assert sum(session.known(history) is not None for history in set(model.evaluated)) == 4
     session.tree((), b"x").root  # noqa: B018
     again = session.tree((), b"print")
     enumeration.expand(again)
@@ -163,8 +163,8 @@ def test_what_is_kept_is_bounded_and_what_was_dropped_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("prefix", [b"q", b"prq", b"</s>", b"\xff", "é".encode(), b"\xf0\x9f"])
-def test_a_dead_prefix(prefix: bytes) -> None:
-    """Also one that spells a special token, and bytes that are no text."""
+def test_dead_prefix_raises_an_error(prefix: bytes) -> None:
+    """Also prefixes that spell a special token, and bytes that are not text."""
     _, session = make()
     for temperature in (1.0, 0.0):
         tree = session.tree((), prefix, temperature)
@@ -173,7 +173,7 @@ def test_a_dead_prefix(prefix: bytes) -> None:
                 sample(tree, rng())
 
 
-def test_what_the_model_holds_impossible_is_dead() -> None:
+def test_prefix_of_probability_0_is_dead() -> None:
     vocab = vocabulary([b"a", b"b"])
 
     class Never:
@@ -186,13 +186,13 @@ def test_what_the_model_holds_impossible_is_dead() -> None:
     for sample in (exact.sample, enumeration.sample):
         with pytest.raises(DeadPrefixError):
             sample(session.tree((), b"ab"), rng())
-    assert pcas.sample(session.tree((), b"ab"), rng())[0].tokens == (0, 1), "forced, and never asked"
+    assert pcas.sample(session.tree((), b"ab"), rng())[0].tokens == (0, 1), "forced, without an evaluation"
     with pytest.raises(DeadPrefixError):
         heal.sample(session.tree((), b"ab"), rng(), lambda text: [0, 1])
     assert exact.sample(session.tree((), b"aa"), rng())[0].tokens == (0, 0)
 
 
-def test_a_prefix_that_ends_inside_a_character() -> None:
+def test_prefix_that_ends_inside_a_character() -> None:
     tokens = [bytes([i]) for i in range(256)] + ["é".encode(), "né".encode(), b"no"]
     model, session = make(4, tokens)
     prefix = b"n\xc3"
@@ -204,8 +204,8 @@ def test_a_prefix_that_ends_inside_a_character() -> None:
     assert session.tree((), b"\xff\xfe").root.upper < 0
 
 
-def test_a_long_prefix_of_single_bytes() -> None:
-    """Hundreds of levels, and a probability that no float holds."""
+def test_long_prefix_of_single_bytes() -> None:
+    """There are hundreds of levels, and a probability too small for a float."""
     tokens = [b"a", b"b"]
     model, session = make(0, tokens, spread=5.0)
     prefix = b"ab" * 150
@@ -218,14 +218,14 @@ def test_a_long_prefix_of_single_bytes() -> None:
     assert again.text == prefix[:-1] and more.model_evals == 0
 
 
-def test_a_negative_temperature_is_refused() -> None:
+def test_negative_temperature_is_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         make()[1].tree((), b"p", -0.5)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_long_prefixes_take_no_more_than_the_budget_and_a_walk(temperature: float) -> None:
-    """There are millions of ways to write this one."""
+def test_long_prefixes_take_at_most_the_budget_and_a_walk(temperature: float) -> None:
+    """There are millions of ways to spell this prefix."""
     prefix = b"print" * 20
     for sample in (exact.sample, enumeration.sample, most_likely):
         _, session = make(3)
@@ -234,7 +234,7 @@ def test_long_prefixes_take_no_more_than_the_budget_and_a_walk(temperature: floa
         assert certificate.model_evals <= 50 + enumeration.BATCH + len(prefix)
 
 
-def test_budgets_of_zero() -> None:
+def test_budget_of_zero() -> None:
     _, session = make(7)
     cover, certificate = exact.sample(session.tree((), b"print"), rng(), budget=0)
     assert certificate.approximate and certificate.trials == 0 and cover.text.startswith(b"print")
@@ -243,7 +243,7 @@ def test_budgets_of_zero() -> None:
 # -- masks at every step --------------------------------------------------------------------------------
 
 
-def test_the_walk_with_masks_says_what_it_did() -> None:
+def test_walk_with_masks_reports_its_steps() -> None:
     tokens = [b"print", b"private", b"class", b"(", b"pr", b"i"]
     rows = {(): {0: 0.01, 1: 0.01, 4: 0.98}, (4,): {2: 1.0}}
     vocab = vocabulary(tokens)
@@ -264,13 +264,13 @@ def test_the_walk_with_masks_says_what_it_did() -> None:
     top_k=st.integers(0, 12),
     top_p=st.floats(0.01, 1),
 )
-def test_what_top_k_and_top_p_leave(weights: list[float], top_k: int, top_p: float) -> None:
+def test_top_k_and_top_p_keep_the_largest_weights(weights: list[float], top_k: int, top_p: float) -> None:
     left = truncated(np.array(weights), top_k, top_p)
     ranked = sorted(range(len(weights)), key=lambda i: -weights[i])[: top_k or None]
     total = sum(math.exp(weights[i]) for i in ranked)
     mass = 0.0
     for i in ranked:
-        # rounding decides for itself where the share is passed by nothing
+        # rounding decides if the cumulated share equals the limit
         if abs(mass - top_p * total) > 1e-9:
             assert (left[i] > -np.inf) == (mass <= top_p * total)
         mass += math.exp(weights[i])
@@ -290,7 +290,7 @@ def test_token_healing_keeps_the_stem() -> None:
     tree = session.tree((), b"prin")
     found = {heal.sample(tree, rng(seed), tokenize)[0].tokens for seed in range(60)}
     assert found == {(VOCAB.index(b"pr"), VOCAB.index(b"in")), (VOCAB.index(b"pr"), VOCAB.index(b"int"))}
-    assert model.asked == [(VOCAB.index(b"pr"),)]
+    assert model.evaluated == [(VOCAB.index(b"pr"),)]
     best = heal.sample(session.tree((), b"prin", 0.0), rng(), tokenize)[0].tokens
     row = model.row((VOCAB.index(b"pr"),))
     assert best[-1] == max((VOCAB.index(b"in"), VOCAB.index(b"int")), key=lambda token: row[token])
@@ -313,18 +313,18 @@ def test_token_healing_keeps_the_stem() -> None:
         ("a\t\nb c", "", ("a\t\nb", " c")),
     ],
 )
-def test_healing_a_context(context: str, prefix: str, want: tuple[str, str]) -> None:
+def test_heal_context_moves_the_last_piece(context: str, prefix: str, want: tuple[str, str]) -> None:
     assert heal_context(context, prefix) == want
 
 
 @given(st.text(), st.text())
-def test_healing_keeps_the_text(context: str, prefix: str) -> None:
+def test_heal_context_keeps_the_text(context: str, prefix: str) -> None:
     moved, rest = heal_context(context, prefix)
     assert moved + rest == context + prefix and len(rest) - len(prefix) <= 64
 
 
-def test_healing_leaves_a_context_that_is_tokenized_as_within_the_text() -> None:
-    """With a tokenizer of the GPT-2 family."""
+def test_healed_context_is_tokenized_as_in_the_whole_text() -> None:
+    """The tokenizer is of the GPT-2 family."""
     from tokenizers import Tokenizer
 
     from pyaici.models import default_model_path
@@ -338,6 +338,6 @@ def test_healing_leaves_a_context_that_is_tokenized_as_within_the_text() -> None
         assert whole[: len(part)] == part
 
 
-def test_a_vocabulary_without_text() -> None:
+def test_vocabulary_without_text() -> None:
     trie = TokenTrie(Vocabulary([b"", b""]))
     assert trie.compatible(b"a").count == 0 and trie.tokens_that_start_with("").tolist() == []

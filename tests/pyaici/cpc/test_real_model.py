@@ -1,4 +1,4 @@
-"""A real model: samples of the exact sampler, and of the controller, against all covers of a prefix."""
+"""Compares samples of a real model, by the sampler and the controller, with all covers of a prefix."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pyaici.models import default_model_path
 from tests.languages import compiler_or_skip
 
 CONTEXT, PREFIX = "To be or not to", " be, th"
-#: of the controller: each is a sequence of the engine
+#: number of samples of the controller, each a sequence of the engine, and how many run together
 SEQUENCES, TOGETHER = 128, 8
 ALPHA = 1e-4
 
 
 @pytest.mark.slow
 def test_samples_have_the_distribution_of_the_enumeration(tmp_path: Path) -> None:
-    """24 histories; the softmax of the enumeration is in float64."""
+    """There are 24 histories; the enumeration computes the softmax in float64."""
     torch.set_num_threads(1)
     path = default_model_path()
     model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)

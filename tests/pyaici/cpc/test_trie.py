@@ -1,4 +1,4 @@
-"""The trie's queries against a look at every token."""
+"""Compares the trie's queries with a scan of all tokens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pieces = st.lists(st.sampled_from([b"\x00", b"a", b"b", b"\xfe", b"\xff", b"\xc3
 
 
 @given(st.lists(pieces, min_size=1, max_size=30), pieces)
-def test_queries_find_what_a_look_at_every_token_finds(tokens: list[bytes], text: bytes) -> None:
-    """Also bytes that no text has, equal tokens, and tokens without bytes."""
+def test_queries_equal_a_scan_of_all_tokens(tokens: list[bytes], text: bytes) -> None:
+    """Covers bytes that are not text, equal tokens, and tokens without bytes."""
     trie = TokenTrie(Vocabulary(tokens))
     starting = {i for i, token in enumerate(tokens) if token and token.startswith(text)}
     along = {i for i, token in enumerate(tokens) if token and text.startswith(token)}
@@ -30,7 +30,7 @@ def test_queries_find_what_a_look_at_every_token_finds(tokens: list[bytes], text
     assert sorted(trie.order.tolist()) == list(range(len(tokens)))
 
 
-def test_the_queries_of_a_program_prefix() -> None:
+def test_queries_for_a_prefix_of_code() -> None:
     tokens = [b"print", b"private", b"class", b"p", b"pri", b"(", "é".encode(), b"\xc3"]
     trie = TokenTrie(Vocabulary(tokens))
     assert trie.tokens_that_start_with("pri").tolist() == [4, 0, 1]
@@ -40,7 +40,7 @@ def test_the_queries_of_a_program_prefix() -> None:
     assert trie.tokens_that_start_with("x").tolist() == []
 
 
-def test_special_tokens_go_with_no_text() -> None:
+def test_special_tokens_are_compatible_with_no_text() -> None:
     vocab = vocabulary()
     trie = TokenTrie(vocab)
     assert len(trie.tokens_that_start_with("")) == len(vocab.tokens) - 3
@@ -49,7 +49,7 @@ def test_special_tokens_go_with_no_text() -> None:
     assert sorted(vocab.tokens[token] for token in starting) == [b"pri", b"prin", b"print", b"private"]
 
 
-def test_a_real_vocabulary() -> None:
+def test_queries_on_a_real_vocabulary() -> None:
     vocab = load_vocabulary(default_model_path())
     trie = TokenTrie(vocab)
     for text in (b"pri", b" self.me", "né".encode(), b"\xf0\x9f"):

@@ -1,4 +1,4 @@
-"""A language model that is a hash of the whole history, and its covers found one by one."""
+"""A language model that is a hash of the whole history, and its covers by brute force."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ History = tuple[int, ...]
 
 
 def vocabulary(tokens: Sequence[bytes] = VOCAB) -> Vocabulary:
-    """With an end token, a special token that looks like text, and one that stands for nothing."""
+    """Returns a vocabulary with an end token, a special token that looks like text, and an empty token."""
     size = len(tokens)
     names = {size: "</s>", size + 1: "pri"}
     return Vocabulary([*tokens, b"", b"", b""], names, eos=(size,), vocab_size=size + 3)
 
 
 class TinyLM:
-    """p(t | h) for every history h, from (seed, h) alone; the last id is impossible."""
+    """Computes p(t | h) from a seed and the history h; the last id has probability 0."""
 
     def __init__(self, size: int, seed: int, spread: float = 2.0) -> None:
         self.size, self.seed, self.spread = size, seed, spread
-        self.asked: list[History] = []
+        self.evaluated: list[History] = []
         self._rows: dict[History, NDArray[np.float64]] = {}
 
     def row(self, history: History) -> NDArray[np.float64]:
@@ -43,16 +43,16 @@ class TinyLM:
         return weights - np.log(np.exp(weights).sum())
 
     def logprobs(self, histories: Sequence[History]) -> NDArray[np.float64]:
-        self.asked += histories
+        self.evaluated += histories
         return np.array([self.row(history) for history in histories])
 
 
 class TableLM:
-    """Given rows: those of a table, and of all other histories one and the same."""
+    """Has the rows of a table, and one row for all other histories."""
 
     def __init__(self, rows: dict[History, dict[int, float]], size: int) -> None:
         self.rows, self.size = rows, size
-        self.asked: list[History] = []
+        self.evaluated: list[History] = []
 
     def row(self, history: History) -> NDArray[np.float64]:
         chances = np.full(self.size, 1e-9)
@@ -61,7 +61,7 @@ class TableLM:
         return np.log(chances / chances.sum())
 
     def logprobs(self, histories: Sequence[History]) -> NDArray[np.float64]:
-        self.asked += histories
+        self.evaluated += histories
         return np.array([self.row(history) for history in histories])
 
 
@@ -84,7 +84,7 @@ def brute(
     temperature: float = 1.0,
     masked: bool = False,
 ) -> dict[History, float]:
-    """Every cover with its probability p(cover); `masked`: that of a walk with masks at every step."""
+    """Returns every cover with its probability. `masked`: for a walk with masks at every step."""
     covers: dict[History, float] = {}
 
     def walk(history: History, left: bytes, chance: float) -> None:
@@ -116,7 +116,7 @@ def tv(a: dict[History, float], b: dict[History, float]) -> float:
 
 
 def known_covers(tree: CoverTree) -> dict[History, float]:
-    """The covers of the evaluated part of a tree, with their probabilities; no other code of the tree."""
+    """Returns the covers of the evaluated part of a tree, with their probabilities."""
     covers = {}
     stack = [(tree.root, 0.0)]
     while stack:

@@ -16,14 +16,14 @@ GUESTS = Path(__file__).resolve().parents[2] / "guests"
 
 @pytest.fixture(scope="session")
 def guest(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """tests/guests/guest.c: it does what its argument says."""
+    """Builds tests/guests/guest.c, whose argument selects what it does."""
     path = tmp_path_factory.mktemp("guest") / "guest.wasm"
     return build_controller(GUESTS / "guest.c", path).path.read_bytes()
 
 
 @pytest.fixture(scope="session")
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Tokens of users; ada and bob may upload, root is an administrator, guest runs what is there."""
+    """Tokens of users: ada and bob may upload, root is an administrator, eve may run."""
     users = UserFile(tmp_path_factory.mktemp("users") / "users.json")
     roles = {"ada": Role.UPLOAD, "bob": Role.UPLOAD, "root": Role.ADMIN, "eve": Role.RUN}
     found = {name: users.add(name, role) for name, role in roles.items()}
@@ -35,7 +35,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def server(
     tmp_path_factory: pytest.TempPathFactory, tokens: dict[str, str], guest: bytes
 ) -> Iterator[Serving]:
-    """Who has no token may run; the controller `guest` is there."""
+    """A server on which requests without a token may run, with the controller `guest` uploaded."""
     folder = tmp_path_factory.mktemp("server")
     options = ("--users", tokens["file"], "--anonymous", "run", "--requests-per-minute", "0")
     with Serving(folder / "log", *options) as serving:

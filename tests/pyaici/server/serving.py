@@ -1,4 +1,4 @@
-"""`aici serve` as a process of its own, on a free port of this machine alone."""
+"""Runs `aici serve` in a separate process, on a free port of loopback."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ADDRESS = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 
 
 class Serving:
-    """A running server. Use as a context manager: it is ended in order, and must leave nothing behind."""
+    """A running server. As a context manager, it shuts down in order and must leave no processes behind."""
 
     def __init__(
         self, log: Path, *arguments: str, seconds: float = 300, program: tuple[str, ...] = PROGRAM
     ) -> None:
         self.log = log
-        if "--store" not in arguments:  # that of the session has the tags of other tests
+        if "--store" not in arguments:  # the default store has the tags of other tests
             arguments = (*arguments, "--store", str(log.with_name(f"{log.name}-store")))
         with log.open("wb") as output:
             self.process = subprocess.Popen(
@@ -46,43 +46,43 @@ class Serving:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def text(self) -> str:
-        """What it has printed."""
+        """Returns what the server has printed."""
         return self.log.read_text(errors="replace")
 
     def wait_for(self, pattern: str, seconds: float = 60) -> None:
-        """Until it has printed what matches; the line of a request may come after its answer."""
+        """Waits until the server has printed a match; the line of a request may come after its answer."""
         deadline = time.monotonic() + seconds
         while re.search(pattern, self.text()) is None:
             assert self.process.poll() is None and time.monotonic() < deadline, self.text()[-2000:]
             time.sleep(0.02)
 
     def client(self, token: str | None = None, **options: Any) -> httpx2.Client:
-        """A client, with a user's token."""
+        """Returns a client, optionally with a user's token."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=120, **options)
 
     def run(self, **body: Any) -> dict[str, Any]:
-        """What `POST /v1/run` answers when all is over; without a token."""
+        """Returns the answer of `POST /v1/run` without a stream and without a token."""
         with self.client() as client:
             answer = client.post("/v1/run", json={"stream": False, **body})
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     def events(self, path: str = "/v1/run", **body: Any) -> list[Any]:
-        """The data of all events of a stream, [DONE] left out."""
+        """Returns the data of all events of a stream, without [DONE]."""
         with self.client() as client, client.stream("POST", path, json=body) as answer:
             assert answer.status_code == 200, answer.read()
             return list(read_events(answer))
 
     def metrics(self) -> dict[str, float]:
-        """The figures at /metrics, by name and labels."""
+        """Returns the figures of /metrics, by name and labels."""
         with self.client() as client:
             lines = client.get("/metrics").text.splitlines()
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {name: float(value) for name, _, value in pairs}
 
     def stop(self, number: int = signal.SIGTERM, seconds: float = 60) -> int:
-        """Ends it with a signal; its exit status. Nothing of it may be left."""
+        """Stops the server with a signal and returns its exit status. No process of it may be left."""
         members = family(self.process.pid)
         self.process.send_signal(number)
         status = self.process.wait(seconds)
@@ -100,7 +100,7 @@ class Serving:
 
 
 def read_events(answer: httpx2.Response) -> Any:
-    """The data of the events of a stream, as they come."""
+    """Yields the data of the events of a stream as they arrive."""
     for line in answer.iter_lines():
         if line.startswith("data: ") and line != "data: [DONE]":
             yield json.loads(line[6:])

@@ -1,4 +1,4 @@
-"""The server's service on a tiny model in this process, for what would take long or harm a whole server."""
+"""The server's service with a tiny model in this process, for tests that a whole server would make slow."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Bytes:
 
 
 def small_engine(runtime: Any = None, **options: Any) -> HfEngine:
-    """A model of random weights with 4096 tokens of context."""
+    """Returns an engine with random weights and 4096 tokens of context."""
     model = make_model(max_position_embeddings=4096)
     return HfEngine(model, runtime=runtime, vocabulary=VOCABULARY, **options)
 
 
 def served(engine: HfEngine) -> ServedModel:
-    """As the server has it."""
+    """Returns the engine as a served model."""
     pieces = engine.logits_in_pieces
     sizes = engine.num_tokens, engine.max_context
     return ServedModel("small", engine, Bytes(), VOCABULARY, *sizes, pieces)
@@ -50,7 +50,7 @@ def served(engine: HfEngine) -> ServedModel:
 
 @contextlib.asynccontextmanager
 async def small_service(engine: HfEngine | None = None, **settings: Any) -> AsyncIterator[Service]:
-    """Without controllers. Nothing of the engine's thread is left at the end."""
+    """Yields a service without controllers, and ends the engine's thread at the end."""
     engine = engine or small_engine()
     service = Service(ServerSettings(**settings), served(engine), cast("Any", None), Metrics())
     try:
@@ -61,5 +61,5 @@ async def small_service(engine: HfEngine | None = None, **settings: Any) -> Asyn
 
 
 def job(length: int, max_tokens: int = 4000) -> Job:
-    """A request that generates, with a prompt of so many tokens."""
+    """Returns a job with a prompt of `length` tokens."""
     return Job(USER, [(7 * i) % 256 for i in range(length)], max_tokens=max_tokens)

@@ -1,4 +1,4 @@
-"""Who may do what, and how often."""
+"""Users, roles, tokens, and request rates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def users(tmp_path: Path) -> UserFile:
     return UserFile(tmp_path / "users.json")
 
 
-def test_the_file_has_hashes_and_belongs_to_one_user(users: UserFile) -> None:
+def test_user_file_is_private_and_has_only_hashes(users: UserFile) -> None:
     token = users.add("ada", Role.UPLOAD)
     text = users.path.read_text()
     assert token not in text and hash_token(token) in text
@@ -38,7 +38,7 @@ def test_the_file_has_hashes_and_belongs_to_one_user(users: UserFile) -> None:
     assert users.find(token + "x") is None and users.find("") is None
 
 
-def test_a_removed_user_is_unknown(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_user_becomes_unknown(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
     token = users.add("ada", Role.RUN)
     serving = UserFile(users.path)
     assert serving.find(token) is not None
@@ -48,7 +48,7 @@ def test_a_removed_user_is_unknown(users: UserFile, monkeypatch: pytest.MonkeyPa
     assert serving.find(token) is None
 
 
-def test_a_new_user_is_known_at_once(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_user_is_known_immediately(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyaici.server.http.users.time.monotonic", lambda: 1e9)
     serving = UserFile(users.path)
     assert serving.find("wrong") is None
@@ -57,12 +57,12 @@ def test_a_new_user_is_known_at_once(users: UserFile, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["", "Ada", "a b", "-a", "a" * 33, "a\n", "local", "anonymous"])
-def test_bad_names(users: UserFile, name: str) -> None:
+def test_invalid_user_names_are_refused(users: UserFile, name: str) -> None:
     with pytest.raises(AiciError, match="name"):
         users.add(name, Role.RUN)
 
 
-def test_no_two_users_of_one_name(users: UserFile) -> None:
+def test_user_names_are_unique(users: UserFile) -> None:
     users.add("ada", Role.RUN)
     with pytest.raises(AiciError, match="already"):
         users.add("ada", Role.ADMIN)
@@ -71,14 +71,14 @@ def test_no_two_users_of_one_name(users: UserFile) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"users": [{"name": "a"}]}', '{"users": [1]}'])
-def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
+def test_damaged_user_file_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "users.json"
     path.write_text(text)
     with pytest.raises(AiciError, match="aici users"):
         UserFile(path)
 
 
-def test_unknown_roles_are_an_error(tmp_path: Path) -> None:
+def test_unknown_role_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
     entry = {"name": "ada", "role": "king", "token_sha256": "0", "created": 0}
     path.write_text(json.dumps({"users": [entry]}))
@@ -86,7 +86,7 @@ def test_unknown_roles_are_an_error(tmp_path: Path) -> None:
         UserFile(path)
 
 
-def test_without_users_everybody_may_run_and_tokens_mean_nothing() -> None:
+def test_without_users_anyone_may_run_and_tokens_are_ignored() -> None:
     gate = Gate(ServerSettings())
     assert gate.admit(_request(), Role.RUN).name == "anonymous"
     assert gate.admit(_request("sk-whatever"), Role.RUN).name == "anonymous"
@@ -95,7 +95,7 @@ def test_without_users_everybody_may_run_and_tokens_mean_nothing() -> None:
     assert error.value.status == 401
 
 
-def test_with_users_tokens_are_needed(users: UserFile) -> None:
+def test_with_users_requests_need_a_token(users: UserFile) -> None:
     token = users.add("ada", Role.RUN)
     gate = Gate(ServerSettings(users=users.path))
     assert gate.admit(_request(token), Role.RUN).name == "ada"
@@ -110,7 +110,7 @@ def test_with_users_tokens_are_needed(users: UserFile) -> None:
         assert error.value.status == status
 
 
-def test_each_caller_has_a_pace_of_their_own(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_rate_is_counted_for_each_caller(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("pyaici.server.http.access.time.monotonic", lambda: now[0])
     token = users.add("ada", Role.RUN)
@@ -129,7 +129,7 @@ def test_each_caller_has_a_pace_of_their_own(users: UserFile, monkeypatch: pytes
         gate.admit(_request(), Role.RUN)
 
 
-def test_who_is_refused_counts_too(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_requests_count_towards_the_rate(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyaici.server.http.access.time.monotonic", lambda: 1000.0)
     token = users.add("ada", Role.RUN)
     gate = Gate(ServerSettings(users=users.path, requests_per_minute=60))
@@ -145,10 +145,10 @@ def test_who_is_refused_counts_too(users: UserFile, monkeypatch: pytest.MonkeyPa
             seen.append(error.value.status)
         assert seen == [first] * 10 + [429] and error.value.headers["Retry-After"] == "1"
     other = users.add("bob", Role.RUN)
-    assert gate.admit(_request(other), Role.RUN).name == "bob", "a right token from the same address works"
+    assert gate.admit(_request(other), Role.RUN).name == "bob", "a valid token from the same address works"
 
 
-def test_callers_are_remembered_in_bounded_memory(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_remembered_callers_is_bounded(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyaici.server.http.access._REMEMBERED", 50)
     gate = Gate(ServerSettings(users=users.path, requests_per_minute=60))
     for number in range(200):
@@ -157,7 +157,7 @@ def test_callers_are_remembered_in_bounded_memory(users: UserFile, monkeypatch: 
     assert len(gate._left) == 50
 
 
-def test_those_without_a_token_have_turns_by_address() -> None:
+def test_callers_without_a_token_are_told_apart_by_address() -> None:
     gate = Gate(ServerSettings(anonymous="run"))
     one, other = gate.admit(_request(), Role.RUN), gate.admit(_request(address="10.0.0.2"), Role.RUN)
     assert one.name == other.name == "anonymous" and one.caller != other.caller

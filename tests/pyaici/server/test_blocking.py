@@ -1,4 +1,4 @@
-"""Calls that nobody waits for any more end in aicirt too, and their turns last until then."""
+"""Calls of cancelled tasks also end in aicirt, and hold their turns until then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyaici.server.scheduling.threads import in_own_thread
 from tests.pyaici.client.conftest import VOCABULARY
 
 
-def test_result_or_error_of_the_call() -> None:
+def test_call_returns_its_result_or_raises_its_error() -> None:
     def fail() -> None:
         raise ArgumentError("no")
 
@@ -28,7 +28,7 @@ def test_result_or_error_of_the_call() -> None:
     asyncio.run(main())
 
 
-def test_cancelled_call_ends_before_cancellation_is_over() -> None:
+def test_cancellation_waits_for_the_call_to_end() -> None:
     begun, end = threading.Event(), threading.Event()
 
     def call() -> None:
@@ -41,7 +41,7 @@ def test_cancelled_call_ends_before_cancellation_is_over() -> None:
             await asyncio.sleep(0.001)
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=0.05)
-        assert not done, "its turn must not be free while the work goes on"
+        assert not done, "the turn must not be free while the work goes on"
         end.set()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -49,7 +49,7 @@ def test_cancelled_call_ends_before_cancellation_is_over() -> None:
     asyncio.run(main())
 
 
-def test_builds_of_callers_who_leave_end() -> None:
+def test_builds_of_cancelled_callers_end() -> None:
     with Runtime(workers=1, limits={"init_ms": 100_000}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id
@@ -73,7 +73,7 @@ def test_builds_of_callers_who_leave_end() -> None:
         runtime.prepare(module, "ok")
 
 
-def test_call_that_somebody_else_waits_for_goes_on() -> None:
+def test_build_with_another_waiting_caller_goes_on() -> None:
     with Runtime(workers=1, limits={"init_ms": 1000}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id

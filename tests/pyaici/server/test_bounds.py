@@ -1,4 +1,4 @@
-"""Large requests: they are refused soon, in few words, and others go on meanwhile."""
+"""Large requests are refused quickly, with a short answer, and do not block other requests."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ HELLO = [{"role": "user", "content": "Hi"}]
         (MessagesRequest, {"model": "m", "messages": HELLO, "tools": [{}] * MANY}),
     ],
 )
-def test_few_errors_of_many_mistakes(model: type[BaseModel], body: dict[str, Any]) -> None:
-    """Each error is an object with its place and its words: of as many as a body has room for, gigabytes."""
+def test_invalid_body_yields_few_errors(model: type[BaseModel], body: dict[str, Any]) -> None:
+    """Each error is an object, so an error for each mistake of a large body would take gigabytes."""
     with pytest.raises(ValidationError) as refused:
         model.model_validate(body)
     assert refused.value.error_count() < 20
 
 
-def test_bodies_of_the_usual_kind_have_room() -> None:
+def test_bodies_with_many_new_fields_are_accepted() -> None:
     body = {"model": "m", "messages": HELLO, **{f"new_field_{number}": 1 for number in range(MAX_FIELDS - 2)}}
     assert ChatRequest.model_validate(body).messages[0].text == "Hi"
 
@@ -124,7 +124,7 @@ def test_large_bodies_get_short_answers(server: Serving, path: str, body: Any, c
         assert error["code"] == code
 
 
-def test_messages_get_short_answers(server: Serving) -> None:
+def test_large_messages_get_short_answers(server: Serving) -> None:
     with server.client() as client:
         tool = {"name": "f", "input_schema": _nested_schema(300)}
         for content, tools in (("a" * (2 << 20), []), ([{}] * MANY, []), ("Hi", [tool])):
@@ -155,10 +155,10 @@ def _cpc(prompt: str) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("ask", [_run, _chat, _messages, _complete, _cpc])
-def test_others_go_on_while_a_long_prompt_is_read(
+def test_long_prompts_do_not_block_other_requests(
     server: Serving, ask: Callable[[str], tuple[str, dict[str, Any]]]
 ) -> None:
-    """It takes a good part of a second to be made tokens, which are too many; /health must not wait."""
+    """Tokenizing the prompt takes a large part of a second; /health must not wait for it."""
     prompt = "".join(f"Wörter {number} und {number * 7919}; " for number in range(8000))
     path, body = ask(prompt)
     bodies, answered = 4, 0
@@ -179,4 +179,4 @@ def test_others_go_on_while_a_long_prompt_is_read(
             answered += 1
     sender.join()
     assert len(refused) == bodies
-    assert answered > 25 * bodies, "most had to wait for the prompts: a handful are answered between them"
+    assert answered > 25 * bodies, "most requests had to wait for the prompts"

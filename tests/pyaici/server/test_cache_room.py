@@ -24,7 +24,7 @@ async def _run(service: Service, length: int, max_tokens: int) -> GenerationResu
         return result
 
 
-def test_requests_share_a_cache_that_has_room_for_few() -> None:
+def test_requests_wait_for_room_in_a_small_cache() -> None:
     async def main() -> None:
         async with small_service(small_engine(keep=4, cache_tokens=1024)) as service:
             alone = await _run(service, 5, 200)
@@ -40,17 +40,17 @@ def test_requests_share_a_cache_that_has_room_for_few() -> None:
     asyncio.run(main())
 
 
-def test_a_completion_for_which_there_is_no_room_is_refused() -> None:
+def test_completion_without_room_in_the_cache_is_refused() -> None:
     async def main() -> None:
         async with small_service(small_engine(cache_tokens=1024)) as service:
             covers = Covers(service)
-            asked = Completion(service, covers, CpcRequest(context="x = ", prefix="pri"), USER)
+            completion = Completion(service, covers, CpcRequest(context="x = ", prefix="pri"), USER)
             async with service.run(job(3, 1000)) as stream:
                 await anext(stream)
                 with pytest.raises(ApiError, match="no room now") as refused:
-                    await anext(asked.chunks())
+                    await anext(completion.chunks())
                 assert (refused.value.status, refused.value.code) == (503, "space")
-            assert (await anext(asked.chunks())).startswith("p")
+            assert (await anext(completion.chunks())).startswith("p")
             covers.close()
 
     asyncio.run(main())

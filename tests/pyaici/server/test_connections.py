@@ -1,4 +1,4 @@
-"""Clients without a token, half-sent requests, and many connections: none of them costs others anything."""
+"""Clients without a token, half-sent requests and many connections do not affect other clients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tokens(users: UserFile) -> dict[str, str]:
 def strict(
     tmp_path_factory: pytest.TempPathFactory, model: Path, users: UserFile, tokens: dict[str, str]
 ) -> Iterator[Serving]:
-    """Nobody may do anything without a token; limits are small, and time-outs short."""
+    """A server that requires tokens, with small limits and short timeouts."""
     options = ["--model", model, "--users", users.path, "--requests-per-minute", 0]
     options += ["--header-timeout-s", 1, "--body-timeout-s", 1, "--send-timeout-s", 1]
     options += ["--max-body-bytes", BODY, "--max-upload-bytes", BODY, "--max-bodies-bytes", 3 * BODY]
@@ -62,7 +62,7 @@ def _head(path: str, length: int, token: str = "", method: str = "POST") -> byte
 
 
 def _answer(connection: socket.socket) -> tuple[int, str]:
-    """The status, and the code of the error."""
+    """Returns the status and the error code of an answer."""
     with connection.makefile("rb") as file:
         status = int(file.readline().split()[1])
         length = 0
@@ -74,7 +74,7 @@ def _answer(connection: socket.socket) -> tuple[int, str]:
 
 
 def _serves(server: Serving, token: str) -> None:
-    """A request of a well-behaved user is answered."""
+    """Asserts that the request of a well-behaved user is answered."""
     with server.client(token) as client:
         body = {"prompt": "a", "max_tokens": 2, "stream": False}
         assert client.post("/v1/run", json=body).status_code == 200
@@ -82,14 +82,14 @@ def _serves(server: Serving, token: str) -> None:
 
 @pytest.mark.parametrize("token", ["", "wrong"])
 @pytest.mark.parametrize("path", POSTS)
-def test_requests_are_refused_before_a_byte_of_their_body(strict: Serving, path: str, token: str) -> None:
+def test_requests_are_refused_before_their_body_arrives(strict: Serving, path: str, token: str) -> None:
     with _connect(strict) as connection:
         connection.sendall(_head(path, 1000, token))
         status, code = _answer(connection)
         assert status == 401 and code in ("unauthorized", "")
 
 
-def test_connection_goes_on_behind_a_body_that_was_dropped(strict: Serving, tokens: dict[str, str]) -> None:
+def test_connection_is_usable_after_a_dropped_body(strict: Serving, tokens: dict[str, str]) -> None:
     with _connect(strict) as connection:
         connection.sendall(_head("/v1/run", BODY) + b"a" * BODY)
         assert _answer(connection)[0] == 401
@@ -97,8 +97,8 @@ def test_connection_goes_on_behind_a_body_that_was_dropped(strict: Serving, toke
         assert _answer(connection)[0] == 404
 
 
-def test_dropped_bodies_have_an_end(strict: Serving) -> None:
-    """A client that goes on sending behind the answer loses its connection."""
+def test_dropped_bodies_are_bounded(strict: Serving) -> None:
+    """A client that keeps sending after the answer loses its connection."""
     with _connect(strict) as connection:
         connection.sendall(_head("/v1/run", 1 << 40))
         assert _answer(connection)[0] == 401
@@ -108,7 +108,7 @@ def test_dropped_bodies_have_an_end(strict: Serving) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: "])
-def test_half_sent_heads_are_given_up(strict: Serving, sent: bytes) -> None:
+def test_half_sent_heads_time_out(strict: Serving, sent: bytes) -> None:
     with _connect(strict) as connection:
         connection.sendall(sent)
         assert _answer(connection) == (408, "slow_client")
@@ -122,14 +122,14 @@ def test_idle_connections_close_without_another_answer(strict: Serving, tokens: 
         assert connection.recv(1) == b""
 
 
-def test_trickled_heads_are_given_up(strict: Serving) -> None:
+def test_trickled_heads_time_out(strict: Serving) -> None:
     with _connect(strict) as connection:
         connection.settimeout(0.1)
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
         assert _trickle(connection, b"X-A: b\r\n").startswith(b"HTTP/1.1 408")
 
 
-def test_trickled_bodies_are_given_up(strict: Serving, tokens: dict[str, str]) -> None:
+def test_trickled_bodies_time_out(strict: Serving, tokens: dict[str, str]) -> None:
     with _connect(strict) as connection:
         connection.settimeout(0.1)
         connection.sendall(_head("/v1/run", BODY, tokens["mallory"]))
@@ -137,7 +137,7 @@ def test_trickled_bodies_are_given_up(strict: Serving, tokens: dict[str, str]) -
 
 
 def _trickle(connection: socket.socket, piece: bytes) -> bytes:
-    """What the server says to pieces that come without an end."""
+    """Sends pieces until the server answers, and returns the answer."""
     while True:
         connection.sendall(piece)
         try:
@@ -146,7 +146,7 @@ def _trickle(connection: socket.socket, piece: bytes) -> bytes:
             continue
 
 
-def test_answers_that_nobody_reads_are_given_up(strict: Serving) -> None:
+def test_unread_answers_close_the_connection(strict: Serving) -> None:
     with _connect(strict) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         with pytest.raises(OSError):
@@ -155,7 +155,7 @@ def test_answers_that_nobody_reads_are_given_up(strict: Serving) -> None:
                 time.sleep(0.05)
 
 
-def test_connections_of_one_address_have_a_bound(strict: Serving, tokens: dict[str, str]) -> None:
+def test_connections_of_one_address_are_bounded(strict: Serving, tokens: dict[str, str]) -> None:
     with ExitStack() as stack:
         source = "127.0.0.2"
         for _ in range(EACH):
@@ -172,7 +172,7 @@ def test_idle_connections_make_room_for_other_addresses(strict: Serving, tokens:
         _serves(strict, tokens["ada"])
 
 
-def test_bodies_of_one_user_have_a_bound(strict: Serving, tokens: dict[str, str]) -> None:
+def test_bodies_of_one_user_are_bounded(strict: Serving, tokens: dict[str, str]) -> None:
     with ExitStack() as stack:
         half = [stack.enter_context(_connect(strict, "127.0.0.5")) for _ in range(2)]
         for connection in half:
@@ -184,7 +184,7 @@ def test_bodies_of_one_user_have_a_bound(strict: Serving, tokens: dict[str, str]
         _serves(strict, tokens["ada"])
 
 
-def test_forwarded_addresses_are_believed_from_configured_proxies_only(tmp_path: Path, model: Path) -> None:
+def test_forwarded_addresses_are_trusted_from_configured_proxies_only(tmp_path: Path, model: Path) -> None:
     for proxies, allowed in (((), 429), (("--trusted-proxies", "127.0.0.0/8"), 404)):
         options = ("--model", str(model), "--requests-per-minute", "60", *proxies)
         with Serving(tmp_path / f"log-{allowed}", *options) as serving, serving.client() as client:
@@ -202,7 +202,7 @@ def test_access_log_names_the_user(strict: Serving, tokens: dict[str, str]) -> N
     strict.wait_for("look-at-me GET /v1/controllers 200 in .* ms for ada")
 
 
-def test_networks_count_once() -> None:
+def test_ipv6_networks_and_mapped_addresses_count_once() -> None:
     assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
     assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") == "10.0.0.1"
     assert network_of("::1") == "::1" and network_of("") == ""

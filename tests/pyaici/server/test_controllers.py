@@ -1,4 +1,4 @@
-"""Uploading, listing, tagging, describing and deleting controllers, by whom they belong to."""
+"""Uploading, listing, tagging, describing and deleting controllers, and their ownership."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.pyaici.server.serving import Serving
 
 @pytest.fixture(scope="module")
 def wasm() -> bytes:
-    """A controller that nobody else uploads: a custom section makes it its own."""
+    """A controller that no other test uploads: a custom section makes it unique."""
     name = b"mine"
     section = bytes([0, 1 + len(name), len(name)]) + name
     return bundled_controllers()["yesno"].read_bytes() + section
 
 
-def test_a_controller_from_upload_to_deletion(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
+def test_controller_from_upload_to_deletion(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
     with server.client(tokens["ada"]) as ada:
         uploaded = ada.post("/v1/controllers", content=wasm)
         assert uploaded.status_code == 201, uploaded.text
@@ -44,7 +44,9 @@ def test_a_controller_from_upload_to_deletion(server: Serving, tokens: dict[str,
         assert ada.post("/v1/run", json=body).status_code == 404
 
 
-def test_what_is_anothers_stays_theirs(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
+def test_user_cannot_change_another_users_controllers_or_tags(
+    server: Serving, tokens: dict[str, str], wasm: bytes
+) -> None:
     with server.client(tokens["ada"]) as ada, server.client(tokens["bob"]) as bob:
         module = ada.post("/v1/controllers", content=wasm).json()["id"]
         ada.put("/v1/tags/shared", json={"controller": module}).raise_for_status()
@@ -56,7 +58,7 @@ def test_what_is_anothers_stays_theirs(server: Serving, tokens: dict[str, str], 
             error = answer.json()["error"]
             assert answer.status_code == 403, answer.text
             assert (error["type"], error["code"]) == ("permission_error", "not_owner")
-        # who uploads the same file owns it too, and takes only that back
+        # a second uploader of the same file also owns it, and can only remove their own upload
         assert bob.post("/v1/controllers", content=wasm).json()["owners"] == ["ada", "bob"]
         assert bob.delete(f"/v1/controllers/{module}").status_code == 200
         assert ada.get(f"/v1/controllers/{module}").json()["owners"] == ["ada"]
@@ -65,14 +67,14 @@ def test_what_is_anothers_stays_theirs(server: Serving, tokens: dict[str, str], 
         assert ada.get("/v1/controllers/shared").status_code == 404
 
 
-def test_what_only_a_tag_of_another_kept_goes_with_it(
+def test_controller_is_removed_with_the_last_tag_of_another_user(
     server: Serving, tokens: dict[str, str], wasm: bytes
 ) -> None:
     with server.client(tokens["ada"]) as ada, server.client(tokens["bob"]) as bob:
         module = ada.post("/v1/controllers", content=wasm).json()["id"]
         bob.put("/v1/tags/kept", json={"controller": module}).raise_for_status()
         ada.delete(f"/v1/controllers/{module}").raise_for_status()
-        assert bob.get("/v1/controllers/kept").json()["owners"] == [], "bob goes on with it"
+        assert bob.get("/v1/controllers/kept").json()["owners"] == [], "bob still uses it"
         body = {"controller": "kept", "prompt": "Is the sky blue?", "stream": False}
         assert bob.post("/v1/run", json=body).status_code == 200
         bob.delete("/v1/tags/kept").raise_for_status()
@@ -80,8 +82,8 @@ def test_what_only_a_tag_of_another_kept_goes_with_it(
         assert bob.post("/v1/run", json={**body, "controller": module}).status_code == 404
 
 
-def test_bundled_controllers_come_back(server: Serving, tokens: dict[str, str]) -> None:
-    """Whoever removes one, as an administrator may, takes it from nobody."""
+def test_deleted_bundled_controllers_are_uploaded_again(server: Serving, tokens: dict[str, str]) -> None:
+    """An administrator may delete one; the server then uploads it again."""
     body: dict[str, Any] = {"controller": "uppercase", "prompt": "Hello", "max_tokens": 2}
     before = server.run(**body)
     module = hashlib.sha256(bundled_controllers()["uppercase"].read_bytes()).hexdigest()
@@ -95,9 +97,7 @@ def test_bundled_controllers_come_back(server: Serving, tokens: dict[str, str]) 
         assert root.delete("/v1/tags/loud").status_code == 200
 
 
-def test_lists_show_what_is_ones_own_or_has_a_tag(
-    server: Serving, tokens: dict[str, str], wasm: bytes
-) -> None:
+def test_list_shows_own_and_tagged_controllers(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
     def listed(name: str) -> list[str]:
         with server.client(tokens[name]) as client:
             return [found["id"] for found in client.get("/v1/controllers").json()["data"]]
@@ -114,8 +114,8 @@ def test_lists_show_what_is_ones_own_or_has_a_tag(
         ada.delete(f"/v1/controllers/{module}").raise_for_status()
 
 
-def test_variables_are_seen_by_their_own_request_only(server: Serving, tokens: dict[str, str]) -> None:
-    """Of two users at the same time; the names of their variables are the same."""
+def test_requests_do_not_share_variables(server: Serving, tokens: dict[str, str]) -> None:
+    """Two users run at the same time; their variables have the same names."""
 
     def run(name: str, size: int) -> dict[str, Any]:
         body = {"controller": "guest", "controller_arg": f"keep {size}", "prompt": "x", "max_tokens": 20}
@@ -138,7 +138,7 @@ def test_variables_are_seen_by_their_own_request_only(server: Serving, tokens: d
     ],
     ids=["nothing", "cut off", "no module", "too large"],
 )
-def test_bad_uploads(
+def test_invalid_uploads_are_refused(
     server: Serving, tokens: dict[str, str], content: bytes, status: int, words: str
 ) -> None:
     with server.client(tokens["ada"]) as ada:
@@ -147,7 +147,7 @@ def test_bad_uploads(
         assert words in answer.json()["error"]["message"], answer.text
 
 
-def test_names_of_bundled_controllers_are_taken(server: Serving, tokens: dict[str, str]) -> None:
+def test_tags_cannot_be_names_of_bundled_controllers(server: Serving, tokens: dict[str, str]) -> None:
     with server.client(tokens["root"]) as root:
         answer = root.put("/v1/tags/regex", json={"controller": "guest"})
         assert answer.status_code == 400 and "bundled" in answer.json()["error"]["message"]
@@ -155,7 +155,7 @@ def test_names_of_bundled_controllers_are_taken(server: Serving, tokens: dict[st
         assert root.put("/v1/tags/good", json={"controller": "nobody"}).status_code == 404
 
 
-def test_a_list_comes_in_pages(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
+def test_list_is_split_into_pages(server: Serving, tokens: dict[str, str], wasm: bytes) -> None:
     with server.client(tokens["ada"]) as ada:
         source = "async def main():\n    pass  # {}"
         scripts = [{"language": "python", "name": "s.py", "source": source.format(n)} for n in range(3)]

@@ -1,4 +1,4 @@
-"""The description of the API, and requests that schemathesis makes up from it: none may break the server."""
+"""Sends requests that schemathesis generates from the API's description; none may break the server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.pyaici.server.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.slow
 
-#: what must hold of every answer. Bodies that fit the description may be refused for what they mean
+#: excluded check: a body that fits the description may still be refused for its meaning
 _EXCLUDED = "positive_data_acceptance"
 _EXAMPLES = 8
-#: what a controller's file looks like to a program that makes up requests
+#: how schemathesis serializes a controller's file
 _HOOKS = """
 import schemathesis
 
@@ -31,22 +31,22 @@ def wasm(context, value):
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """Everybody may do everything, briefly."""
+    """A server on which every request is allowed, with short answers."""
     folder = tmp_path_factory.mktemp("server")
     with StandIn.running() as ollama:
         ollama.pieces = ["print(", "1)"]
         options = ("--anonymous", "admin", "--max-tokens", "4", "--requests-per-minute", "0")
-        # a store of its own: whoever may do everything also deletes what other tests have uploaded
+        # a separate store: the requests delete uploads, which could belong to other tests
         places = ("--store", str(folder / "store"), "--ollama-url", ollama.url)
-        # lists with more items than there may be are to be refused for that, not for their bytes
+        # lists with too many items must be refused for their length, not for their bytes
         bytes_ = ("--max-body-bytes", str(64 << 20))
-        # what it writes is not looked at, and a small model would take most of the time
+        # the tests ignore the model's texts, and the default model would take most of the time
         model = ("--model", str(make_tiny_model(folder / "model")))
         with Serving(folder / "log", *options, *places, *bytes_, *model) as server:
             yield server
 
 
-def test_made_up_requests_get_answers_as_described(fuzzed: Serving, tmp_path: Path) -> None:
+def test_generated_requests_get_answers_as_described(fuzzed: Serving, tmp_path: Path) -> None:
     (tmp_path / "hooks.py").write_text(_HOOKS)
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{fuzzed.url}/openapi.json", "--seed", "1"]
     command += ["--max-examples", str(_EXAMPLES), "--exclude-checks", _EXCLUDED, "--request-timeout", "60"]

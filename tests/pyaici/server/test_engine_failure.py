@@ -1,4 +1,4 @@
-"""A server whose engine cannot go on."""
+"""A server whose engine fails permanently."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tests.processes import family, left_behind
 from tests.pyaici.server.serving import Serving
 
 
-def test_an_engine_that_fails_ends_the_server(tmp_path: Path) -> None:
+def test_failing_engine_stops_the_server(tmp_path: Path) -> None:
     with Serving(tmp_path / "log", program=("-m", "tests.pyaici.server.failing")) as server:
         members = family(server.process.pid)
         with server.client() as client:
             for _ in range(3):
                 run = client.post("/v1/run", json={"prompt": [1, 2, 3], "stream": False})
                 assert run.json()["forks"][0]["finish_reason"] == "error"
-            # whoever comes now hears it, if there is still somebody to say it
+            # later requests get the error, unless the server has stopped already
             try:
                 for path, body in (("/ready", None), ("/v1/run", {"prompt": [1]}), ("/cpc", {"prefix": "a"})):
                     late = client.get(path) if body is None else client.post(path, json=body)
@@ -31,5 +31,5 @@ def test_an_engine_that_fails_ends_the_server(tmp_path: Path) -> None:
         assert server.process.wait(60) == 1
         assert left_behind(members) == []
     log = server.text()
-    assert "CRITICAL aicirt.server: the engine has failed: the server must be started again" in log
-    assert "aici serve: error: the engine has failed, which ended the server; its log says why" in log
+    assert "CRITICAL aicirt.server: the engine has failed: restart the server" in log
+    assert "aici serve: error: the server has stopped because the engine failed: see the log" in log

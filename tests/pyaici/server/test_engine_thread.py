@@ -1,4 +1,4 @@
-"""The engine's thread when something in it fails: what ends, with which error, and what goes on."""
+"""The engine's thread: failures, pieces of work, placement, and streams that are read slowly."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SHORT = Request([4, 5], max_tokens=3)
 
 @contextlib.asynccontextmanager
 async def running(engine: HfEngine, failures: list[str] | None = None) -> AsyncIterator[EngineThread]:
-    told = [] if failures is None else failures
-    thread = EngineThread(engine, asyncio.get_running_loop(), lambda: told.append("failed"))
+    noted = [] if failures is None else failures
+    thread = EngineThread(engine, asyncio.get_running_loop(), lambda: noted.append("failed"))
     try:
         yield thread
     finally:
@@ -41,7 +41,7 @@ async def running(engine: HfEngine, failures: list[str] | None = None) -> AsyncI
 
 
 async def _rest(stream: EngineStream) -> list[Any]:
-    """All results of a stream."""
+    """Reads a stream to its end and returns its results."""
     async for _ in stream:
         pass
     assert stream.results is not None
@@ -53,7 +53,7 @@ async def _ended(thread: EngineThread) -> None:
     assert not thread.alive
 
 
-def test_what_waits_when_the_engine_ends_is_refused_and_not_done() -> None:
+def test_waiting_work_is_refused_when_the_engine_closes() -> None:
     async def main() -> None:
         done: list[str] = []
         go, begun = threading.Event(), threading.Event()
@@ -74,19 +74,19 @@ def test_what_waits_when_the_engine_ends_is_refused_and_not_done() -> None:
             go.set()
             await closing
             assert first.result(0) is None
-            with pytest.raises(ApiError, match="the server is closing") as refused:
+            with pytest.raises(ApiError, match="the server is shutting down") as refused:
                 second.result(0)
             assert refused.value.status == 503 and refused.value.code == "overloaded"
-            with pytest.raises(ApiError, match="the server is closing"):
+            with pytest.raises(ApiError, match="the server is shutting down"):
                 await waits
-            with pytest.raises(ApiError, match="the server is closing"):
+            with pytest.raises(ApiError, match="the server is shutting down"):
                 await thread.call(lambda: done.append("late"))
             assert done == [] and not thread.failed
 
     asyncio.run(main())
 
 
-def test_a_cancellation_that_fails_ends_nothing_else(
+def test_failed_cancellation_does_not_affect_other_requests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -110,7 +110,7 @@ def test_a_cancellation_that_fails_ends_nothing_else(
     assert "AiciError" in caplog.text
 
 
-def test_one_request_without_results_ends_alone(
+def test_missing_results_end_only_that_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_one_request_without_results_ends_alone(
     assert "KeyError" in caplog.text
 
 
-def test_one_stream_that_takes_nothing_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_stream_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with running(small_engine()) as thread:
             one = await thread.add(REQUEST)
@@ -154,7 +154,7 @@ def test_one_stream_that_takes_nothing_ends_alone(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("what", ["drain", "busy"])
-def test_a_thread_that_dies_tells_everybody(
+def test_failure_of_the_thread_ends_all_requests(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     async def main() -> None:
@@ -180,10 +180,10 @@ def test_a_thread_that_dies_tells_everybody(
             assert refused.value.status == 503
 
     asyncio.run(main())
-    assert "CRITICAL" in caplog.text and "the engine has failed: the server must be started" in caplog.text
+    assert "CRITICAL" in caplog.text and "the engine has failed: restart the server" in caplog.text
 
 
-def test_a_model_that_fails_again_and_again_ends_the_thread(
+def test_repeated_failures_of_the_model_end_the_thread(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -200,7 +200,7 @@ def test_a_model_that_fails_again_and_again_ends_the_thread(
     assert caplog.text.count("a step of the engine failed") == 3
 
 
-def test_work_in_pieces_lets_the_engine_step_and_stops_when_nobody_waits() -> None:
+def test_work_in_pieces_lets_the_engine_step_and_can_be_abandoned() -> None:
     async def main() -> None:
         engine = small_engine()
         async with running(engine) as thread:
@@ -233,7 +233,7 @@ def test_work_in_pieces_lets_the_engine_step_and_stops_when_nobody_waits() -> No
             wanted.set()
             endless = thread.post_in_pieces(lambda: count(1 << 40), wanted.is_set)
             await asyncio.to_thread(thread.close)
-            with pytest.raises(ApiError, match="the server is closing"):
+            with pytest.raises(ApiError, match="the server is shutting down"):
                 endless.result(0)
             (result,) = await _rest(stream)
             assert result.reason is FinishReason.CANCELLED
@@ -241,7 +241,7 @@ def test_work_in_pieces_lets_the_engine_step_and_stops_when_nobody_waits() -> No
     asyncio.run(main())
 
 
-def test_a_controller_that_takes_long_to_place_holds_up_nobody() -> None:
+def test_slow_placement_does_not_block_other_requests() -> None:
     class Slow(HfEngine):
         def place(self, request: Request, gone: Any = None) -> Any:
             if request.max_tokens == 1:
@@ -268,7 +268,7 @@ def test_a_controller_that_takes_long_to_place_holds_up_nobody() -> None:
     asyncio.run(main())
 
 
-def test_turn_of_a_client_that_leaves_is_held_until_its_controller_is_placed() -> None:
+def test_cancelled_request_keeps_its_turn_until_it_is_placed() -> None:
     class Slow(HfEngine):
         def place(self, request: Request, gone: Any = None) -> Any:
             begun.set()
@@ -299,8 +299,8 @@ def test_turn_of_a_client_that_leaves_is_held_until_its_controller_is_placed() -
     asyncio.run(main())
 
 
-def test_a_reader_that_is_far_behind_is_cut_off() -> None:
-    """Bytes count, not steps: few large events, or many small ones."""
+def test_slow_reader_is_cut_off() -> None:
+    """The limit counts bytes, not steps."""
 
     async def main() -> None:
         cancelled: list[EngineStream] = []
@@ -323,7 +323,7 @@ def test_a_reader_that_is_far_behind_is_cut_off() -> None:
     asyncio.run(main())
 
 
-def test_answers_of_one_request_are_behind_together() -> None:
+def test_answers_of_one_request_share_the_backlog_limit() -> None:
     async def main() -> None:
         cancelled: list[EngineStream] = []
         backlogs, backlog = Backlogs(), Backlog()
@@ -337,7 +337,7 @@ def test_answers_of_one_request_are_behind_together() -> None:
             other.take([written], None)
         for stream in streams:
             stream.take([written], None)
-        assert cancelled == streams[3:], "the last one reaches the bound"
+        assert cancelled == streams[3:], "the last one reaches the limit"
         for stream in (*streams, other):
             stream.close()
         assert backlog.nbytes == 0 and not backlogs._open
@@ -345,7 +345,7 @@ def test_answers_of_one_request_are_behind_together() -> None:
     asyncio.run(main())
 
 
-def test_each_request_may_be_behind_by_less_where_there_are_many() -> None:
+def test_many_requests_share_the_total_backlog_limit() -> None:
     async def main() -> None:
         cancelled: list[EngineStream] = []
         backlogs, held = Backlogs(), 0
@@ -359,7 +359,7 @@ def test_each_request_may_be_behind_by_less_where_there_are_many() -> None:
     asyncio.run(main())
 
 
-def test_usual_texts_are_far_from_the_limit() -> None:
+def test_usual_texts_are_far_below_the_backlog_limit() -> None:
     token = TokensAppended(1, 1, [5], " word", next(iter(_origins())), [-0.5], [[(7, -1.0)] * 20])
     assert 10_000 * size(token) > MAX_BACKLOG_BYTES > 5000 * size(token)
 

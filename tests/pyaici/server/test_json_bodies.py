@@ -1,4 +1,4 @@
-"""JSON bodies: large ones are parsed in a thread, with the same answers as small ones, and within limits."""
+"""JSON bodies: large ones are parsed in a thread, within limits, and answered like small ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from pydantic import BaseModel, field_validator
 from pyaici.server.apis import controllers, json_bodies
 from pyaici.server.apis.cpc import routes as cpc
 from pyaici.server.apis.fields import MAX_FIELDS
-from pyaici.server.apis.json_bodies import MAX_CONTAINERS, SMALL_BODY, JsonRoute, count_containers, read_json
+from pyaici.server.apis.json_bodies import (
+    MAX_CONTAINERS,
+    SMALL_BODY,
+    JsonRoute,
+    count_containers,
+    parse_json_body,
+)
 from pyaici.server.apis.openai import chat, completions
 from pyaici.server.apis.run import routes as run
 from pyaici.server.http.errors import ApiError
@@ -27,11 +33,11 @@ from pyaici.server.scheduling.reading import Reading
 from pyaici.server.settings import ServerSettings
 from tests.pyaici.server.serving import Serving
 
-#: JSON may have white space behind it: this makes any body a large one
+#: white space after a JSON value, which makes any body a large one
 PADDING = b" " * (SMALL_BODY + 1)
 JSON = {"content-type": "application/json"}
 HELLO = [{"role": "user", "content": "Hi"}]
-#: by path, what makes a body valid, and a field of it with any JSON in it
+#: by path: a valid body, and a field that accepts any JSON
 ROUTES = {
     "/v1/run": ({"prompt": "a", "max_tokens": 1, "stream": False}, "controller_arg"),
     "/v1/completions": ({"prompt": "a", "max_tokens": 1}, "logit_bias"),
@@ -60,7 +66,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize("name", REFUSED)
-def test_large_bodies_are_refused_as_small_ones(
+def test_large_bodies_are_refused_like_small_ones(
     server: Serving, tokens: dict[str, str], path: str, name: str
 ) -> None:
     with server.client(tokens["ada"]) as client:
@@ -72,7 +78,7 @@ def test_large_bodies_are_refused_as_small_ones(
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_large_bodies_must_say_that_they_are_json(server: Serving, tokens: dict[str, str], path: str) -> None:
+def test_large_bodies_must_be_declared_as_json(server: Serving, tokens: dict[str, str], path: str) -> None:
     content = json.dumps(ROUTES[path][0]).encode()
     for headers in ({}, {"content-type": "text/plain"}):
         with server.client(tokens["ada"]) as client:
@@ -83,7 +89,7 @@ def test_large_bodies_must_say_that_they_are_json(server: Serving, tokens: dict[
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_large_bodies_are_answered(server: Serving, tokens: dict[str, str], path: str) -> None:
+def test_large_valid_bodies_are_answered(server: Serving, tokens: dict[str, str], path: str) -> None:
     body = ROUTES[path][0]
     with server.client(tokens["ada"]) as client:
         answer = client.post(path, content=json.dumps(body).encode() + PADDING, headers=JSON)
@@ -102,7 +108,7 @@ def test_too_many_containers_are_refused(server: Serving, tokens: dict[str, str]
     assert len(answer.content) < 1000
 
 
-def test_an_unknown_model_is_not_repeated_whole(server: Serving) -> None:
+def test_long_name_of_an_unknown_model_is_shortened(server: Serving) -> None:
     body = {"model": "m" * 1_000_000, "messages": HELLO}
     with server.client() as client:
         answer = client.post("/api/v1/messages", json=body)
@@ -111,7 +117,7 @@ def test_an_unknown_model_is_not_repeated_whole(server: Serving) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/run", "/api/v1/messages"])
 def test_requests_with_hundreds_of_misspelled_fields_are_answered(server: Serving, path: str) -> None:
-    """None comes near enough to be refused where unknown fields are allowed; each is nearly compared."""
+    """No name is similar enough to be refused where unknown fields are allowed, but each is compared."""
     body = ROUTES[path][0]
     odd = {f"frequency_penxxxxxxx_{number}": 1 for number in range(MAX_FIELDS - 1 - len(body))}
     with server.client() as client:
@@ -164,9 +170,9 @@ def test_only_small_bodies_are_validated_in_the_event_loop(
 
     def noted(data: bytes) -> Any:
         parsed.append(threading.current_thread())
-        return read_json(data)
+        return parse_json_body(data)
 
-    monkeypatch.setattr(json_bodies, "read_json", noted)
+    monkeypatch.setattr(json_bodies, "parse_json_body", noted)
     _threads.clear()
 
     async def send() -> tuple[httpx2.Response, threading.Thread]:
@@ -206,21 +212,21 @@ def test_only_small_bodies_are_validated_in_the_event_loop(
         ('"\u00e4[",[],'.encode(), 1),
     ],
 )
-def test_brackets_in_strings_are_no_containers(part: bytes, containers: int) -> None:
+def test_brackets_in_strings_are_not_counted(part: bytes, containers: int) -> None:
     count = MAX_CONTAINERS + 1
     data = b"[" + part * count + b"0]"
     assert json.loads(data)
     assert count_containers(data) == 1 + containers * count
 
 
-def test_containers_in_other_encodings_are_found() -> None:
-    """Quotes behind escapes look different there, and must not hide what follows."""
+def test_containers_are_counted_in_other_encodings() -> None:
+    """Escaped quotes have other bytes in these encodings, and must not hide the brackets after them."""
     text = '["\\"",' + "[]," * (MAX_CONTAINERS + 1) + "0]"
     for encoding in ("utf-8", "utf-16", "utf-16-be", "utf-32-le"):
         with pytest.raises(ApiError, match="objects and arrays"):
-            read_json(text.encode(encoding))
+            parse_json_body(text.encode(encoding))
 
 
-def test_as_many_containers_as_allowed_are_read() -> None:
-    assert len(read_json(b"[" + b"[]," * (MAX_CONTAINERS - 1) + b"0]")) == MAX_CONTAINERS
-    assert len(read_json(b'["' + b"[" * (1 << 20) + b'"]')[0]) == 1 << 20
+def test_allowed_number_of_containers_is_accepted() -> None:
+    assert len(parse_json_body(b"[" + b"[]," * (MAX_CONTAINERS - 1) + b"0]")) == MAX_CONTAINERS
+    assert len(parse_json_body(b'["' + b"[" * (1 << 20) + b'"]')[0]) == 1 << 20

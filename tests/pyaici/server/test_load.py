@@ -1,4 +1,4 @@
-"""Many clients at once, and clients that behave badly: answers stay apart, and nothing is left behind."""
+"""Many clients at once, and clients that misbehave: answers are not mixed up, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIVE = ('aici_live_requests{controlled="false"}', 'aici_live_requests{controlled
 
 
 def _settled(server: Serving, seconds: float = 60) -> dict[str, float]:
-    """The metrics when nothing is under way any more."""
+    """Returns the metrics after all requests have ended."""
     deadline = time.monotonic() + seconds
     while True:
         found = server.metrics()
@@ -37,7 +37,7 @@ def _settled(server: Serving, seconds: float = 60) -> dict[str, float]:
 
 
 def _shared_memory(processes: set[int]) -> set[str]:
-    """Names that these processes have made."""
+    """Returns the names of shared memory that these processes have created."""
     names = {path.name for path in Path("/dev/shm").iterdir()}
     return {name for name in names if any(f"-{pid}-" in name for pid in processes)}
 
@@ -47,7 +47,7 @@ def _open_files(pid: int) -> int:
 
 
 async def _text(client: httpx2.AsyncClient, body: dict[str, Any]) -> str:
-    """The text of the first fork of a run, from its stream."""
+    """Returns the text of the first fork of a run, from its stream."""
     text = ""
     async with client.stream("POST", "/v1/run", json=body) as answer:
         assert answer.status_code == 200, await answer.aread()
@@ -61,7 +61,7 @@ async def _text(client: httpx2.AsyncClient, body: dict[str, Any]) -> str:
 
 
 def _bodies() -> list[tuple[dict[str, Any], str]]:
-    """Requests, each with a pattern that only its own answer matches."""
+    """Returns requests, each with a pattern that only its own answer matches."""
     found: list[tuple[dict[str, Any], str]] = []
     for number in range(STREAMS):
         base = {"prompt": f"Client {number} says: ", "max_tokens": 40, "temperature": 1.0, "seed": number}
@@ -84,7 +84,7 @@ def _bodies() -> list[tuple[dict[str, Any], str]]:
     return found
 
 
-def test_many_streams_get_their_own_answers(server: Serving) -> None:
+def test_concurrent_streams_get_their_own_answers(server: Serving) -> None:
     bodies = _bodies()
 
     async def all_at_once() -> list[str]:
@@ -97,7 +97,7 @@ def test_many_streams_get_their_own_answers(server: Serving) -> None:
     _settled(server)
 
 
-def test_clients_that_vanish_leave_nothing(server: Serving) -> None:
+def test_disconnected_clients_leave_nothing_behind(server: Serving) -> None:
     processes = set(family(server.process.pid))
     names, files = _shared_memory(processes), _open_files(server.process.pid)
 
@@ -128,7 +128,7 @@ def test_clients_that_vanish_leave_nothing(server: Serving) -> None:
     assert _open_files(server.process.pid) <= files + 8  # connections that are kept open
 
 
-def test_whoever_does_not_read_holds_up_nobody(server: Serving) -> None:
+def test_clients_that_do_not_read_do_not_block_others(server: Serving) -> None:
     body = json.dumps({"prompt": "Once", "max_tokens": 100}).encode()
     head = "POST /v1/run HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
@@ -156,7 +156,7 @@ def test_huge_bodies_are_refused_before_they_are_in_memory(server: Serving) -> N
         with server.client(token) as client:
             announced = client.post(path, content=bytes(100 << 20))
             assert announced.status_code == (401 if path == "/v1/controllers" else 413), announced.text
-            with contextlib.suppress(httpx2.WriteError):  # it need not listen to the end
+            with contextlib.suppress(httpx2.WriteError):  # the server need not read to the end
                 sent = client.post(path, content=(piece for _ in range(100)))
                 assert sent.status_code in (401, 413), sent.text
     assert memory() < before + 64
@@ -164,7 +164,7 @@ def test_huge_bodies_are_refused_before_they_are_in_memory(server: Serving) -> N
         assert client.get("/ready").status_code == 200
 
 
-def test_half_requests_and_nonsense(server: Serving) -> None:
+def test_incomplete_and_invalid_requests_do_no_harm(server: Serving) -> None:
     for data in (
         b"POST /v1/run HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{",
         b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
@@ -179,7 +179,7 @@ def test_half_requests_and_nonsense(server: Serving) -> None:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """Two generate, five wait, of these three of one address; the cache is small."""
+    """A server with a small cache: two requests generate, five wait, of these three from one address."""
     bounds = {"max-streams": 2, "max-waiting": 5, "max-waiting-each": 3, "kv-cache-tokens": 1024}
     options = [f"--{name}={most}" for name, most in bounds.items()]
     with Serving(tmp_path_factory.mktemp("narrow") / "log", *options) as server:
@@ -187,13 +187,13 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
 
 
 def _from(server: Serving, address: str) -> httpx2.AsyncClient:
-    """A client at another address of this machine: another caller."""
+    """Returns a client at another address of this machine, which counts as another caller."""
     transport = httpx2.AsyncHTTPTransport(local_address=address)
     return httpx2.AsyncClient(base_url=server.url, timeout=300, transport=transport)
 
 
 async def _answers(client: httpx2.AsyncClient, count: int, tokens: int = 20) -> list[httpx2.Response]:
-    """To so many requests at the same time."""
+    """Sends `count` requests at the same time and returns the answers."""
     body = {"prompt": "Once upon a time", "max_tokens": tokens, "stream": False}
     return await asyncio.gather(*(client.post("/v1/run", json=body) for _ in range(count)))
 
@@ -216,11 +216,11 @@ def test_more_requests_than_may_wait_are_refused(narrow: Serving) -> None:
     assert all(answer.json()["error"]["code"] == "too_many_waiting" for answer in refused)
     full = [answer for answers in others for answer in answers if answer.status_code == 503]
     assert full and all(answer.json()["error"]["code"] == "overloaded" for answer in full)
-    # the two places that the first one could not take
+    # the two places that the first caller could not take
     assert sum(answer.status_code == 200 for answers in others for answer in answers) >= 2
 
 
-def test_one_caller_does_not_hold_up_another(narrow: Serving) -> None:
+def test_busy_caller_does_not_delay_another(narrow: Serving) -> None:
     ended: list[str] = []
 
     async def ask(client: httpx2.AsyncClient, name: str) -> None:
@@ -239,7 +239,7 @@ def test_one_caller_does_not_hold_up_another(narrow: Serving) -> None:
     assert len(ended) == 6 and "modest" in ended[:4], ended
 
 
-def test_no_more_answers_than_are_generated_at_a_time(narrow: Serving) -> None:
+def test_requests_with_more_answers_than_places_are_refused(narrow: Serving) -> None:
     chat = {"model": "default", "messages": [{"role": "user", "content": "Hi"}]}
     with narrow.client() as client:
         for path, body in (
@@ -254,8 +254,8 @@ def test_no_more_answers_than_are_generated_at_a_time(narrow: Serving) -> None:
     assert len(ran["forks"]) == 2
 
 
-def test_no_request_is_longer_than_the_cache(narrow: Serving) -> None:
-    assert "the key-value cache may have 1024 tokens" in narrow.text()
+def test_prompt_longer_than_the_cache_is_refused(narrow: Serving) -> None:
+    assert "the key-value cache has room for 1024 tokens" in narrow.text()
     with narrow.client() as client:
         long = client.post("/v1/run", json={"prompt": [5] * 1024, "stream": False})
     assert long.status_code == 400 and long.json()["error"]["code"] == "context_length_exceeded"

@@ -18,13 +18,13 @@ from tests.pyaici.server.tiny_model import make_tiny_model
 
 #: each of four sequences prints 60 KB in each of so many steps
 STEPS, PRINTED = 600, 60_000
-#: what the server may grow by besides: events on their way, and what its allocators keep
+#: allowed growth of the server besides: events in transit, and memory that its allocators keep
 MIB_BESIDES = 120
 
 
 @pytest.fixture(scope="module")
 def printing(tmp_path_factory: pytest.TempPathFactory, guest: bytes) -> Iterator[tuple[Serving, str]]:
-    """A server with a user, and the token of the user."""
+    """Yields a server with a user, and the token of the user."""
     users = UserFile(tmp_path_factory.mktemp("users") / "users.json")
     token = users.add("mallory", Role.UPLOAD)
     model = make_tiny_model(tmp_path_factory.mktemp("tiny"))
@@ -47,7 +47,7 @@ def _mib(server: Serving) -> int:
     return next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmRSS"))
 
 
-def test_logs_of_a_request_have_a_bound(printing: tuple[Serving, str]) -> None:
+def test_logs_of_a_request_are_bounded(printing: tuple[Serving, str]) -> None:
     server, token = printing
     before = _mib(server)
     with server.client(token) as client:

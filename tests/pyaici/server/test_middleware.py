@@ -1,4 +1,4 @@
-"""Mistakes of ours: what clients are told of them, and what the log says."""
+"""Unexpected exceptions: what clients receive, and what the log contains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _app(metrics: Metrics) -> FastAPI:
 
 
 def _get(app: FastAPI, path: str) -> list[Any]:
-    """What is sent; what the application raises comes out here."""
+    """Returns the sent messages. Exceptions of the application propagate."""
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -62,21 +62,21 @@ def _get(app: FastAPI, path: str) -> list[Any]:
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> tuple[list[logging.LogRecord], list[dict[str, Any]]]:
-    """Those with a traceback, and the fields of those of requests."""
+    """Returns the records with a traceback, and the fields of the access log's records."""
     traced = [record for record in caplog.records if record.exc_info]
     ours = [record for record in caplog.records if record.name == "aicirt.server.access"]
     return traced, [vars(record)["fields"] for record in ours]
 
 
 @pytest.mark.parametrize("path", ["/v1/broken", "/api/broken"])
-def test_an_answer_to_a_defect_has_its_id(caplog: pytest.LogCaptureFixture, path: str) -> None:
+def test_answer_to_an_exception_has_the_request_id(caplog: pytest.LogCaptureFixture, path: str) -> None:
     caplog.set_level(logging.INFO, "aicirt")
     metrics = Metrics()
     start, body = _get(_app(metrics), path)
     assert start["status"] == 500 and dict(start["headers"])[b"x-request-id"] == b"mine"
-    said = json.loads(body["body"])
-    assert said["error"]["type"] == "api_error" and "request mine" in said["error"]["message"]
-    assert ("code" in said["error"]) == (path == "/v1/broken"), "each API has its own shape"
+    answer = json.loads(body["body"])
+    assert answer["error"]["type"] == "api_error" and "request mine" in answer["error"]["message"]
+    assert ("code" in answer["error"]) == (path == "/v1/broken"), "each API has its own format of errors"
     traced, requests = _lines(caplog)
     assert len(traced) == 1 and "mine" in traced[0].getMessage()
     assert vars(traced[0])["fields"] == {"request": "mine"}
@@ -85,8 +85,8 @@ def test_an_answer_to_a_defect_has_its_id(caplog: pytest.LogCaptureFixture, path
     assert "secret" not in caplog.messages[0] + body["body"].decode()
 
 
-def test_a_defect_behind_the_beginning_of_an_answer(caplog: pytest.LogCaptureFixture) -> None:
-    """There is no end: the server cuts the connection, so that nobody takes it for whole."""
+def test_exception_in_a_started_answer_ends_it_early(caplog: pytest.LogCaptureFixture) -> None:
+    """The answer has no end, and the server closes the connection, so that clients notice."""
     caplog.set_level(logging.INFO, "aicirt")
     start, *pieces = _get(_app(Metrics()), "/v1/half")
     assert start["status"] == 200
@@ -95,7 +95,7 @@ def test_a_defect_behind_the_beginning_of_an_answer(caplog: pytest.LogCaptureFix
     assert len(traced) == 1 and [line["status"] for line in requests] == [200]
 
 
-def test_clients_that_go_are_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_disconnect_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "aicirt")
     assert _get(_app(Metrics()), "/v1/gone") == []
     traced, requests = _lines(caplog)

@@ -20,7 +20,7 @@ def test_health_and_readiness(server: Serving) -> None:
         }
 
 
-def test_metrics_count_what_happens(server: Serving) -> None:
+def test_metrics_count_requests_tokens_and_ends(server: Serving) -> None:
     before = server.metrics()
     server.run(controller="regex", controller_arg="[a-z]{4}ing", prompt="x", max_tokens=20)
     server.run(controller="guest", controller_arg="mid_trap", prompt="x", max_tokens=5)
@@ -45,7 +45,7 @@ def test_metrics_count_what_happens(server: Serving) -> None:
     assert after["aici_live_sequences"] == 0 and after["aici_modules"] > 0 and after["aici_templates"] > 0
 
 
-def test_metrics_are_what_prometheus_reads(server: Serving) -> None:
+def test_metrics_are_valid_for_prometheus(server: Serving) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     with server.client() as client:
@@ -55,7 +55,7 @@ def test_metrics_are_what_prometheus_reads(server: Serving) -> None:
     assert len(families) > 15 and all(family.documentation for family in families)
 
 
-def test_requests_have_ids(server: Serving) -> None:
+def test_answers_have_request_ids(server: Serving) -> None:
     with server.client() as client:
         own = client.get("/health", headers={"x-request-id": "my-id.1"})
         assert own.headers["x-request-id"] == "my-id.1"
@@ -65,7 +65,7 @@ def test_requests_have_ids(server: Serving) -> None:
             assert re.fullmatch("[0-9a-f]{32}", made)
 
 
-def test_the_log_tells_of_clients_that_have_gone(server: Serving) -> None:
+def test_log_reports_disconnected_clients_as_499(server: Serving) -> None:
     body = {"prompt": "Once upon a time", "max_tokens": 300}
     with server.client() as client:
         with client.stream("POST", "/v1/run", json=body, headers={"x-request-id": "gone.1"}) as answer:
@@ -73,7 +73,7 @@ def test_the_log_tells_of_clients_that_have_gone(server: Serving) -> None:
     server.wait_for("gone.1 POST /v1/run 499")
 
 
-def test_the_log_has_no_word_of_users(server: Serving) -> None:
+def test_log_contains_no_user_content(server: Serving) -> None:
     server.run(
         prompt="a secret named Rosebud", max_tokens=2, controller="regex", controller_arg="(Xanadu)?.*"
     )
@@ -90,18 +90,18 @@ def test_every_route_is_described(server: Serving) -> None:
         description["paths"]
     )
     for path, methods in description["paths"].items():
-        for method, said in methods.items():
-            assert said.get("description"), f"{method} {path} has no description"
+        for method, operation in methods.items():
+            assert operation.get("description"), f"{method} {path} has no description"
 
 
-def test_unknown_routes_and_methods(server: Serving) -> None:
+def test_unknown_routes_get_404_and_wrong_methods_405(server: Serving) -> None:
     with server.client() as client:
         assert client.get("/v2/run").status_code == 404
         refused = client.get("/v1/run")
         assert refused.status_code == 405 and "error" in refused.json()
 
 
-def test_pages_of_others_may_not_call(server: Serving) -> None:
+def test_preflight_of_other_origins_is_not_allowed(server: Serving) -> None:
     with server.client() as client:
         headers = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
         answer = client.options("/v1/run", headers=headers)

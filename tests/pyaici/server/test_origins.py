@@ -1,4 +1,4 @@
-"""Pages of other sites, and other names for this machine, are refused."""
+"""Requests of other sites' pages, and requests to unknown host names, are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.pyaici.server.serving import Serving
 
 
 def _status(settings: ServerSettings, method: str = "POST", **headers: str) -> int:
-    """What a request with these headers ends with; 200 if it was let through."""
+    """Returns the status of a request with these headers; 200 if it was passed on."""
     found: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -49,7 +49,7 @@ def _status(settings: ServerSettings, method: str = "POST", **headers: str) -> i
         ("proxy.example", "https://mine.example", 200),
     ],
 )
-def test_who_may_send(host: str, origin: str, status: int) -> None:
+def test_origin_and_host_decide_whether_a_request_passes(host: str, origin: str, status: int) -> None:
     settings = ServerSettings(cors_origins=["https://mine.example"], allowed_hosts=["proxy.example"])
     headers = {"host": host, **({"origin": origin} if origin else {})}
     assert _status(settings, **headers) == status
@@ -71,7 +71,7 @@ def test_who_may_send(host: str, origin: str, status: int) -> None:
         ("[", 403),
     ],
 )
-def test_rebound_names_are_refused_on_other_addresses(host: str, status: int) -> None:
+def test_unknown_host_names_are_refused_on_other_addresses(host: str, status: int) -> None:
     settings = ServerSettings(host="0.0.0.0", allowed_hosts=["mine.example"])
     assert _status(settings, host=host) == status
     assert _status(settings, "GET", host=host) == status
@@ -89,13 +89,13 @@ def test_rebound_names_are_refused_on_other_addresses(host: str, status: int) ->
         ({"host": "0.0.0.0", "users": "users.json", "anonymous": "run"}, True),
     ],
 )
-def test_warning_where_strangers_need_no_token(settings: dict[str, Any], warned: bool) -> None:
+def test_warning_if_other_machines_need_no_token(settings: dict[str, Any], warned: bool) -> None:
     warning = exposure(ServerSettings(**settings))
     assert (warning is not None) == warned
     assert warning is None or "--users users.json" in warning
 
 
-def test_over_http(server: Serving) -> None:
+def test_refused_origin_and_host_over_http(server: Serving) -> None:
     with server.client() as client:
         refused = client.post("/v1/run", json={"prompt": "a"}, headers={"Origin": "http://evil.example"})
         assert refused.status_code == 403 and refused.json()["error"]["code"] == "origin"

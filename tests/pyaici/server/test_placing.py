@@ -1,4 +1,4 @@
-"""Where a controller works is found outside the engine's thread, and again if it had to go meanwhile."""
+"""A controller is placed outside the engine's thread, and again if its template was evicted meanwhile."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyaici.server.scheduling.engine_thread import EngineThread
 from tests.pyaici.server.small import small_engine
 
 
-def test_a_controller_that_had_to_go_for_another_is_placed_again(guest: bytes) -> None:
+def test_request_is_placed_again_if_its_template_was_evicted(guest: bytes) -> None:
     with Runtime(workers=1, limits={"max_templates": 1}) as runtime:
         module = ""
         placed: list[Placement | None] = []
 
         class Crowded(HfEngine):
-            """There is room for one controller in the worker, and another comes at once."""
+            """The worker has room for one template, and another one evicts it immediately."""
 
             def place(self, request: Request, gone: Placement | None = None) -> Placement | None:
                 placed.append(super().place(request, gone))
@@ -43,4 +43,4 @@ def test_a_controller_that_had_to_go_for_another_is_placed_again(guest: bytes) -
 
         asyncio.run(main())
         numbers = [place.template for place in placed if place is not None]
-        assert len(set(numbers)) == 3, "each time the worker had to take it anew"
+        assert len(set(numbers)) == 3, "each time the worker had to adopt a new template"

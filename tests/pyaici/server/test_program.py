@@ -1,4 +1,4 @@
-"""`aici serve` as a program: its options, its end, what it leaves behind."""
+"""`aici serve` as a program: options, settings, shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_help_has_every_setting_and_examples() -> None:
     assert "examples:" in shown.stdout
 
 
-def test_flags_go_before_the_environment_and_that_before_the_file(
+def test_flags_override_the_environment_which_overrides_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "aici.toml"
@@ -61,13 +61,13 @@ def test_flags_go_before_the_environment_and_that_before_the_file(
         (("--prot", "1"), "--prot"),
     ],
 )
-def test_bad_options(arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_options_are_named(arguments: tuple[str, ...], words: str) -> None:
     refused = _aici("serve", *arguments)
     assert refused.returncode in (1, 2)
     assert words in refused.stderr and "Traceback" not in refused.stderr
 
 
-def test_unknown_settings_in_a_file(tmp_path: Path) -> None:
+def test_unknown_setting_in_a_file_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "aici.toml"
     file.write_text("prot = 1\n")
     with pytest.raises(AiciError, match="no setting 'prot'"):
@@ -86,16 +86,22 @@ def test_unknown_settings_in_a_file(tmp_path: Path) -> None:
             "no setting AICI_SERVE_MAX_STREAM; did you mean AICI_SERVE_MAX_STREAMS",
         ),
         ("AICI_SERVE_MAX_STREAMS", "none", "^AICI_SERVE_MAX_STREAMS: "),
-        ("AICI_SERVE_CORS_ORIGINS", "http://localhost:3000", "^AICI_SERVE_CORS_ORIGINS: a list is JSON here"),
+        (
+            "AICI_SERVE_CORS_ORIGINS",
+            "http://localhost:3000",
+            "^AICI_SERVE_CORS_ORIGINS: write a list as JSON",
+        ),
     ],
 )
-def test_bad_variables(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str) -> None:
+def test_invalid_environment_variables_are_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, words: str
+) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(AiciError, match=words):
         read_settings({})
 
 
-def test_what_is_wrong_in_a_file_names_the_file(tmp_path: Path) -> None:
+def test_invalid_setting_in_a_file_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "aici.toml"
     file.write_text("max_streams = 0\n")
     with pytest.raises(AiciError, match=r"^--config .*aici\.toml: max_streams: "):
@@ -104,7 +110,7 @@ def test_what_is_wrong_in_a_file_names_the_file(tmp_path: Path) -> None:
         read_settings({"max_streams": 0}, file)
 
 
-def test_a_port_that_is_taken_is_known_before_the_model_is_loaded() -> None:
+def test_port_in_use_is_reported_before_the_model_is_loaded() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         refused = _aici("serve", "--port", str(port))
@@ -112,7 +118,7 @@ def test_a_port_that_is_taken_is_known_before_the_model_is_loaded() -> None:
     assert "loading" not in refused.stderr and "Traceback" not in refused.stderr
 
 
-def test_a_file_of_users_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_file_of_users_is_an_error(tmp_path: Path) -> None:
     missing = str(tmp_path / "users.json")
     refused = _aici("serve", "--users", missing)
     assert refused.returncode == 1 and f"aici users add NAME --file {missing}" in refused.stderr
@@ -120,7 +126,7 @@ def test_a_file_of_users_that_is_not_there(tmp_path: Path) -> None:
     assert listed.returncode == 1 and missing in listed.stderr
 
 
-def test_users_by_the_command_line(tmp_path: Path) -> None:
+def test_users_are_added_listed_and_removed_by_command(tmp_path: Path) -> None:
     file = str(tmp_path / "users.json")
     added = _aici("users", "add", "ada", "--role", "upload", "--file", file)
     assert added.returncode == 0 and added.stdout.startswith("aici-")
@@ -130,7 +136,7 @@ def test_users_by_the_command_line(tmp_path: Path) -> None:
     assert _aici("users", "list", "--file", file).stdout == ""
 
 
-def test_requests_under_way_end_before_the_server_does(tmp_path: Path) -> None:
+def test_sigterm_lets_running_requests_end(tmp_path: Path) -> None:
     with Serving(tmp_path / "log", "--drain-s", "60", "--log-level", "debug") as server:
         taken = threading.Event()
         read: list[Any] = []
@@ -150,11 +156,11 @@ def test_requests_under_way_end_before_the_server_does(tmp_path: Path) -> None:
         thread.join()
         assert read[-1]["object"] == "run.end" and read[-1]["forks"][0]["finish_reason"] in ("length", "eos")
         log = server.text()
-        assert "Once upon a time" not in log, "packages of others would tell what users say"
+        assert "Once upon a time" not in log, "third-party packages would log user content"
         assert " INFO uvicorn: " in log and "uvicorn.error" not in log
 
 
-def test_what_has_not_ended_by_then_is_cancelled_and_told(tmp_path: Path) -> None:
+def test_requests_longer_than_the_drain_time_get_an_error(tmp_path: Path) -> None:
     long = {"prompt": "Once upon a time", "max_tokens": 4000}
     found: dict[str, Any] = {}
     with Serving(tmp_path / "log", "--drain-s", "1", "--max-streams", "3") as server:
@@ -164,7 +170,7 @@ def test_what_has_not_ended_by_then_is_cancelled_and_told(tmp_path: Path) -> Non
                 answer = client.post(path, json=body)
                 found[f"{path} {body.get('stream')}"] = answer.status_code, answer.text
 
-        asked = [
+        requests = [
             ("/v1/run", long),
             ("/v1/completions", long),
             ("/v1/completions", {**long, "stream": True}),
@@ -173,7 +179,7 @@ def test_what_has_not_ended_by_then_is_cancelled_and_told(tmp_path: Path) -> Non
                 {"model": "rwkv-world", "messages": [{"role": "user", "content": "x"}]},
             ),  # waits
         ]
-        threads = [threading.Thread(target=ask, args=pair) for pair in asked]
+        threads = [threading.Thread(target=ask, args=pair) for pair in requests]
         for thread in threads[:3]:
             thread.start()
         while sum(value for name, value in server.metrics().items() if "aici_live_requests{" in name) < 3:
@@ -184,17 +190,17 @@ def test_what_has_not_ended_by_then_is_cancelled_and_told(tmp_path: Path) -> Non
         for thread in threads:
             thread.join()
         log = server.text()
-    status, told = found["/v1/run None"]
-    assert status == 200 and '"finish_reason":"cancelled"' in told and told.rstrip().endswith("data: [DONE]")
-    status, told = found["/v1/completions None"]
-    assert status == 503 and '"overloaded"' in told
-    status, told = found["/v1/completions True"]
-    assert status == 200 and '"overloaded"' in told and told.rstrip().endswith("data: [DONE]")
+    status, text = found["/v1/run None"]
+    assert status == 200 and '"finish_reason":"cancelled"' in text and text.rstrip().endswith("data: [DONE]")
+    status, text = found["/v1/completions None"]
+    assert status == 503 and '"overloaded"' in text
+    status, text = found["/v1/completions True"]
+    assert status == 200 and '"overloaded"' in text and text.rstrip().endswith("data: [DONE]")
     assert found["/api/v1/messages None"][0] == 503
     assert "Traceback" not in log and "timeout graceful shutdown exceeded" not in log
 
 
-def test_ctrl_c_ends_it_soon_if_told_not_to_wait(tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_server_soon_without_drain_time(tmp_path: Path) -> None:
     with Serving(tmp_path / "log", "--drain-s", "0") as server:
         with server.client() as client:
             with client.stream("POST", "/v1/run", json={"prompt": "Once", "max_tokens": 4000}) as answer:

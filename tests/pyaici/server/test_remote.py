@@ -156,7 +156,7 @@ def test_runs_by_name_file_and_id_are_equal(aici: Aici, mine: Path, server: Serv
     assert f"prompt: {answer['prompt_tokens']} tokens" in by_name
     status, out, err = aici("eve", "run", str(mine), *question)
     assert status == 1 and out == ""
-    assert "must be uploaded first, and that needs a token of the role upload: eve has the role run" in err
+    assert "must be uploaded first, which needs a token of the role upload: eve has the role run" in err
     status, by_file, _ = aici("ada", "run", str(mine), *question)
     assert status == 0
     assert without_times(by_file) == without_times(by_name)
@@ -230,7 +230,7 @@ def test_errors_of_the_server_are_shown(aici: Aici, tmp_path: Path) -> None:
     assert "no controller is called 'rgex'" in refused("rgex")
     assert "column 1" in refused("regex", "--arg", "(a")
     assert "regex needs one as its argument" in refused("regex")
-    assert "; --arg TEXT or --arg @FILE gives one" in refused("regex")
+    assert "; give one with --arg TEXT or --arg @FILE" in refused("regex")
     assert "less than or equal to 2" in refused("none", "--temperature", "3")
     assert "4096" in refused("none", "--max-tokens", "5000")
     (tmp_path / "refusing.c").write_text(REFUSING)

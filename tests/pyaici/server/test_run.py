@@ -1,4 +1,4 @@
-"""`POST /v1/run`: what it tells of a run, and what it refuses."""
+"""`POST /v1/run`: events and results of runs, and refused requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.pyaici.server.serving import Serving, read_events
 
 
 def _texts(events: list[Any]) -> dict[int, str]:
-    """The text of each fork, put together from its steps."""
+    """Returns the text of each fork, assembled from its steps."""
     texts: dict[int, str] = {}
     for event in events:
         if event["object"] != "run":
@@ -23,7 +23,7 @@ def _texts(events: list[Any]) -> dict[int, str]:
     return texts
 
 
-def test_a_stream_tells_every_token_and_where_it_comes_from(server: Serving) -> None:
+def test_stream_reports_every_token_with_its_origin(server: Serving) -> None:
     schema = {"type": "object", "properties": {"temperature_in_celsius": {"type": "integer", "maximum": 99}}}
     schema |= {"required": ["temperature_in_celsius"], "additionalProperties": False}
     body = {
@@ -52,7 +52,7 @@ def test_a_stream_tells_every_token_and_where_it_comes_from(server: Serving) -> 
     assert 0 < end["timing"]["first_token_s"] <= end["timing"]["seconds"]
 
 
-def test_details_tell_how_many_tokens_a_mask_allowed(server: Serving) -> None:
+def test_details_report_how_many_tokens_a_mask_allowed(server: Serving) -> None:
     body = {"controller": "choice", "controller_arg": ["red", "green"], "prompt": "My colour is"}
     first, *steps, _ = server.events(**body, details=True)
     assert first["vocab_size"] == 49152
@@ -64,7 +64,7 @@ def test_details_tell_how_many_tokens_a_mask_allowed(server: Serving) -> None:
     assert all("allowed" not in piece for step in steps for fork in step["forks"] for piece in fork["pieces"])
 
 
-def test_forks_and_what_is_taken_back(server: Serving) -> None:
+def test_stream_reports_forks_and_backtracking(server: Serving) -> None:
     first, *steps, end = server.events(controller="showcase", prompt="Hello", max_tokens=60)
     assert first["controller"] == "showcase"
     texts = {fork["index"]: fork["text"] for fork in end["forks"]}
@@ -92,7 +92,7 @@ def test_several_sequences_of_a_prompt(server: Serving) -> None:
     assert [fork["text"] in ("cats", "dogs") for fork in controlled["forks"]] == [True, True]
 
 
-def test_without_a_stream_the_answer_comes_at_the_end(server: Serving) -> None:
+def test_answer_without_a_stream_equals_the_end_of_a_stream(server: Serving) -> None:
     body: dict[str, Any] = {"controller": "regex", "controller_arg": "[a-z]{5}", "prompt": "x", "seed": 3}
     body |= {"temperature": 1.0, "max_tokens": 20}
     whole = server.run(**body)
@@ -100,7 +100,7 @@ def test_without_a_stream_the_answer_comes_at_the_end(server: Serving) -> None:
     assert whole["forks"] == server.events(**body)[-1]["forks"]
 
 
-def test_prompts_of_text_of_tokens_and_of_chats(server: Serving) -> None:
+def test_prompt_can_be_text_tokens_or_chat(server: Serving) -> None:
     text = server.run(prompt="The capital of France is", max_tokens=4)
     assert "Paris" in text["forks"][0]["text"]
     chat = server.run(messages=[{"role": "user", "content": "Say hello."}], max_tokens=4)
@@ -109,14 +109,14 @@ def test_prompts_of_text_of_tokens_and_of_chats(server: Serving) -> None:
     assert tokens["prompt_tokens"] == 3
 
 
-def test_variables_are_told(server: Serving) -> None:
+def test_stream_reports_variables(server: Serving) -> None:
     first, *steps, end = server.events(controller="guest", controller_arg="keep 5", prompt="x", max_tokens=3)
     assert first["object"] == "initial-run"
-    told: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     for step in steps:
-        told |= step.get("variables", {})
-    assert end["variables"] == told
-    assert told
+        variables |= step.get("variables", {})
+    assert end["variables"] == variables
+    assert variables
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_variables_are_told(server: Serving) -> None:
     [
         ({}, 400, "prompt", "either"),
         ({"prompt": "a", "messages": [{"role": "user", "content": "b"}]}, 400, "prompt", "either"),
-        ({"messages": []}, 400, "messages", "a message"),
+        ({"messages": []}, 400, "messages", "must not be empty"),
         ({"prompt": 1}, 400, "prompt", ""),
         ({"prompt": "a", "temprature": 1}, 400, "temprature", "did you mean temperature?"),
         ({"prompt": "a", "temperature": 3}, 400, "temperature", "less than or equal to 2"),
@@ -149,11 +149,13 @@ def test_variables_are_told(server: Serving) -> None:
             "controller_arg",
             "line 1",
         ),
-        ({"prompt": "a", "controller_arg": "b"}, 400, "controller_arg", "no controller"),
+        ({"prompt": "a", "controller_arg": "b"}, 400, "controller_arg", "needs a controller"),
         ({"prompt": "\ud800"}, 400, "prompt", ""),
     ],
 )
-def test_bad_requests(server: Serving, body: dict[str, Any], status: int, param: str, words: str) -> None:
+def test_invalid_requests_are_refused(
+    server: Serving, body: dict[str, Any], status: int, param: str, words: str
+) -> None:
     with server.client() as client:
         answer = client.post(
             "/v1/run", content=json.dumps(body), headers={"content-type": "application/json"}
@@ -166,24 +168,24 @@ def test_bad_requests(server: Serving, body: dict[str, Any], status: int, param:
 @pytest.mark.parametrize(
     ("content", "words"), [(b"{", "not JSON"), (b"", "required"), (b"[1]", "dictionary"), (b"\xff", "")]
 )
-def test_bad_bodies(server: Serving, content: bytes, words: str) -> None:
+def test_invalid_bodies_are_refused(server: Serving, content: bytes, words: str) -> None:
     with server.client() as client:
         answer = client.post("/v1/run", content=content, headers={"content-type": "application/json"})
     assert answer.status_code == 400 and words in answer.json()["error"]["message"], answer.text
 
 
-def test_a_body_that_does_not_say_that_it_is_json(server: Serving) -> None:
-    """As curl sends it with -d alone."""
+def test_body_not_declared_as_json_is_refused(server: Serving) -> None:
+    """curl -d sends such a content type."""
     with server.client() as client:
         for header in ({"content-type": "application/x-www-form-urlencoded"}, {}):
             answer = client.post("/v1/run", content=b'{"prompt": "a"}', headers=header)
             error = answer.json()["error"]
             assert (answer.status_code, error["code"]) == (400, "not_json"), answer.text
             assert "content-type: application/json" in error["message"]
-            assert header.get("content-type", "no content-type") in error["message"]
+            assert header.get("content-type", "no content type") in error["message"]
 
 
-def test_a_controller_that_fails_ends_its_run_only(server: Serving) -> None:
+def test_failing_controller_ends_only_its_own_run(server: Serving) -> None:
     with server.client() as client:
         body = {"prompt": "Once upon a time", "max_tokens": 30}
         with client.stream("POST", "/v1/run", json=body) as other:

@@ -1,4 +1,4 @@
-"""Scripts in requests: what they write, what is refused, and how their errors are told."""
+"""Scripts in requests: their texts, refused scripts, and their errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyaici.server.http.errors import ApiError
 from tests.pyaici.server.serving import Serving
 
 LANGUAGES = ("python", "javascript")
-#: the same in both: a text, one of several words, and the argument
+#: the same script in both languages: a text, and one of the words of the argument
 WELL = {
     "python": """\
 from aici import *
@@ -50,23 +50,23 @@ def script(language: str, sources: dict[str, str], **more: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_script_writes(server: Serving, language: str) -> None:
+def test_script_writes_and_sets_variables(server: Serving, language: str) -> None:
     words = ["blue", "gre\u0301en"]
     body = {"script": script(language, WELL, arg={"words": words}), "prompt": "The sky?"}
-    told = server.run(**body)
-    (fork,) = told["forks"]
-    said = told["variables"]["said"]
-    assert said in words and fork["text"] == f" It is {said}!"
+    answer = server.run(**body)
+    (fork,) = answer["forks"]
+    word = answer["variables"]["said"]
+    assert word in words and fork["text"] == f" It is {word}!"
     assert (fork["finish_reason"], fork["error"]) == ("stop", None)
-    assert told["controller"] == {"python": "pyctrl", "javascript": "jsctrl"}[language]
-    assert server.events(**body)[-1]["forks"] == told["forks"]
+    assert answer["controller"] == {"python": "pyctrl", "javascript": "jsctrl"}[language]
+    assert server.events(**body)[-1]["forks"] == answer["forks"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_script_in_the_apis_of_openai(server: Serving, language: str) -> None:
-    asked = script(language, WELL, arg={"words": ["blue"]})
+def test_script_works_in_the_apis_of_openai(server: Serving, language: str) -> None:
+    carried = script(language, WELL, arg={"words": ["blue"]})
     with server.client() as client:
-        body = {"model": "default", "script": asked}
+        body = {"model": "default", "script": carried}
         answer = client.post("/v1/completions", json={**body, "prompt": "The sky?", "max_tokens": 20})
         assert answer.status_code == 200, answer.text
         assert answer.json()["choices"][0]["text"] == " It is blue!"
@@ -78,7 +78,7 @@ def test_a_script_in_the_apis_of_openai(server: Serving, language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_failure_is_told_with_its_traceback(server: Serving, language: str) -> None:
+def test_failing_script_reports_its_traceback(server: Serving, language: str) -> None:
     name = {"python": "colours.py", "javascript": "colours.js"}[language]
     events = server.events(script=script(language, FAILS, name=name), prompt="Hello")
     (fork,) = events[-1]["forks"]
@@ -98,7 +98,7 @@ def test_a_failure_is_told_with_its_traceback(server: Serving, language: str) ->
 
 @pytest.mark.parametrize("path", ["/v1/run", "/v1/completions"])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_script_that_cannot_begin_is_refused_with_its_place(
+def test_script_that_fails_at_the_start_is_refused_with_its_line(
     server: Serving, language: str, path: str
 ) -> None:
     sources = {"python": "x = 1\nnothing()\n", "javascript": "let x = 1;\nnothing();\n"}
@@ -140,7 +140,9 @@ def test_a_script_that_cannot_begin_is_refused_with_its_place(
         ),
     ],
 )
-def test_bad_requests(server: Serving, path: str, body: dict[str, Any], param: str, words: str) -> None:
+def test_invalid_scripts_are_refused(
+    server: Serving, path: str, body: dict[str, Any], param: str, words: str
+) -> None:
     with server.client() as client:
         content = json.dumps({"prompt": "a", **body})
         answer = client.post(path, content=content, headers={"content-type": "application/json"})
@@ -149,14 +151,14 @@ def test_bad_requests(server: Serving, path: str, body: dict[str, Any], param: s
     assert error["param"] == param and words in error["message"], error
 
 
-def test_a_script_and_another_constraint(server: Serving) -> None:
+def test_script_cannot_be_combined_with_a_constraint(server: Serving) -> None:
     body = {"prompt": "a", "script": {"language": "python", "source": "x"}, "regex": "a"}
     with server.client() as client:
         error = client.post("/v1/completions", json=body).json()["error"]
     assert error["message"] == "only one of script and regex can constrain an answer"
 
 
-def test_an_interpreter_that_was_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_interpreter_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
     with pytest.raises(ApiError) as caught:
         script_call(ScriptBody(language="javascript", source="1"))

@@ -1,7 +1,7 @@
-"""A stream makes up the same answer as a request without one: text, calls, log-probabilities, usage, reason.
+"""Streamed answers equal answers without a stream: text, calls, log-probabilities, usage, finish reason.
 
-With the official clients, for the same seed, where answers have edges: stop strings within tokens and calls,
-one token, no words, other alphabets, several answers at once, controllers that take back what they have said.
+The tests use the official clients, the same seed, and edge cases: stop strings within tokens and calls, one
+token, empty prompts, other alphabets, several answers at once, controllers that backtrack.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ODD_SCHEMAS: dict[str, Any] = {
 }
 ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
 ALPHABETS = "Write: 😀 👩‍👩‍👧 e\u0301 שלום عربي 日本"
-#: a text that has characters of several tokens, and marks that go over it
+#: a text with characters of several tokens, and combining marks
 SPELLED = "naïve 😀👩‍👩‍👧 שלום e\u0301!"
 
 HALF_A_CHARACTER = r"""start ::= '<ai00:function_calls>\n  <invoke name="f">\n'
@@ -109,7 +109,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
     "stop": {"max_tokens": 30, "stop_sequences": [" the", "."]},
     "alphabets": {"max_tokens": 9, "messages": [{"role": "user", "content": ALPHABETS}]},
     "spelled": {"max_tokens": 60, "extra_body": {"bnf_schema": f"start ::= '{SPELLED}';"}},
-    # a call as a model might write it, which a grammar makes sure of here
+    # a call as a model might write it; here a grammar forces it
     "half a character": {
         "max_tokens": 100,
         "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "array"}}}}],
@@ -134,7 +134,7 @@ def client(server: Serving, tokens: dict[str, str]) -> openai.OpenAI:
 
 
 def _put_together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The answer that a stream makes up, as docs/openai.md says it is done."""
+    """Combines the chunks of a stream into the answer, as docs/openai.md describes."""
     choices: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
         for more in chunk["choices"]:
@@ -152,7 +152,7 @@ def _put_together(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer that came at once, in the same form."""
+    """Converts an answer without a stream to the same form."""
     choices = {}
     for choice in answer["choices"]:
         message = choice.get("message", choice)
@@ -167,7 +167,7 @@ def _whole(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _logprobs(found: dict[str, Any] | None) -> list[Any]:
-    """One entry a token, whichever route. Other work of the engine may change the last digits of numbers."""
+    """Returns an entry for each token. Numbers are rounded, since other work may change their last digits."""
     if not found:
         return []
     if "content" in found:
@@ -177,7 +177,7 @@ def _logprobs(found: dict[str, Any] | None) -> list[Any]:
 
 
 def _compare(create: Any, **options: Any) -> dict[str, Any]:
-    """Both ways to ask."""
+    """Sends the request with and without a stream, and compares the answers."""
     options = {"model": "default", "seed": 7, "max_tokens": 8, **options}
     whole = _whole(create(**options).to_dict(mode="json"))
     stream = create(**options, stream=True, stream_options={"include_usage": True})
@@ -188,23 +188,23 @@ def _compare(create: Any, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", COMPLETIONS)
-def test_completions(client: openai.OpenAI, case: str) -> None:
+def test_streamed_completions_equal_whole_ones(client: openai.OpenAI, case: str) -> None:
     options = {"prompt": "The capital of France", **COMPLETIONS[case]}
     whole = _compare(client.completions.create, **options)
     for choice in whole["choices"].values():
         if "logprobs" not in options:
             continue
-        text, told = choice["text"], choice["logprobs"]
-        # each token has its place, and what it says stands there
-        starts = [start for _, start, _ in told]
+        text, entries = choice["text"], choice["logprobs"]
+        # the text has each token at its offset
+        starts = [start for _, start, _ in entries]
         assert starts == sorted(starts) and all(start <= len(text) for start in starts)
-        for token, start, _ in told:
+        for token, start, _ in entries:
             seen = text[start : start + len(token)]
             assert "\N{REPLACEMENT CHARACTER}" in token or token.startswith((seen, "<|"))
 
 
 @pytest.mark.parametrize("case", CHATS)
-def test_chats(client: openai.OpenAI, case: str) -> None:
+def test_streamed_chats_equal_whole_ones(client: openai.OpenAI, case: str) -> None:
     options = {"messages": ASK, **CHATS[case]}
     whole = _compare(client.chat.completions.create, **options)
     if options.get("tool_choice") in ("required", ONE_CLOCK):
@@ -214,7 +214,7 @@ def test_chats(client: openai.OpenAI, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", MESSAGES)
-def test_messages(server: Serving, tokens: dict[str, str], case: str) -> None:
+def test_streamed_messages_equal_whole_ones(server: Serving, tokens: dict[str, str], case: str) -> None:
     client = anthropic.Anthropic(
         base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0, timeout=120
     )
@@ -232,7 +232,7 @@ def test_messages(server: Serving, tokens: dict[str, str], case: str) -> None:
 
 
 def test_usage_is_the_same_on_all_routes(client: openai.OpenAI, server: Serving) -> None:
-    """Of an answer that has taken back some of its tokens."""
+    """The answer is of a controller that backtracks."""
     options = {"controller": "showcase", "prompt": "Hello", "max_tokens": 60, "temperature": 0, "seed": 1}
     events = server.events(**options)
     forks = [fork for event in events for fork in event.get("forks", []) if "pieces" in fork]
@@ -240,8 +240,8 @@ def test_usage_is_the_same_on_all_routes(client: openai.OpenAI, server: Serving)
     run = sum(len(piece.get("tokens", ())) - piece.get("backtrack", 0) for piece in pieces)
     assert any("backtrack" in piece for piece in pieces)
     extra = {"controller": "showcase"}
-    said = client.completions.create(
+    answer = client.completions.create(
         model="default", prompt="Hello", max_tokens=60, temperature=0, seed=1, logprobs=0, extra_body=extra
     )
-    assert said.usage is not None and said.choices[0].logprobs is not None
-    assert said.usage.completion_tokens == run == len(said.choices[0].logprobs.tokens or ())
+    assert answer.usage is not None and answer.choices[0].logprobs is not None
+    assert answer.usage.completion_tokens == run == len(answer.choices[0].logprobs.tokens or ())

@@ -1,4 +1,4 @@
-"""Who is next, and who is told to come again."""
+"""Fair turns: the order of callers, reserved places, and limits on waiting requests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ ROOM = WaitingLimits(1000, 1000)
 
 
 class _Requests:
-    """Each takes a place, and keeps it until it is told to go."""
+    """Requests that each take a place and keep it until `end`."""
 
     def __init__(self, turns: FairTurns) -> None:
         self._turns = turns
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, asyncio.Event] = {}
-        #: in the order in which they had their turn
+        #: names in the order of their turns
         self.begun: list[str] = []
 
     async def send(self, *names: str) -> None:
-        """The first letter is the caller's name."""
+        """Sends requests; the first letter of a name is the caller."""
         for name in names:
             self._ends[name] = asyncio.Event()
             self._tasks[name] = asyncio.create_task(self._run(name))
@@ -82,15 +82,15 @@ def _with(turns: FairTurns, work: Callable[[_Requests], Awaitable[None]]) -> Non
     asyncio.run(run())
 
 
-def test_one_who_sends_much_waits_for_himself_only() -> None:
+def test_caller_with_many_requests_delays_only_its_own() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send(*(f"a{number}" for number in range(100)))
         await requests.send("b0", "b1", "c0")
         assert requests.begun == ["a0", "a1"]
         await requests.end("a0")
-        assert requests.begun[2:] == ["b0"], "a has one still"
+        assert requests.begun[2:] == ["b0"], "a still holds one"
         await requests.end("a1")
-        assert requests.begun[3:] == ["a2"], "c has none either, and came later"
+        assert requests.begun[3:] == ["a2"], "c holds none either, but came later"
         await requests.end("b0")
         assert requests.begun[4:] == ["c0"]
         await requests.end("c0", "a2")
@@ -99,7 +99,7 @@ def test_one_who_sends_much_waits_for_himself_only() -> None:
     _with(FairTurns(2, ROOM), work)
 
 
-def test_one_may_have_all_places_if_nobody_else_wants_them() -> None:
+def test_single_caller_may_hold_all_of_few_places() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send("a0", "a1", "a2")
         assert requests.begun == ["a0", "a1", "a2"]
@@ -107,8 +107,8 @@ def test_one_may_have_all_places_if_nobody_else_wants_them() -> None:
     _with(FairTurns(3, ROOM), work)
 
 
-def test_last_places_are_for_callers_that_hold_none() -> None:
-    """What has begun is not ended for others, so nobody may hold all places while another may come."""
+def test_last_places_are_reserved_for_callers_without_one() -> None:
+    """Running work is not ended in favour of others, so no caller may hold all places."""
 
     async def work(requests: _Requests) -> None:
         await requests.send(*(f"a{number}" for number in range(20)))
@@ -116,7 +116,7 @@ def test_last_places_are_for_callers_that_hold_none() -> None:
         await requests.send("b0", "b1")
         assert requests.begun[14:] == ["b0"]
         await requests.send("c0", "d0")
-        assert requests.begun[15:] == ["c0"], "then all places are taken"
+        assert requests.begun[15:] == ["c0"], "now all places are taken"
         await requests.end("a0")
         assert requests.begun[16:] == ["d0"]
         await requests.end("b0", "c0")
@@ -127,8 +127,8 @@ def test_last_places_are_for_callers_that_hold_none() -> None:
     _with(FairTurns(16, ROOM), work)
 
 
-def test_place_is_held_until_the_work_has_ended() -> None:
-    """Clients that leave, and send again, would have more work done than one may."""
+def test_place_is_held_until_its_work_has_ended() -> None:
+    """Otherwise clients that disconnect and send again could start more work than allowed."""
     go, begun = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -146,7 +146,7 @@ def test_place_is_held_until_the_work_has_ended() -> None:
                 left.cancel()
                 await asyncio.wait({left})
                 assert left.cancelled() and turns._held["a"] == 1
-            assert await turns.run("b", threads, lambda: 1) == 1, "others are not concerned"
+            assert await turns.run("b", threads, lambda: 1) == 1, "other callers are not affected"
             again = asyncio.create_task(turns.run("a", threads, lambda: 2))
             await _settle()
             assert not again.done()
@@ -158,11 +158,11 @@ def test_place_is_held_until_the_work_has_ended() -> None:
     asyncio.run(main())
 
 
-def test_places_of_each_have_a_bound() -> None:
+def test_places_of_each_caller_are_bounded() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send("a0", "a1", "a2", "a3")
         await requests.send("b0", "c0")
-        assert requests.begun == ["a0", "a1", "b0", "c0"], "those that wait for their own pass nobody"
+        assert requests.begun == ["a0", "a1", "b0", "c0"], "waiting requests of a caller do not block others"
         await requests.end("b0")
         assert len(requests.begun) == 4
         await requests.end("a1")
@@ -171,7 +171,7 @@ def test_places_of_each_have_a_bound() -> None:
     _with(FairTurns(4, ROOM, each=2), work)
 
 
-def test_those_who_go_while_they_wait_leave_nothing() -> None:
+def test_cancelled_waiting_requests_are_forgotten() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send("a0", "a1", "b0", "c0", "c1")
         await requests.cancel("b0")
@@ -186,7 +186,7 @@ def test_those_who_go_while_they_wait_leave_nothing() -> None:
     _with(FairTurns(2, ROOM), work)
 
 
-def test_one_that_goes_in_the_moment_of_its_turn() -> None:
+def test_request_cancelled_at_its_turn_passes_the_place_on() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send("a0", "b0", "c0")
         requests._ends["a0"].set()
@@ -197,7 +197,7 @@ def test_one_that_goes_in_the_moment_of_its_turn() -> None:
     _with(FairTurns(1, ROOM), work)
 
 
-def test_a_full_room() -> None:
+def test_too_many_waiting_requests_are_refused() -> None:
     async def work(requests: _Requests) -> None:
         await requests.send(*(f"a{number}" for number in range(4)))
         refused = requests.error("a3")

@@ -1,4 +1,4 @@
-"""JSON of models, on its way to clients."""
+"""JSON that models write, parsed for clients."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from pyaici.server.apis.text import read_json
         (r'"\u0000\u001f"', "\x00\x1f"),
     ],
 )
-def test_half_characters_are_replaced(text: str, value: Any) -> None:
+def test_lone_surrogates_become_replacement_characters(text: str, value: Any) -> None:
     assert read_json(text) == value
     json.dumps(read_json(text), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("text", ["NaN", "-Infinity", "[1e999]", "1" * 5000, "{'a': 1}", "", "[" * 100_000])
-def test_no_reader_of_json_is_given_what_is_none(text: str) -> None:
+def test_invalid_json_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         read_json(text)

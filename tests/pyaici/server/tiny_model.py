@@ -1,4 +1,4 @@
-"""A model of random weights that answers in milliseconds: for tests that do not look at its answers."""
+"""A model with random weights that answers in milliseconds, for tests that ignore the answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyaici.models import default_model_path
 
 
 def make_tiny_model(folder: Path) -> Path:
-    """With the tokenizer and the template for chats of the default model. Returns the folder."""
+    """Saves a model with the default model's tokenizer and chat template, and returns its folder."""
     tokenizer = AutoTokenizer.from_pretrained(default_model_path())
     tokenizer.save_pretrained(folder)
     torch.manual_seed(1)

@@ -85,11 +85,11 @@ class Completion:
             count,
         )
         stop = [_LINE, _FENCE] if request.code_only else [_LINE]
-        async with contextlib.aclosing(answer_deltas(self._service, job, stop, in_turn=True)) as all_said:
-            async for said in all_said:
-                self.tokens_emitted += len(said.tokens)
-                if said.text:
-                    yield said.text
+        async with contextlib.aclosing(answer_deltas(self._service, job, stop, in_turn=True)) as deltas:
+            async for delta in deltas:
+                self.tokens_emitted += len(delta.tokens)
+                if delta.text:
+                    yield delta.text
 
     async def _covered(self, cover: Cover, moved: int, overhang: int) -> AsyncGenerator[str, None]:
         """Yields the text of the cover by token, without its first `moved` bytes; "" if the line ends in it.

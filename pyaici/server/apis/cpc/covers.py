@@ -60,11 +60,11 @@ class Covers:
     def __init__(self, service: Service) -> None:
         self._service = service
         model = service.model
-        #: by user, most recently used last; not shared, as one user must not find out what another has typed
+        #: by user, most recently used last; not shared, so that no user can learn what another has typed
         self._sessions: OrderedDict[str, Session] = OrderedDict()
-        self._tells = model.logits is not None
-        if self._tells:
-            self._asked = _AskedModel(service)
+        self._has_logits = model.logits is not None
+        if self._has_logits:
+            self._model = _ThreadedModel(service)
             self._trie = TokenTrie(model.vocabulary)
             # one sample at a time; each uses what earlier ones have learned
             self._line = FairTurns(1, service.waiting_room)
@@ -76,7 +76,7 @@ class Covers:
 
         Raises ApiError if too many wait.
         """
-        if not self._tells or not task.prefix:
+        if not self._has_logits or not task.prefix:
             yield
             return
         async with self._line.turn(task.user.caller):
@@ -89,12 +89,12 @@ class Covers:
         """
         if not task.prefix:
             return Cover((), b""), Certificate(0, tv_bound=0.0, log_z_lower=0.0, approximate=False)
-        if self._tells:
+        if self._has_logits:
             return await self._sample(task)
         if task.request.sampler != "exact":
             raise bad_request(
                 f"the sampler {task.request.sampler} needs the probabilities of all tokens, which this "
-                "engine does not tell: there is exact",
+                "engine does not provide: use the sampler exact",
                 "sampler",
             )
         return await self._control(task)
@@ -102,10 +102,10 @@ class Covers:
     # -- with probabilities -------------------------------------------------------------------------
 
     async def _sample(self, task: Task) -> tuple[Cover, Certificate]:
-        given_up = threading.Event()
+        abandoned = threading.Event()
 
         def work() -> tuple[Cover, Certificate]:
-            self._asked.given_up = given_up
+            self._model.abandoned = abandoned
             request = task.request
             tree = self._session(task.user).tree(task.context, task.prefix, request.temperature)
             rng = np.random.default_rng(request.seed)
@@ -128,10 +128,10 @@ class Covers:
         except ValueError as error:
             raise bad_request(str(error), "prefix") from None
         finally:
-            given_up.set()  # a client that has gone must not keep the others waiting
+            abandoned.set()  # a client that has disconnected must not delay others
 
     def _session(self, user: User) -> Session:
-        found = self._sessions.pop(user.name, None) or Session(self._asked, self._trie, _SESSION_BYTES)
+        found = self._sessions.pop(user.name, None) or Session(self._model, self._trie, _SESSION_BYTES)
         self._sessions[user.name] = found
         if len(self._sessions) > _SESSIONS:
             self._sessions.popitem(last=False)
@@ -161,11 +161,11 @@ class Covers:
                 Sampling(request.temperature, seed=(seed << 20) + restart),
                 len(task.prefix) + _SPARE_TOKENS,
             )
-            tokens, told = await self._attempt(job, task.prefix)
-            trials += int(told.get("trials", 1))
+            tokens, report = await self._attempt(job, task.prefix)
+            trials += int(report.get("trials", 1))
             text = self._service.model.vocabulary.decode(tokens)
             if text.startswith(task.prefix):
-                approximate = bool(told.get("approximate", False))
+                approximate = bool(report.get("approximate", False))
                 bound = None if approximate else 0.0
                 certificate = Certificate(
                     0, trials, tv_bound=bound, log_z_lower=-math.inf, approximate=approximate
@@ -179,7 +179,7 @@ class Covers:
         """Returns one sequence's tokens up to where the prefix is covered, and the controller's report."""
         vocabulary = self._service.model.vocabulary
         tokens: list[int] = []
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         async with self._service.run(job, in_turn=True) as stream:
             async for events in stream:
                 for event in events:
@@ -188,34 +188,36 @@ class Covers:
                     elif isinstance(event, BackTracked):
                         del tokens[len(tokens) - event.count :]
                     elif isinstance(event, VariablesChanged) and "prefix" in event.values:
-                        told = json.loads(event.values["prefix"])
+                        report = json.loads(event.values["prefix"])
                     elif isinstance(event, Finished) and event.error is not None:
                         if event.reason is FinishReason.ERROR:
                             raise from_aici(event.error, "prefix")
-                if told and vocabulary.decode(tokens).startswith(prefix):
+                if report and vocabulary.decode(tokens).startswith(prefix):
                     break
-        return tokens, told
+        return tokens, report
 
     def close(self) -> None:
         """Ends the thread; nothing more is sampled."""
-        if self._tells:
+        if self._has_logits:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-class _AskedModel:
+class _ThreadedModel:
     """Evaluates the model from another thread, while the engine continues with its steps."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         #: set when the client no longer waits for the sample
-        self.given_up = threading.Event()
+        self.abandoned = threading.Event()
 
     def logprobs(self, histories: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
         """Implements `pyaici.cpc.Model.logprobs`. Raises ApiError if the client no longer waits."""
         from pyaici.engines.hf.histories import log_softmax
 
-        ask, given_up = self._service.model.logits, self.given_up
-        assert ask is not None
-        pieces = self._service.engine.post_in_pieces(lambda: ask(histories), lambda: not given_up.is_set())
-        # not in the engine's thread, where it would keep other requests waiting
+        logits, abandoned = self._service.model.logits, self.abandoned
+        assert logits is not None
+        pieces = self._service.engine.post_in_pieces(
+            lambda: logits(histories), lambda: not abandoned.is_set()
+        )
+        # not in the engine's thread, where it would delay other requests
         return log_softmax(pieces.result())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyaici.server.apis.cpc.requests import CpcRequest
 
 
-#: stop strings of the model's answer; some are in the prompt, and models tend to go on with them
+#: stop strings of the model's answer; some are in the prompt, and models tend to repeat them
 _STOP = ["\n\n", "\r\n\r\n", "</CONTEXT>", "</PREFIX>", "```"]
 #: tokens beyond those requested: for the prefix, and what surrounds it
 _SPARE_TOKENS = 64
@@ -85,17 +85,17 @@ class OllamaCompletion:
                     async for line in answer.aiter_lines():
                         if not line:
                             continue
-                        said: dict[str, Any] = json.loads(line)
-                        if said.get("error"):
-                            raise self._failed("it has failed while it wrote")
-                        if said.get("response"):
-                            yield str(said["response"])
-                        if said.get("done"):
+                        message: dict[str, Any] = json.loads(line)
+                        if message.get("error"):
+                            raise self._failed("it failed while it generated")
+                        if message.get("response"):
+                            yield str(message["response"])
+                        if message.get("done"):
                             return
         except httpx2.HTTPError as error:
             raise self._failed(f"it does not answer ({type(error).__name__})") from None
         except ValueError:
-            raise self._failed("its answer is not what Ollama's API answers") from None
+            raise self._failed("its answer is not in the format of Ollama's API") from None
 
     def _failed(self, reason: str) -> ApiError:
         """Returns the error of a failed completion.
@@ -104,8 +104,8 @@ class OllamaCompletion:
         """
         return ApiError(
             502,
-            f"Ollama cannot complete with {self._model!r}: {reason}; start it "
-            "(`ollama serve`), fetch the model (`ollama pull`), or name others: OLLAMA_URL, OLLAMA_MODEL",
+            f"Ollama cannot complete with {self._model!r}: {reason}; start Ollama (`ollama serve`), download "
+            "the model (`ollama pull`), or set OLLAMA_URL and OLLAMA_MODEL",
             kind="api_error",
             code="ollama",
         )
@@ -131,4 +131,4 @@ def _reason(answer: httpx2.Response) -> str:
     if answer.status_code == 404:  # the model is missing; Ollama's message says so
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return str(answer.json()["error"])
-    return f"it answers {answer.status_code}"
+    return f"it answered with status {answer.status_code}"

@@ -17,38 +17,46 @@ _MAX_PREFIX = 256
 class CpcRequest(StrictBody):
     """A text up to the cursor, in two parts: context and prefix."""
 
-    context: str = Field("", max_length=1 << 20, description="what stands before the prefix")
-    prefix: str = Field(
-        max_length=_MAX_PREFIX, description="what the suggestion begins with, character for character"
+    context: str = Field("", max_length=1 << 20, description="text before the prefix")
+    prefix: str = Field(max_length=_MAX_PREFIX, description="characters that the suggestion begins with")
+    max_new_tokens: int = Field(
+        40, ge=0, le=4096, description="most tokens after those that cover the prefix"
     )
-    max_new_tokens: int = Field(40, ge=0, le=4096, description="tokens behind those that cover the prefix")
-    temperature: float = Field(0.5, ge=0, le=2, description="0 = the most likely")
+    temperature: float = Field(0.5, ge=0, le=2, description="0 = the most likely text")
     top_p: float = Field(
-        0.92, gt=0, le=1, description="behind the prefix: the most likely of this probability"
+        0.92,
+        gt=0,
+        le=1,
+        description="after the prefix: sample only among the most likely tokens with this total probability",
     )
     top_k: int = Field(
-        50, ge=0, le=1 << 20, description="behind the prefix: so many most likely tokens; 0 = all"
+        50,
+        ge=0,
+        le=1 << 20,
+        description="after the prefix: sample only among so many most likely tokens; 0 = all",
     )
-    mode: Backend | None = Field(None, description="the backend, if the server shall not choose")
+    mode: Backend | None = Field(None, description="the backend; default: that of the server")
     lang: str | None = Field(
-        None, pattern=r"^[A-Za-z0-9_+#.-]{1,32}$", description="the language, as it is written behind ```"
+        None, pattern=r"^[A-Za-z0-9_+#.-]{1,32}$", description="the language, as written after ```"
     )
-    code_only: bool = Field(True, description="the suggestion ends where a code block would")
-    sampler: Sampler = Field("exact", description="how the prefix is kept; pcas is biased, for comparison")
+    code_only: bool = Field(True, description="end the suggestion where a code block would end")
+    sampler: Sampler = Field(
+        "exact", description="sampler that enforces the prefix; pcas is biased, for comparison"
+    )
     seed: int | None = Field(
-        0, ge=0, lt=1 << 63, description="the same one draws the same again; null = another"
+        0, ge=0, lt=1 << 63, description="makes a suggestion repeatable; null = a random seed"
     )
     heal_context: bool = Field(
-        True, description="the end of the context may be tokenized anew, with the prefix"
+        True, description="allow the end of the context to be tokenized again, together with the prefix"
     )
     max_evals: int = Field(
         256,
         ge=1,
         le=4096,
-        description="most evaluations of the model for the prefix; then the best that is known",
+        description="most model evaluations for the prefix; after them, the sampler draws from what is known",
     )
     max_trials: int = Field(
-        64, ge=1, le=4096, description="most attempts, where an engine does not tell probabilities"
+        64, ge=1, le=4096, description="most attempts, for an engine that does not report probabilities"
     )
 
 
@@ -56,14 +64,16 @@ class CertificateFields(BaseModel):
     """How the prefix was enforced, and how far the result can be from the model's own distribution."""
 
     sampler: Sampler
-    model_evals: int | None = Field(description="texts that the model was asked about; null = not known")
+    model_evals: int | None = Field(description="number of texts that the model evaluated; null = unknown")
     trials: int
     log_z: float | None = Field(
-        description="logarithm of the probability of the prefix, or the middle of what it can be"
+        description="logarithm of the probability of the prefix, or the middle of its bounds"
     )
     log_z_lower: float | None
     log_z_upper: float | None
-    tv_bound: float | None = Field(description="total variation distance from exact; null = not known")
+    tv_bound: float | None = Field(
+        description="upper bound of the total variation distance from exact; null = unknown"
+    )
     approximate: bool
 
 

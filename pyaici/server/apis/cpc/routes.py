@@ -25,7 +25,9 @@ from pyaici.server.service import Service
 router = APIRouter(tags=["character-prefix completion"], route_class=JsonRoute)
 #: error for a prefix that no text begins with
 _DEAD = "A(i)=∅"
-Chosen = Annotated[Backend | None, Query(description="goes before the body's mode and the server's setting")]
+Chosen = Annotated[
+    Backend | None, Query(description="backend; overrides the body's mode and the server's setting")
+]
 
 
 @router.post("/cpc")
@@ -60,7 +62,7 @@ def _suggestion(request: Request, body: CpcRequest, user: User, backend: Backend
     if (backend or body.mode or settings.cpc_backend) == "ollama":
         if settings.ollama is None:
             raise bad_request(
-                "this server has no backend ollama: leave it out, or start the server with --ollama-url URL",
+                "this server has no backend ollama: choose none, or start the server with --ollama-url URL",
                 "backend" if backend else "mode",
             )
         return _Suggestion(OllamaCompletion(body, settings.ollama, settings.ollama_model, body.seed))
@@ -86,7 +88,7 @@ class _Suggestion:
     @property
     def debug(self) -> list[str]:
         if isinstance(self.completion, OllamaCompletion):
-            return ["the model was asked for the prefix in its prompt"]
+            return ["the prompt asks the model for the prefix"]
         return self.completion.debug
 
     @property
@@ -96,17 +98,24 @@ class _Suggestion:
         return 0 if self.completion.certificate is None else self.completion.certificate.calls_prefix
 
 
-async def _whole(asked: _Suggestion) -> CpcResponse:
+async def _whole(suggestion: _Suggestion) -> CpcResponse:
     text, dead = "", False
     try:
-        async with contextlib.aclosing(asked.completion.chunks()) as chunks:
+        async with contextlib.aclosing(suggestion.completion.chunks()) as chunks:
             async for chunk in chunks:
                 text += chunk
     except DeadPrefixError:
         dead = True
-    answer: dict[str, Any] = {"suggestion": text, "backend": asked.backend, "ms_total": asked.milliseconds}
-    answer |= {"calls_prefix": asked.calls_prefix, "debug": [*asked.debug, *([_DEAD] if dead else [])]}
-    completion = asked.completion
+    answer: dict[str, Any] = {
+        "suggestion": text,
+        "backend": suggestion.backend,
+        "ms_total": suggestion.milliseconds,
+    }
+    answer |= {
+        "calls_prefix": suggestion.calls_prefix,
+        "debug": [*suggestion.debug, *([_DEAD] if dead else [])],
+    }
+    completion = suggestion.completion
     if isinstance(completion, Completion):
         answer |= {
             "certificate": completion.certificate_fields(),
@@ -117,17 +126,17 @@ async def _whole(asked: _Suggestion) -> CpcResponse:
     return CpcResponse(**answer)
 
 
-async def _events(asked: _Suggestion) -> AsyncGenerator[ServerSentEvent, None]:
+async def _events(suggestion: _Suggestion) -> AsyncGenerator[ServerSentEvent, None]:
     """Yields the events. Raises ApiError before the first piece of text, when it can still be a status."""
     done: dict[str, Any] = {}
-    async with contextlib.aclosing(asked.completion.chunks()) as chunks:
+    async with contextlib.aclosing(suggestion.completion.chunks()) as chunks:
         try:
             first = await anext(chunks, None)
         except DeadPrefixError:
             first, done["error"] = None, _DEAD
-        yield event({"backend": asked.backend}, "meta")
+        yield event({"backend": suggestion.backend}, "meta")
         if first is not None:
-            yield event({"ms": round(asked.milliseconds)}, "ttfb")
+            yield event({"ms": round(suggestion.milliseconds)}, "ttfb")
             yield event({"text": first}, "chunk")
             try:
                 async for chunk in chunks:
@@ -135,12 +144,12 @@ async def _events(asked: _Suggestion) -> AsyncGenerator[ServerSentEvent, None]:
             except ApiError as error:
                 yield event({"status": error.status, **error.body()["error"]}, "error")
                 done["error"] = error.message
-    completion = asked.completion
+    completion = suggestion.completion
     if isinstance(completion, Completion):
-        done |= {"calls_prefix": asked.calls_prefix, "tokens_emitted": completion.tokens_emitted}
+        done |= {"calls_prefix": suggestion.calls_prefix, "tokens_emitted": completion.tokens_emitted}
         certificate = completion.certificate_fields()
         if certificate is not None:
             done["certificate"] = certificate.model_dump()
     else:
         done |= {"bytes": completion.nbytes, "adhered": completion.adhered}
-    yield event({**done, "ms_total": round(asked.milliseconds)}, "done")
+    yield event({**done, "ms_total": round(suggestion.milliseconds)}, "done")

@@ -1,4 +1,4 @@
-"""Reads calls of tools as the model writes them, from a text that comes in pieces."""
+"""Reads tool calls from a text that arrives in pieces."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def invalid(message: str, param: str | None = None) -> MessagesError:
 
 
 def from_validation(error: ValidationError, body: Any) -> MessagesError:
-    """Returns the error for a body that has not the shape of a request: the first of the innermost problems.
+    """Returns the error for an invalid body: the first of the innermost problems.
 
-    A field that may have one of several types yields a problem for each type. The innermost one is about the
-    type that was meant.
+    A field that may have one of several types yields a problem for each type. The innermost problem belongs
+    to the type that the client intended.
     """
     problems = [(_path(body, problem["loc"]), problem) for problem in error.errors()]
     path, problem = max(problems, key=lambda found: len(found[0]))

@@ -9,7 +9,7 @@ _ESCAPES = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 #: a comment, a quoted text, or a name; the prefix of a pattern (#ex) is not a name
 _TOKEN = re.compile(
-    # unclosed text goes on to the end: the controller will refuse it, and nothing is scanned twice
+    # unclosed text extends to the end: the controller refuses it, and nothing is scanned twice
     r"""\(\*.*?(?:\*\)|\Z) | '(?:[^'\\]|\\.)*(?:'|\\?\Z) | "(?:[^"\\]|\\.)*(?:"|\\?\Z)
     | \#\w* | (?P<name>[A-Za-z_]\w*)""",
     re.VERBOSE | re.DOTALL | re.ASCII,

@@ -36,7 +36,7 @@ _MOST_EFFORT = " think a lot"
 
 @dataclass(slots=True)
 class _Turn:
-    """Consecutive texts of one speaker, each on lines of its own."""
+    """Consecutive texts of one speaker, each on separate lines."""
 
     role: str
     parts: list[str] = field(default_factory=list)
@@ -103,8 +103,8 @@ def _tools(tools: Iterable[Tool]) -> str:
 
 
 def _description(tool: Tool) -> str:
-    said = {"description": tool.description} if tool.description is not None else {}
-    return _pretty({**said, "input_schema": tool.input_schema, "name": tool.name})
+    optional = {"description": tool.description} if tool.description is not None else {}
+    return _pretty({**optional, "input_schema": tool.input_schema, "name": tool.name})
 
 
 def _turns(request: MessagesRequest, *, results_in: str) -> list[_Turn]:

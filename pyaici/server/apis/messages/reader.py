@@ -1,4 +1,4 @@
-"""Reads an answer as it is written, and splits it into thinking, text and tool calls."""
+"""Splits an answer into thinking, text and tool calls while it is generated."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Reader:
         self._in_thinking = MarkerScanner([END_OF_THINKING])
         self._state = _State.THINKING if inside else _State.TEXT
         self._begun = False
-        self._behind = False  # only blanks have come since the end of thinking
+        self._after_thinking = False  # only blanks have come since the end of thinking
         self._held = ""  # may be the beginning of a marker, or blanks at the end
         self._calls: CallReader | None = None
         #: the stop string that ended the text
@@ -97,10 +97,10 @@ class Reader:
     def finish(self) -> Iterator[Event]:
         """Yields the last events. An unfinished or invalid call becomes text, so nothing is lost."""
         if self._state == _State.CALLS:
-            yield from self._give_up()
+            yield from self._reread_as_text()
             yield from self.feed("")
         if self._state in (_State.TEXT, _State.THINKING):
-            yield from self._say(self._kind, self._held.rstrip())
+            yield from self._emit(self._kind, self._held.rstrip())
             yield from self._end(self._kind)
         self._state, self._held = _State.OVER, ""
 
@@ -110,19 +110,19 @@ class Reader:
 
     def _read(self, kind: Literal["thinking", "text"], marks: MarkerScanner) -> Iterator[Event]:
         # a stop string among these blanks does not count
-        blanks = len(self._held) - len(self._held.lstrip()) if self._behind and kind == "text" else 0
+        blanks = len(self._held) - len(self._held.lstrip()) if self._after_thinking and kind == "text" else 0
         found = marks.find(self._held, blanks)
         if not found:
             sure = self._held[: len(self._held) - marks.held(self._held)].rstrip()
-            yield from self._say(kind, sure)
-            self._behind = self._behind and not sure
+            yield from self._emit(kind, sure)
+            self._after_thinking = self._after_thinking and not sure
             self._held = self._held[len(sure) :]
             return
         at, mark = found
         before, self._held = self._held[:at].rstrip(), self._held[at + len(mark) :]
-        yield from self._say(kind, before)
+        yield from self._emit(kind, before)
         yield from self._end(kind)
-        self._behind = kind == "thinking"
+        self._after_thinking = kind == "thinking"
         if kind == "thinking":
             self._state = _State.TEXT
         elif mark == THINK:
@@ -132,7 +132,7 @@ class Reader:
         else:
             self._state, self.stopped_by, self._held = _State.OVER, mark, ""
 
-    def _say(self, kind: Literal["thinking", "text"], text: str) -> Iterator[Event]:
+    def _emit(self, kind: Literal["thinking", "text"], text: str) -> Iterator[Event]:
         text = text if self._begun else text.lstrip()
         if text:
             self._begun = True
@@ -150,15 +150,15 @@ class Reader:
             for call in self._calls.feed(piece):
                 yield ToolUse(call.name, call.input)
         except NoCall:
-            yield from self._give_up()
+            yield from self._reread_as_text()
             return
         if self._calls.over:
             self._state = _State.OVER
 
-    def _give_up(self) -> Iterator[Event]:
+    def _reread_as_text(self) -> Iterator[Event]:
         """Reads the rest as text: it is no valid call, or has no end."""
         assert self._calls
         self._state = _State.TEXT
         if not self._calls.count:
-            yield from self._say("text", CALLS)
+            yield from self._emit("text", CALLS)
         self._held = self._calls.rest

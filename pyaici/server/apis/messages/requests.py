@@ -196,7 +196,7 @@ def parse_request(body: Any) -> MessagesRequest:
     try:
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise invalid("the body has half a character: a surrogate without the other one") from None
+        raise invalid("the body contains half of a surrogate pair, which is not a character") from None
     try:
         request = MessagesRequest.model_validate(body)
     except ValidationError as error:

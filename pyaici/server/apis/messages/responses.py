@@ -28,7 +28,7 @@ class Usage:
     output_tokens: int
 
     def body(self) -> dict[str, int]:
-        """Returns the JSON of an answer; caching has no price of its own, so its counts are 0."""
+        """Returns the JSON of an answer. Caching has no separate price, so its counts are 0."""
         return {
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
@@ -82,19 +82,19 @@ class Answer:
 
     def feed(self, text: str) -> list[ServerEvent]:
         """Returns the events for more text of the model."""
-        return self._keep(self._told(self._reader.feed(text)))
+        return self._keep(self._server_events(self._reader.feed(text)))
 
     def finish(self, reason: FinishReason, usage: Usage) -> list[ServerEvent]:
         """Returns the last events, when the model has ended."""
         whole = self._reader.over
-        events = list(self._told(self._reader.finish()))
+        events = list(self._server_events(self._reader.finish()))
         delta = {"stop_reason": self._stop_reason(reason, whole), "stop_sequence": self._stop_sequence()}
         events.append({"type": "message_delta", "delta": delta, "usage": usage.body()})
         return self._keep([*events, {"type": "message_stop"}])
 
     def fail(self, error: MessagesError) -> list[ServerEvent]:
         """Returns the last events of an answer that failed. The client keeps what it has received."""
-        return self._keep([*self._told(self._reader.finish()), error.body()])
+        return self._keep([*self._server_events(self._reader.finish()), error.body()])
 
     def message(self) -> dict[str, Any]:
         """Returns the message that the events make up. Raises MessagesError if they end with an error."""
@@ -119,7 +119,7 @@ class Answer:
             return "tool_use"
         return "end_turn" if whole or reason in (FinishReason.EOS, FinishReason.STOP) else None
 
-    def _told(self, events: Iterable[Event]) -> Iterator[ServerEvent]:
+    def _server_events(self, events: Iterable[Event]) -> Iterator[ServerEvent]:
         for event in events:
             if isinstance(event, Delta):
                 if not self._open:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from sse_starlette import ServerSentEvent
 
 from pyaici.engines.engine import FinishReason, Sampling
-from pyaici.server.apis.json_bodies import parse_body, read_json
+from pyaici.server.apis.json_bodies import parse_body, parse_json_body
 from pyaici.server.apis.messages.errors import MessagesError
 from pyaici.server.apis.messages.plan import Plan, PromptFormat, plan
 from pyaici.server.apis.messages.requests import MessagesRequest, parse_request
@@ -19,7 +19,7 @@ from pyaici.server.apis.messages.responses import Answer, ServerEvent, Usage
 from pyaici.server.apis.text import answer_deltas
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
-from pyaici.server.http.handlers import not_said_to_be_json, says_json
+from pyaici.server.http.handlers import is_declared_as_json, wrong_content_type
 from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
 from pyaici.server.http.users import User
 from pyaici.server.service import ControllerCall, Job, Service
@@ -46,11 +46,11 @@ _PLACE = "#/paths/~1api~1v1~1messages/post/requestBody/content/application~1json
 async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
     """Answers a conversation, as in the APIs of ai00 and Anthropic; docs/messages.md describes it."""
     service: Service = request.app.state.service
-    if not says_json(request):
-        raise not_said_to_be_json(request)
-    asked = await parse_body(request, await request.body(), _parse)
-    service.model.check_name(asked.model)
-    turn = await while_connected(request, service.reading.read(user, partial(_read, service, asked, user)))
+    if not is_declared_as_json(request):
+        raise wrong_content_type(request)
+    body = await parse_body(request, await request.body(), _parse)
+    service.model.check_name(body.model)
+    turn = await while_connected(request, service.reading.read(user, partial(_read, service, body, user)))
     if turn.streams:
         return await stream_events(request, turn.events(), service.settings)
     return await while_connected(request, turn.whole())
@@ -58,19 +58,19 @@ async def messages(request: Request, user: Runner) -> Response | dict[str, Any]:
 
 def _parse(data: bytes) -> MessagesRequest:
     try:
-        body = read_json(data)
+        body = parse_json_body(data)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"the body is not JSON: {error}") from None
     try:
         with _as_api_errors():
             return parse_request(body)
     except RecursionError:
-        raise bad_request("the body has too many values within each other") from None
+        raise bad_request("the body is nested too deeply") from None
 
 
-def _read(service: Service, asked: MessagesRequest, user: User) -> _Turn:
+def _read(service: Service, body: MessagesRequest, user: User) -> _Turn:
     with _as_api_errors():
-        planned = plan(asked, prompt_format=_prompt_format(service))
+        planned = plan(body, prompt_format=_prompt_format(service))
     return _Turn(service, planned, user)
 
 
@@ -96,34 +96,34 @@ class _Turn:
 
     def __init__(self, service: Service, planned: Plan, user: User) -> None:
         self._service, self._plan = service, planned
-        asked: MessagesRequest = planned.request
-        self.streams = asked.stream
+        body: MessagesRequest = planned.request
+        self.streams = body.stream
         prompt = planned.prompt()
         model = service.model
         tokens = model.encode(prompt) if isinstance(prompt, str) else model.encode_chat(prompt)
         call = None
         if planned.argument is not None:
             call = ControllerCall("kbnf", planned.argument, "bnf_schema", "bnf_schema")
-        sampling = Sampling(asked.temperature, asked.top_p or 1e-6, asked.top_k)
-        self._job = Job(user, tokens, call, sampling, asked.max_tokens)
-        self._answer = Answer(planned, model=asked.model)
+        sampling = Sampling(body.temperature, body.top_p or 1e-6, body.top_k)
+        self._job = Job(user, tokens, call, sampling, body.max_tokens)
+        self._answer = Answer(planned, model=body.model)
 
-    async def _happens(self) -> AsyncIterator[list[ServerEvent]]:
+    async def _steps(self) -> AsyncIterator[list[ServerEvent]]:
         """Yields the events of the answer as they come. Raises ApiError before the first of them."""
         answer, prompt_tokens, tokens = self._answer, len(self._job.prompt), 0
         begun = False
         try:
-            async with contextlib.aclosing(answer_deltas(self._service, self._job)) as all_said:
-                async for said in all_said:
+            async with contextlib.aclosing(answer_deltas(self._service, self._job)) as deltas:
+                async for delta in deltas:
                     if not begun:
                         begun = True
                         yield answer.start(prompt_tokens)
-                    tokens += said.grown
+                    tokens += delta.grown
                     # nothing is retracted: the only controller here is a grammar, which never backtracks
-                    yield answer.feed(said.text)
-                    if answer.over or said.finish is not None:
-                        reason = FinishReason.LENGTH if said.finish == "length" else FinishReason.EOS
-                        if answer.over or said.complete:
+                    yield answer.feed(delta.text)
+                    if answer.over or delta.finish is not None:
+                        reason = FinishReason.LENGTH if delta.finish == "length" else FinishReason.EOS
+                        if answer.over or delta.complete:
                             reason = FinishReason.STOP
                         yield answer.finish(reason, Usage(prompt_tokens, tokens))
                         return
@@ -142,13 +142,13 @@ class _Turn:
 
     async def events(self) -> AsyncGenerator[ServerSentEvent, None]:
         """Yields the events of a stream."""
-        async for happened in self._happens():
-            for data in happened:
+        async for step in self._steps():
+            for data in step:
                 yield event(data, str(data["type"]))
 
     async def whole(self) -> dict[str, Any]:
         """Returns the message when it is complete. Raises ApiError."""
-        async for _ in self._happens():
+        async for _ in self._steps():
             pass
         with _as_api_errors():
             message = self._answer.message()

@@ -71,17 +71,18 @@ def _check_thinking(request: MessagesRequest) -> None:
 
 def _check_tools(request: MessagesRequest) -> None:
     if len(request.tools) > MAX_TOOLS:
-        raise invalid(f"there are {len(request.tools)} tools; {MAX_TOOLS} are allowed", "tools")
+        raise invalid(f"there are {len(request.tools)} tools; at most {MAX_TOOLS} are allowed", "tools")
     size = sum(len(json.dumps(tool.input_schema)) for tool in request.tools)
     if size > MAX_SCHEMAS:
         raise invalid(
-            f"the schemas of all tools have {size} characters together; {MAX_SCHEMAS} are allowed", "tools"
+            f"the schemas of all tools have {size} characters; at most {MAX_SCHEMAS} are allowed", "tools"
         )
     seen: set[str] = set()
     for i, tool in enumerate(request.tools):
         if not TOOL_NAME.fullmatch(tool.name):
             raise invalid(
-                f"a tool's name has 1 to 64 letters, digits, _ or -; {tool.name!r} has not", f"tools.{i}.name"
+                f"the tool name {tool.name!r} is invalid: use 1 to 64 letters, digits, _ or -",
+                f"tools.{i}.name",
             )
         if tool.name in seen:
             raise invalid(f"two tools have the name {tool.name}", f"tools.{i}.name")
@@ -100,12 +101,12 @@ def _check_choice(request: MessagesRequest) -> None:
     if not request.must_call:
         return
     if not request.tools:
-        raise invalid("tool_choice wants a call, but there are no tools", "tool_choice")
+        raise invalid("tool_choice requires a call, but there are no tools", "tool_choice")
     if not request.callable_tools:
-        raise invalid(f"tool_choice names {choice.name}, which is not among tools", "tool_choice.name")
+        raise invalid(f"tool_choice names {choice.name}, which is not one of the tools", "tool_choice.name")
     if request.bnf_validation == "none":
         raise invalid(
             'a call can be enforced only with bnf_validation "structural" or "schema_aware"', "tool_choice"
         )
     if request.bnf_validation is None and request.bnf_schema is not None:
-        raise invalid("a call cannot be enforced beside bnf_schema: leave out one of them", "tool_choice")
+        raise invalid("a call cannot be enforced together with bnf_schema: remove one of them", "tool_choice")

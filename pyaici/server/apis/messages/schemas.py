@@ -36,7 +36,7 @@ class Property:
 
     @property
     def types(self) -> frozenset[str]:
-        """JSON Schema's names of the types that a value may have; too many where that is hard to tell."""
+        """JSON Schema's names of the types that a value may have; may have too many for complex schemas."""
         return _types(self.schema, self.root, (), itertools.count())
 
     @property

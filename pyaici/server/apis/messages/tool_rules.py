@@ -25,7 +25,7 @@ _JOINT = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the grammar, on a line of its own.
+    """A rule of the grammar, on one line.
 
     `argument`: the argument that its schema describes, for errors. `shift`: (old, new) beginning of a JSON
     pointer into that schema, which turns it into a pointer into the tool's schema.
@@ -98,24 +98,29 @@ def _check_arguments(index: int, tool: Tool, found: list[Property]) -> None:
                 index, tool, f"#{pointer}/{keyword}: this cannot be enforced on all arguments together"
             )
     if pointer == "" and "$ref" in top:
-        raise refusal(index, tool, "#/$ref: this leads to no object with properties in the schema")
+        raise refusal(index, tool, "#/$ref: this does not refer to an object with properties in the schema")
     names = {prop.name for prop in found}
     required = listed(top, "required")
     for name in required:
         if name not in names:
             raise refusal(
-                index, tool, f"#{pointer}/required: {name} is required, but it is none of the properties"
+                index, tool, f"#{pointer}/required: {name} is required, but it is not in properties"
             )
     if _number(top, "minProperties", 0) > len(required):
-        raise refusal(index, tool, f"#{pointer}/minProperties: only what is in required can be enforced")
+        raise refusal(
+            index, tool, f"#{pointer}/minProperties: more arguments than those in required cannot be enforced"
+        )
     if _number(top, "maxProperties", len(found)) < len(found):
-        raise refusal(index, tool, f"#{pointer}/maxProperties: that not all are given cannot be enforced")
+        raise refusal(
+            index, tool, f"#{pointer}/maxProperties: fewer arguments than all properties cannot be enforced"
+        )
     for prop in found:
         if not prop.name or _NOT_IN_NAMES & set(prop.name):
             raise refusal(
                 index,
                 tool,
-                f"#{prop.pointer}: the name stands in a tag, so it has no quotation mark, < and >",
+                f"#{prop.pointer}: the name is written into a tag: it must not be empty, or contain "
+                "quotation marks, <, > or line ends",
             )
 
 

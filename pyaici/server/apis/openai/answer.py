@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, Words
+from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
 from pyaici.server.apis.text import common_length
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class MessageChange:
     """The change of an answer in one step."""
 
     parts: list[Part]
@@ -38,23 +38,23 @@ class ChatAnswer:
         self.tokens: list[TextToken] = []
         self.finish: str | None = None
 
-    def take(self, said: TextDelta) -> News:
+    def take(self, delta: TextDelta) -> MessageChange:
         """Adds a delta of the answer, which may first remove text after backtracking."""
-        del self.tokens[len(self.tokens) - said.retracted_tokens :]
-        self.tokens += said.tokens
-        self._raw = self._raw[: len(self._raw) - said.retracted] + said.text
-        if said.retracted:
+        del self.tokens[len(self.tokens) - delta.retracted_tokens :]
+        self.tokens += delta.tokens
+        self._raw = self._raw[: len(self._raw) - delta.retracted] + delta.text
+        if delta.retracted:
             # read everything again: the removed text may contain the marker that ends reasoning
             self._reader = AnswerReader(self._plan.start, self._plan.form)
-        parts = self._reader.feed(self._raw if said.retracted else said.text)
-        if said.finish is not None:
+        parts = self._reader.feed(self._raw if delta.retracted else delta.text)
+        if delta.finish is not None:
             parts += self._reader.end()
             # an answer that is cut off may lack further calls
-            called = self._reader.calls and said.finish != "length"
-            self.finish = "tool_calls" if called else said.finish
-        return self._reread(parts) if said.retracted else self._add(parts)
+            called = self._reader.calls and delta.finish != "length"
+            self.finish = "tool_calls" if called else delta.finish
+        return self._reread(parts) if delta.retracted else self._add(parts)
 
-    def _add(self, parts: list[Part]) -> News:
+    def _add(self, parts: list[Part]) -> MessageChange:
         for part in parts:
             if isinstance(part, Call):
                 function = {"name": part.name, "arguments": part.arguments}
@@ -64,27 +64,27 @@ class ChatAnswer:
                 self.reasoning += part.text
             else:
                 self.content += part.text
-        return News(parts)
+        return MessageChange(parts)
 
-    def _reread(self, parts: list[Part]) -> News:
+    def _reread(self, parts: list[Part]) -> MessageChange:
         """Compares the parts of the whole text with those sent.
 
         There are no calls: the grammar of tools never backtracks.
         """
-        said = {"reasoning": self.reasoning, "content": self.content}
-        now = dict.fromkeys(said, "")
+        sent = {"reasoning": self.reasoning, "content": self.content}
+        now = dict.fromkeys(sent, "")
         for part in parts:
-            assert isinstance(part, Words)
+            assert isinstance(part, TextChunk)
             now[part.kind] += part.text
-        kept = {kind: common_length(said[kind], now[kind]) for kind in said}
+        kept = {kind: common_length(sent[kind], now[kind]) for kind in sent}
         self.reasoning, self.content = now["reasoning"], now["content"]
-        return News(
+        return MessageChange(
             [
-                *([Words("reasoning", more)] if (more := now["reasoning"][kept["reasoning"] :]) else []),
-                *([Words("content", more)] if (more := now["content"][kept["content"] :]) else []),
+                *([TextChunk("reasoning", more)] if (more := now["reasoning"][kept["reasoning"] :]) else []),
+                *([TextChunk("content", more)] if (more := now["content"][kept["content"] :]) else []),
             ],
-            len(said["content"]) - kept["content"],
-            len(said["reasoning"]) - kept["reasoning"],
+            len(sent["content"]) - kept["content"],
+            len(sent["reasoning"]) - kept["reasoning"],
         )
 
     def message(self) -> dict[str, Any]:

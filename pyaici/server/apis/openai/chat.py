@@ -13,7 +13,7 @@ from sse_starlette import ServerSentEvent
 
 from pyaici.server.apis.fields import check_choices
 from pyaici.server.apis.json_bodies import JsonRoute
-from pyaici.server.apis.openai.answer import ChatAnswer, News
+from pyaici.server.apis.openai.answer import ChatAnswer, MessageChange
 from pyaici.server.apis.openai.chat_plan import ChatPlan, plan_chat
 from pyaici.server.apis.openai.choices import Usage, copies, ended, side_by_side
 from pyaici.server.apis.openai.logprobs import chat_logprobs
@@ -56,12 +56,12 @@ class _Chat:
             "model": service.model.name,
         }
 
-    async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, News]]:
+    async def _answers(self) -> AsyncIterator[tuple[int, TextDelta, MessageChange]]:
         stop, protected = self._body.stop_strings, self._plan.protected
         answers = [answer_deltas(self._service, job, stop, protected) for job in self._jobs]
-        async for index, said in side_by_side(answers):
-            self._usage.count(said)
-            yield index, said, self._choices[index].take(said)
+        async for index, text_delta in side_by_side(answers):
+            self._usage.count(text_delta)
+            yield index, text_delta, self._choices[index].take(text_delta)
 
     def events(self) -> AsyncGenerator[ServerSentEvent, None]:
         """Returns the answers as a stream."""
@@ -69,29 +69,29 @@ class _Chat:
 
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
         begun: set[int] = set()
-        async for index, said, news in self._answers():
+        async for index, text_delta, change in self._answers():
             if index not in begun:
                 begun.add(index)
                 yield self._chunk(index, {"role": "assistant", "content": ""})
-            fields = self._fields(said, news)
-            deltas = self._deltas(index, news.parts) or ([{}] if fields else [])
+            fields = self._fields(text_delta, change)
+            deltas = self._deltas(index, change.parts) or ([{}] if fields else [])
             for delta in deltas:
                 yield self._chunk(index, delta, fields)
                 fields = {}
-            if said.finish is not None:
+            if text_delta.finish is not None:
                 yield self._chunk(index, {}, {"finish_reason": self._choices[index].finish})
 
-    def _fields(self, said: TextDelta, news: News) -> dict[str, Any]:
+    def _fields(self, text_delta: TextDelta, change: MessageChange) -> dict[str, Any]:
         """Returns the fields that the first chunk of a step has besides its delta."""
         fields: dict[str, Any] = {}
-        if news.retracted:
-            fields["retracted"] = news.retracted
-        if news.retracted_reasoning:
-            fields["retracted_reasoning"] = news.retracted_reasoning
-        if self._body.logprobs and said.retracted_tokens:
-            fields["retracted_tokens"] = said.retracted_tokens
-        if self._body.logprobs and said.tokens:
-            fields["logprobs"] = self._logprobs(said.tokens)
+        if change.retracted:
+            fields["retracted"] = change.retracted
+        if change.retracted_reasoning:
+            fields["retracted_reasoning"] = change.retracted_reasoning
+        if self._body.logprobs and text_delta.retracted_tokens:
+            fields["retracted_tokens"] = text_delta.retracted_tokens
+        if self._body.logprobs and text_delta.tokens:
+            fields["logprobs"] = self._logprobs(text_delta.tokens)
         return fields
 
     def _deltas(self, index: int, parts: list[Part]) -> list[dict[str, Any]]:

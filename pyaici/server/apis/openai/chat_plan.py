@@ -57,7 +57,7 @@ def plan_chat(model: ServedModel, request: ChatRequest, user: User) -> ChatPlan:
     call = constraint(request, request.response_format)
     if form is not None:
         if call is not None:
-            raise bad_request("an answer can call tools or be constrained, not both", call.param)
+            raise bad_request("tools cannot be combined with a constraint: remove one of them", call.param)
         required = request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
         parallel = request.parallel_tool_calls is not False
         grammar = tool_grammar(functions, form, start, required=required, parallel=parallel)
@@ -83,7 +83,7 @@ def _functions(request: ChatRequest) -> list[Function]:
     choice = request.tool_choice
     if not functions:
         if choice not in (None, "none", "auto"):
-            raise bad_request("tool_choice asks for a tool, but there are no tools", "tool_choice")
+            raise bad_request("tool_choice requires a tool, but there are no tools", "tool_choice")
         return []
     if isinstance(choice, ToolChoice):
         functions = [function for function in functions if function.name == choice.function.name]
@@ -97,7 +97,7 @@ def _prompt(
 ) -> list[int]:
     messages = [_message(message, known) for message in request.messages]
     tools = None
-    if functions and known.tells:
+    if functions and known.describes_tools:
         tools = [
             {"type": "function", "function": function.model_dump(exclude_none=True)} for function in functions
         ]
@@ -113,13 +113,13 @@ def _message(message: Message, known: TemplateTools) -> dict[str, Any]:
     """
     role = "system" if message.role == "developer" else message.role
     wire: dict[str, Any] = {"role": role, "content": message.text}
-    if message.name is not None and known.writes:
+    if message.name is not None and known.writes_calls:
         wire["name"] = message.name
     calls = [
         (known.form.call_id(call.id), call.function.name, _arguments(call.function.arguments))
         for call in message.tool_calls or ()
     ]
-    if known.writes:
+    if known.writes_calls:
         if calls:
             wire["tool_calls"] = [
                 {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}

@@ -78,9 +78,9 @@ class Usage:
         #: whether the client has received anything: then an error can no longer be a status
         self.begun = False
 
-    def count(self, said: TextDelta) -> None:
+    def count(self, delta: TextDelta) -> None:
         """Counts a delta of one of the answers."""
-        self._completion += said.grown
+        self._completion += delta.grown
         self.begun = True
 
     def wire(self) -> dict[str, int]:

@@ -54,7 +54,7 @@ class _Completion:
         if number * count > service.settings.max_streams:
             raise bad_request(
                 f"{number} prompts with {count} answers each are {number * count} sequences; "
-                f"this server generates {service.settings.max_streams} at a time",
+                f"this server generates at most {service.settings.max_streams} at a time",
                 "n",
             )
         prompts = [service.model.encode(prompt) for prompt in body.prompts]
@@ -92,47 +92,54 @@ class _Completion:
 
     async def _chunks(self) -> AsyncGenerator[ServerSentEvent, None]:
         begun: set[int] = set()
-        async for index, said in self._answers():
-            self._usage.count(said)
+        async for index, delta in self._answers():
+            self._usage.count(delta)
             echoed = self._echoed[index] if self._echoed and index not in begun else ""
-            if said.text or said.retracted or said.finish or said.tokens or said.retracted_tokens or echoed:
-                yield event({**self._head, "choices": [self._choice(index, said, echoed)]})
+            if (
+                delta.text
+                or delta.retracted
+                or delta.finish
+                or delta.tokens
+                or delta.retracted_tokens
+                or echoed
+            ):
+                yield event({**self._head, "choices": [self._choice(index, delta, echoed)]})
             elif not begun:
                 yield ServerSentEvent(comment="accepted", sep="\n")
             begun.add(index)
 
-    def _choice(self, index: int, said: TextDelta, echoed: str) -> dict[str, Any]:
+    def _choice(self, index: int, delta: TextDelta, echoed: str) -> dict[str, Any]:
         choice: dict[str, Any] = {
             "index": index,
-            "text": echoed + said.text,
-            "logprobs": self._logprobs(index, said.tokens),
-            "finish_reason": said.finish,
+            "text": echoed + delta.text,
+            "logprobs": self._logprobs(index, delta.tokens),
+            "finish_reason": delta.finish,
         }
-        if said.retracted:
-            choice["retracted"] = said.retracted
-        if said.retracted_tokens and self._body.logprobs is not None:
-            choice["retracted_tokens"] = said.retracted_tokens
+        if delta.retracted:
+            choice["retracted"] = delta.retracted
+        if delta.retracted_tokens and self._body.logprobs is not None:
+            choice["retracted_tokens"] = delta.retracted_tokens
         return choice
 
     async def whole(self) -> dict[str, Any]:
         """Returns the answers when they are complete."""
         texts = self._echoed or [""] * len(self._jobs)
-        said_texts = [""] * len(self._jobs)
+        answers = [""] * len(self._jobs)
         tokens: list[list[TextToken]] = [[] for _ in self._jobs]
         finish: list[str | None] = [None] * len(self._jobs)
-        async for index, said in self._answers():
-            kept = said_texts[index][: len(said_texts[index]) - said.retracted]
-            said_texts[index] = kept + said.text
-            del tokens[index][len(tokens[index]) - said.retracted_tokens :]
-            tokens[index] += said.tokens
-            finish[index] = said.finish
-            self._usage.count(said)
+        async for index, delta in self._answers():
+            kept = answers[index][: len(answers[index]) - delta.retracted]
+            answers[index] = kept + delta.text
+            del tokens[index][len(tokens[index]) - delta.retracted_tokens :]
+            tokens[index] += delta.tokens
+            finish[index] = delta.finish
+            self._usage.count(delta)
         return {
             **self._head,
             "choices": [
                 {
                     "index": index,
-                    "text": texts[index] + said_texts[index],
+                    "text": texts[index] + answers[index],
                     "logprobs": self._logprobs(index, tokens[index]),
                     "finish_reason": finish[index],
                 }

@@ -20,7 +20,7 @@ def constraint(request: Constrained, response_format: ResponseFormat | None = No
     if request.controller is not None:
         found["controller"] = ControllerCall(request.controller, argument_text(request.controller_arg))
     elif request.controller_arg is not None:
-        words = "controller_arg is a controller's argument, but there is no controller"
+        words = "controller_arg needs a controller: name one, or remove controller_arg"
         raise bad_request(ARG_WITHOUT_CONTROLLER if request.script else words, "controller_arg")
     if request.script is not None:
         found["script"] = script_call(request.script)

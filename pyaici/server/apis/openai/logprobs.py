@@ -20,10 +20,10 @@ def chat_logprobs(model: ServedModel, tokens: Sequence[TextToken]) -> dict[str, 
     return {
         "content": [
             {
-                **_entry(model, said.token, said.logprob),
-                "top_logprobs": [_entry(model, token, value) for token, value in said.top or ()],
+                **_entry(model, item.token, item.logprob),
+                "top_logprobs": [_entry(model, token, value) for token, value in item.top or ()],
             }
-            for said in tokens
+            for item in tokens
         ],
         "refusal": None,
     }
@@ -32,12 +32,12 @@ def chat_logprobs(model: ServedModel, tokens: Sequence[TextToken]) -> dict[str, 
 def completion_logprobs(model: ServedModel, tokens: Sequence[TextToken], before: int) -> dict[str, Any]:
     """Returns the format of completions. `before`: characters of the text before the answer."""
     return {
-        "tokens": [model.token_text(said.token) for said in tokens],
-        "token_logprobs": [_value(said.logprob) for said in tokens],
+        "tokens": [model.token_text(item.token) for item in tokens],
+        "token_logprobs": [_value(item.logprob) for item in tokens],
         "top_logprobs": [
-            {model.token_text(token): _value(value) for token, value in said.top or ()} for said in tokens
+            {model.token_text(token): _value(value) for token, value in item.top or ()} for item in tokens
         ],
-        "text_offset": [before + said.start for said in tokens],
+        "text_offset": [before + item.start for item in tokens],
     }
 
 

@@ -1,4 +1,4 @@
-"""Reads an answer as it is written, and splits it into reasoning, content and tool calls."""
+"""Splits an answer into reasoning, content and tool calls while it is generated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TextChunk:
     """More text of the reasoning or the content."""
 
     kind: Literal["reasoning", "content"]
@@ -30,7 +30,7 @@ class Call:
     arguments: str
 
 
-Part = Words | Call
+Part = TextChunk | Call
 
 
 class AnswerReader:
@@ -50,7 +50,7 @@ class AnswerReader:
         self._held = ""
         #: number of calls so far
         self.calls = 0
-        self._said = False
+        self._has_text = False
 
     def feed(self, text: str) -> list[Part]:
         """Returns the parts that more text adds."""
@@ -88,9 +88,9 @@ class AnswerReader:
         if found is not None:
             thought, self._held = self._held[: found[0]], self._held[found[0] + len(found[1]) :]
             self._state = "after"
-            return self._words("reasoning", thought.rstrip())
+            return self._chunk("reasoning", thought.rstrip())
         thought = self._take(self._end_of_reasoning, last)
-        return self._words("reasoning", thought)
+        return self._chunk("reasoning", thought)
 
     def _after(self, last: bool) -> list[Part]:
         """Handles blanks between reasoning and answer."""
@@ -102,16 +102,16 @@ class AnswerReader:
     def _content(self, last: bool) -> list[Part]:
         if self._form is None:
             text, self._held = self._held, ""
-            return self._words("content", text)
+            return self._chunk("content", text)
         if not self._form.begin:
             return self._bare_call(last)
         found = self._begin_of_call.find(self._held)
         if found is not None:
             text, self._held = self._held[: found[0]], self._held[found[0] + len(found[1]) :]
             self._state = "call"
-            return self._words("content", text.rstrip() if self.calls == 0 else text.strip())
+            return self._chunk("content", text.rstrip() if self.calls == 0 else text.strip())
         text = self._take(self._begin_of_call, last)
-        return self._words("content", text.strip() if self.calls else text)
+        return self._chunk("content", text.strip() if self.calls else text)
 
     def _call(self, last: bool) -> list[Part]:
         assert self._form is not None
@@ -131,22 +131,22 @@ class AnswerReader:
         self._held = rest
         calls = self._calls(body) if first < 0 else None
         if calls is None:
-            return self._words("content", self._form.begin + body + ("" if first < 0 else end))
+            return self._chunk("content", self._form.begin + body + ("" if first < 0 else end))
         return calls
 
     def _bare_call(self, last: bool) -> list[Part]:
         """Handles an answer that is a call or content as a whole: its first character decides."""
         assert self._form is not None
         bare = self._held.lstrip()
-        if not last and (self._said or (bare and not bare.startswith(self._form.first))):
-            self._said = True
+        if not last and (self._has_text or (bare and not bare.startswith(self._form.first))):
+            self._has_text = True
             text, self._held = self._held, ""
-            return self._words("content", text)
+            return self._chunk("content", text)
         if not last or not self._held:
             return []
         calls = self._calls(self._held)
         text, self._held = self._held, ""
-        return self._words("content", text) if calls is None else calls
+        return self._chunk("content", text) if calls is None else calls
 
     def _calls(self, body: str) -> list[Part] | None:
         assert self._form is not None
@@ -171,5 +171,5 @@ class AnswerReader:
         return taken
 
     @staticmethod
-    def _words(kind: Literal["reasoning", "content"], text: str) -> list[Part]:
-        return [Words(kind, text)] if text else []
+    def _chunk(kind: Literal["reasoning", "content"], text: str) -> list[Part]:
+        return [TextChunk(kind, text)] if text else []

@@ -48,16 +48,19 @@ class Constrained(BaseModel):
 
     controller: ControllerName | None = None
     controller_arg: Any = Field(None, description="the controller's argument: a text, or JSON")
-    script: ScriptBody | None = Field(None, description="a controller that is written here")
+    script: ScriptBody | None = Field(None, description="a controller as a script, in the request")
     grammar: str | None = Field(
         None,
         min_length=1,
-        description="a grammar: Lark, GBNF (root ::= ...), KBNF (start ::= ...;) or yacc (%%)",
+        description="the answer matches this grammar, in Lark, GBNF (root ::= ...), KBNF (start ::= ...;) "
+        "or yacc (%%)",
     )
     regex: str | None = Field(
         None, min_length=1, description="the whole answer matches this regular expression"
     )
-    json_schema: dict[str, Any] | bool | None = Field(None, description="the answer is JSON of this schema")
+    json_schema: dict[str, Any] | bool | None = Field(
+        None, description="the answer is JSON that matches this schema"
+    )
     choice: Annotated[list[str], Field(min_length=1, max_length=1 << 16, fail_fast=True)] | None = Field(
         None, description="the answer is one of these texts"
     )
@@ -95,7 +98,7 @@ class GenerationRequest(Constrained):
         check_count(body)
         for name, value in body.items():
             if name in _NEUTRAL and not any(value == neutral for neutral in _NEUTRAL[name]):
-                raise PydanticCustomError("field", "this is not supported here", {"param": name})
+                raise PydanticCustomError("field", "this field is not supported", {"param": name})
         if found := misnamed(body, {*cls.model_fields, *_NEUTRAL}):
             raise PydanticCustomError("field", "{words}", {"param": found[0], "words": found[1]})
         return body
@@ -133,7 +136,7 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    """A text part of a message. Models here read text only."""
+    """A text part of a message. Other parts are not supported."""
 
     type: Literal["text"]
     text: str
@@ -170,13 +173,15 @@ class Message(BaseModel):
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and part.get("type", "text") != "text":
                 kind = str(part["type"])[:64]
-                raise ValueError(f"a part of the type {kind!r}: this model reads text alone")
+                raise ValueError(f"parts of the type {kind!r} are not supported: the model reads text only")
         return content
 
     @model_validator(mode="after")
     def _has_content(self) -> Message:
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
-            raise ValueError("a message needs content; only that of an assistant may have tool_calls instead")
+            raise ValueError(
+                "a message needs content; only a message of the assistant may have tool_calls instead"
+            )
         return self
 
     @property
@@ -252,7 +257,9 @@ class ChatRequest(GenerationRequest):
     tools: Annotated[list[Tool], Field(max_length=128, fail_fast=True)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = Field(None, description="for the model's template of chats")
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="variables for the model's chat template"
+    )
 
     @field_validator("tools")
     @classmethod

@@ -143,9 +143,9 @@ class TemplateTools:
 
     form: ToolFormat
     #: the template presents the tools to the model, and asks for calls in this format
-    tells: bool = False
+    describes_tools: bool = False
     #: the template writes calls of earlier turns in this format, and their results
-    writes: bool = False
+    writes_calls: bool = False
     #: the template accepts system messages
     system: bool = True
 
@@ -157,16 +157,16 @@ def template_tools(tokenizer: Any, template: str) -> TemplateTools:
     Answers are held to the format that is found here. A template with another format of its own would present
     that one to the model: it counts as a template without tools.
     """
-    told = _render(tokenizer, [_ASK], [_TOOL])
-    called = _render(tokenizer, [_ASK, _CALL, _ANSWER])
+    with_tools = _render(tokenizer, [_ASK], [_TOOL])
+    with_calls = _render(tokenizer, [_ASK, _CALL, _ANSWER])
     system = _SYSTEM["content"] in _render(tokenizer, [_SYSTEM, _ASK])
     forms = [form for form in FORMATS.values() if form.before in template]
     for form in forms:
-        if form.is_written(called, _NAME, _ARGUMENTS):
-            return TemplateTools(form, _NAME in told, _RESULT in called, system)
+        if form.is_written(with_calls, _NAME, _ARGUMENTS):
+            return TemplateTools(form, _NAME in with_tools, _RESULT in with_calls, system)
     for form in forms:
-        if _NAME in told and form.is_shown(told):
-            return TemplateTools(form, tells=True, system=system)
+        if _NAME in with_tools and form.is_shown(with_tools):
+            return TemplateTools(form, describes_tools=True, system=system)
     form = SMOLLM2 if "SmolLM" in template else LLAMA3 if "<|start_header_id|>" in template else HERMES
     return TemplateTools(form, system=system)
 

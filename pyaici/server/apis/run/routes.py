@@ -32,7 +32,7 @@ from pyaici.server.apis.fields import (
 )
 from pyaici.server.apis.json_bodies import JsonRoute
 from pyaici.server.apis.openai.choices import copies, side_by_side
-from pyaici.server.apis.run.story import RunStory
+from pyaici.server.apis.run.report import RunReport
 from pyaici.server.http.access import Runner
 from pyaici.server.http.errors import ApiError, bad_request
 from pyaici.server.http.sse import STREAM_OR_JSON, event, stream_events, while_connected
@@ -59,27 +59,27 @@ class ChatMessage(StrictBody):
 
 
 class RunRequest(StrictBody):
-    """A prompt, and the controller of what the model generates."""
+    """A prompt, and the controller that steers what the model generates."""
 
     controller: ControllerName = Field(
-        "none", description="a bundled controller, an id or a tag; none = no control"
+        "none", description="name of a bundled controller, id, or tag; none = no controller"
     )
-    controller_arg: Any = Field(None, description="its argument: a text, or JSON")
-    script: ScriptBody | None = Field(None, description="instead of a controller: a script that is one")
-    prompt: str | TokenIds | None = Field(None, description="a text as it is, or token ids")
+    controller_arg: Any = Field(None, description="argument of the controller: a text, or JSON")
+    script: ScriptBody | None = Field(None, description="a script, instead of a controller")
+    prompt: str | TokenIds | None = Field(None, description="a text that is used as it is, or token ids")
     messages: Annotated[list[ChatMessage], Field(max_length=MAX_MESSAGES, fail_fast=True)] | None = Field(
-        None, description="instead: a chat"
+        None, description="a chat, instead of a prompt"
     )
-    n: Choices = Field(1, description="sequences of this prompt")
+    n: Choices = Field(1, description="number of sequences of this prompt")
     temperature: Temperature = 0.0
     top_p: TopP = 1.0
     top_k: TopK = 0
     seed: Seed | None = None
     max_tokens: MaxTokens | None = None
-    logprobs: bool = Field(False, description="tell the log-probability of every sampled token")
+    logprobs: bool = Field(False, description="report the log-probability of every sampled token")
     top_logprobs: TopLogprobs = 0
-    details: bool = Field(False, description="tell how many tokens were allowed where one was sampled")
-    stream: bool = Field(True, description="false: one answer when everything has ended")
+    details: bool = Field(False, description="report how many tokens were allowed where a token was sampled")
+    stream: bool = Field(True, description="false = return a single answer when everything has ended")
 
 
 @router.post("/v1/run", response_model=None, responses=STREAM_OR_JSON)
@@ -103,7 +103,7 @@ def _job(service: Service, body: RunRequest, user: User) -> Job:
         raise bad_request("give either a prompt or messages", "prompt")
     if body.messages is not None:
         if not body.messages:
-            raise bad_request("there must be a message", "messages")
+            raise bad_request("messages must not be empty", "messages")
         prompt = service.model.encode_chat([message.model_dump() for message in body.messages])
     else:
         assert body.prompt is not None
@@ -132,7 +132,7 @@ def _call(body: RunRequest) -> ControllerCall | None:
         return ControllerCall(body.controller, argument_text(body.controller_arg))
     if body.controller_arg is not None:
         raise bad_request(
-            "controller_arg is a controller's argument, but there is no controller", "controller_arg"
+            "controller_arg needs a controller: name one, or remove controller_arg", "controller_arg"
         )
     return None
 
@@ -142,19 +142,19 @@ async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[Serve
 
     An ApiError before the first event is raised, as it can still be a status; a later one is an event.
     """
-    story = RunStory(service.model)
+    report = RunReport(service.model)
     results: list[GenerationResult] = []
     begun = False
     try:
-        async with contextlib.aclosing(_happens(service, jobs)) as steps:
-            async for happened, ended in steps:
+        async with contextlib.aclosing(_steps(service, jobs)) as steps:
+            async for events, ended in steps:
                 begun = True
-                if happened:
-                    yield event(story.tell(happened))
+                if events:
+                    yield event(report.step(events))
                 elif not ended:
                     yield event(_header(service, jobs[0]))
                 results += ended
-        yield event(story.end(results))
+        yield event(report.end(results))
     except ApiError as error:
         if not begun:
             raise
@@ -164,19 +164,19 @@ async def _events(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[Serve
 
 
 async def _whole(service: Service, jobs: Sequence[Job]) -> dict[str, Any]:
-    story = RunStory(service.model)
+    report = RunReport(service.model)
     results: list[GenerationResult] = []
-    async with contextlib.aclosing(_happens(service, jobs)) as steps:
-        async for happened, ended in steps:
-            story.tell(happened)
+    async with contextlib.aclosing(_steps(service, jobs)) as steps:
+        async for events, ended in steps:
+            report.step(events)
             results += ended
-    return {**_header(service, jobs[0]), **story.end(results), "object": "run.result"}
+    return {**_header(service, jobs[0]), **report.end(results), "object": "run.result"}
 
 
-async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:
-    """Yields the steps of all sequences. The first is empty: all have been accepted. Raises ApiError.
+async def _steps(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Step, None]:
+    """Yields the steps of all sequences. The first step is empty: all have been accepted. Raises ApiError.
 
-    If a sequence waits for its turn for long, the first step comes earlier: when the others have as many
+    If a sequence waits long for its turn, the first step comes earlier: as soon as the others have as many
     unread bytes as a backlog may have.
     """
     early: list[_Step] = []
@@ -197,8 +197,8 @@ async def _happens(service: Service, jobs: Sequence[Job]) -> AsyncGenerator[_Ste
             if not missing or waiting > MAX_BACKLOG_BYTES:
                 begun = True
                 yield [], []
-                for happened in early:
-                    yield happened
+                for events in early:
+                    yield events
                 early.clear()
 
 
@@ -206,9 +206,9 @@ async def _sequence(service: Service, job: Job) -> AsyncGenerator[_Step, None]:
     """Yields the steps of a sequence: an empty one when it is accepted, and last its results."""
     async with service.run(job) as stream:
         yield [], []
-        async for happened in stream:
-            if happened:
-                yield happened, []
+        async for events in stream:
+            if events:
+                yield events, []
         if stream.results:
             yield [], stream.results
 

@@ -1,11 +1,11 @@
-// The access token: typed by the user, kept for this browser tab alone, sent with every request.
+// The access token: entered by the user, kept for this browser tab only, sent with every request.
 
 import { byId } from "./dom.js";
 
 const KEY = "aici-token";
 
 export class Access {
-  /** Called when there is another token. */
+  /** Called when the token changes. */
   onchange = () => {};
 
   constructor() {
@@ -30,12 +30,12 @@ export class Access {
     return sessionStorage.getItem(KEY) ?? "";
   }
 
-  /** What a request says of its sender. */
+  /** The headers that authenticate a request. */
   get headers() {
     return this.token ? { Authorization: `Bearer ${this.token}` } : {};
   }
 
-  /** The server wants another token: this is where it goes. */
+  /** Opens the form, after the server has refused the token. */
   ask() {
     this._box.open = true;
     this._field.focus();

@@ -1,6 +1,6 @@
-// The server's API: requests with the user's token, errors in its words, streams of events.
+// The server's API: requests with the user's token, the server's errors, and streams of events.
 
-/** What the server has refused, or a connection that failed: `status` is 0 then. */
+/** An error of the server, or a failed connection, whose `status` is 0. */
 export class ApiError extends Error {
   constructor(status, message, { param = null, log = "" } = {}) {
     super(message);
@@ -19,14 +19,14 @@ export class Api {
     return (await this._fetch(path, {})).json();
   }
 
-  /** Sends JSON, or with a type of its own anything that `fetch` takes. */
+  /** Sends JSON; with another `type`, any body that `fetch` accepts. */
   async send(method, path, body, type = "application/json") {
     const content = type === "application/json" ? JSON.stringify(body) : body;
     const answer = await this._fetch(path, { method, body: content, headers: { "Content-Type": type } });
     return answer.json();
   }
 
-  /** The events {name, data} of a POST, as they come. Ends with an AbortError when `signal` says so. */
+  /** Yields the events {name, data} of a POST as they arrive. Throws an AbortError when `signal` is aborted. */
   async *events(path, body, signal) {
     const headers = { "Content-Type": "application/json" };
     const answer = await this._fetch(path, { method: "POST", body: JSON.stringify(body), headers, signal });
@@ -40,7 +40,7 @@ export class Api {
       answer = await fetch(path, { ...options, headers });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new ApiError(0, "The server does not answer: is it still running?");
+      throw new ApiError(0, "The server does not answer. Check that it is still running.");
     }
     if (answer.ok) return answer;
     const error = await readError(answer);
@@ -54,7 +54,7 @@ async function readError(answer) {
   try {
     error = (await answer.json()).error ?? {};
   } catch {
-    // not our server's words, e.g. those of a proxy
+    // not an error of our server, but for example of a proxy
   }
   return new ApiError(answer.status, error.message ?? `The server answered with status ${answer.status}.`, error);
 }
@@ -74,7 +74,7 @@ async function* readEvents(stream) {
       }
     }
   } finally {
-    reader.cancel().catch(() => {}); // of a stream that has failed already
+    reader.cancel().catch(() => {}); // fails if the stream has failed already
   }
 }
 
@@ -83,11 +83,11 @@ async function read(reader) {
     return await reader.read();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The connection broke off.");
+    throw new ApiError(0, "The connection to the server was lost.");
   }
 }
 
-/** null for comments, and for the mark of the end. */
+/** Returns an event; null for comments and for the end of the stream. */
 function readEvent(block) {
   let name = "message";
   const data = [];

@@ -1,6 +1,6 @@
-// The controller's argument, or a script: an editor that keeps what was written for each, and shows what is wrong.
+// The editor of the controller's argument or script: it keeps the text of each controller, and marks errors.
 
-import { byId, say } from "./dom.js";
+import { byId, showText } from "./dom.js";
 import { Editor } from "./editor.js";
 import { findPlace } from "./error_place.js";
 
@@ -9,53 +9,53 @@ export class Argument {
     this.editor = new Editor(byId("argument"), {
       id: "argument-field", labelledBy: "argument-title", describedBy: "argument-note argument-error", rows: 5,
     });
-    this.editor.oninput = () => say(byId("argument-error"), "");
+    this.editor.oninput = () => showText(byId("argument-error"), "");
     this._controller = null;
     this._written = new Map();
-    /** of each script, what it shall see as its argument */
+    /** by controller: the argument of the script */
     this._args = new Map();
-    /** Escape was the last key: Tab shall move on */
+    /** Escape was the last key, so Tab leaves the editor */
     this._leaving = false;
     this.editor.field.addEventListener("keydown", (event) => this._key(event));
     byId("script-arg").addEventListener("input", () => this.accept());
     byId("argument-example").addEventListener("click", () => this._useExample());
   }
 
-  /** Another controller is chosen: what was written for it before, or its example. */
+  /** Shows the text that was last written for a controller, or its example. */
   show(controller) {
     if (this._controller?.value === controller.value) return;
     if (this._controller) this._keep();
     this._controller = controller;
     this._showKind();
     byId("argument-example").hidden = controller.example === null;
-    say(byId("argument-note"), noteOf(controller));
+    showText(byId("argument-note"), noteOf(controller));
     this.editor.field.placeholder = controller.takesArgument === null ? "optional" : "";
     this._set(this._written.get(controller.value) ?? readable(controller.example));
   }
 
-  /** What a request says of it: a controller with its argument, or a script. Throws an error with a `param`. */
+  /** The fields of a request: a controller with its argument, or a script. Throws an error with a `param`. */
   get wire() {
     const { value, language } = this._controller;
     if (language) return { script: { language, source: this.editor.value, arg: readArg(byId("script-arg").value) } };
     return value === "none" ? { controller: value } : { controller: value, controller_arg: this.editor.value };
   }
 
-  /** What the server says against it, and against which field of the request. */
+  /** Shows the error with which the server refused the request field `param`. */
   refuse(message, param) {
-    say(byId("argument-error"), message);
+    showText(byId("argument-error"), message);
     if (param === "script.arg") byId("script-arg").setAttribute("aria-invalid", true);
     else this._mark(message);
     byId("argument-error").parentElement.scrollIntoView({ block: "nearest" });
   }
 
-  /** Marks where a script has failed, if it is still the one that has run. */
+  /** Marks the place where a script failed, if the editor still has that script. */
   failed(message, { script }) {
     const { language } = this._controller;
     if (language && script?.language === language && script.source === this.editor.value) this._mark(message);
   }
 
   accept() {
-    say(byId("argument-error"), "");
+    showText(byId("argument-error"), "");
     byId("script-arg").removeAttribute("aria-invalid");
     this.editor.clearMark();
   }
@@ -79,7 +79,7 @@ export class Argument {
     this.editor.field.rows = language ? 14 : 5;
   }
 
-  /** In a script Tab indents, but for one behind Escape. */
+  /** In a script, Tab indents, except after Escape. */
   _key(event) {
     const plain = !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey;
     if (event.key === "Tab" && plain && this._controller?.language && !this._leaving) {
@@ -96,17 +96,17 @@ export class Argument {
 
   _set(text) {
     this.editor.value = text;
-    say(byId("argument-error"), "");
+    showText(byId("argument-error"), "");
   }
 }
 
 function noteOf({ value, name, takesArgument, language }) {
-  if (language) return "Tab indents; after Esc, Tab moves on.";
+  if (language) return "Tab indents; after Esc, Tab leaves the editor.";
   if (takesArgument !== false) return "";
   return value === "none" ? "Without a controller there is no argument." : `${name} takes no argument.`;
 }
 
-/** An object of JSON in lines; everything else as it is. */
+/** Returns a JSON object on several lines; other texts unchanged. */
 function readable(example) {
   if (!example?.startsWith("{")) return example ?? "";
   try {
@@ -116,7 +116,7 @@ function readable(example) {
   }
 }
 
-/** Nothing is null, as in a request. */
+/** Parses the argument of a script; an empty text is null. */
 function readArg(text) {
   if (text.trim() === "") return null;
   try {

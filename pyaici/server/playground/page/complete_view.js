@@ -1,10 +1,10 @@
-// The tab "Complete": an editor in which the model's continuation appears in grey as one types.
+// The tab "Complete": an editor that shows the model's continuation in grey while the user types.
 
 import { Completion, splitAtCursor } from "./completion.js";
-import { byId, describe, fieldValues, say } from "./dom.js";
+import { byId, describe, fieldValues, showText } from "./dom.js";
 import { Editor } from "./editor.js";
 
-/** A pause in typing after which it is worth to ask. */
+/** Length of a pause in typing after which the page requests a completion. */
 const PAUSE_MS = 60;
 const EXAMPLE = `def is_prime(number: int) -> bool:
     """Whether a number has no divisor but 1 and itself."""
@@ -19,16 +19,16 @@ export class CompleteView {
       id: "code-field", labelledBy: "code-title", describedBy: "complete-state", rows: 18,
     });
     this._editor.value = EXAMPLE;
-    this._editor.oninput = () => this._later();
+    this._editor.oninput = () => this._schedule();
     this._editor.field.addEventListener("keydown", (event) => this._key(event));
     this._editor.field.addEventListener("blur", () => this._dismiss());
     document.addEventListener("selectionchange", () => this._moved());
     byId("completion-parameters").addEventListener("change", () => this._dismiss());
     this._timer = 0;
     this._current = null;
-    /** where the cursor was when it was asked */
+    /** position of the cursor at the time of the request */
     this._at = -1;
-    /** Escape was the last key: Tab shall move on */
+    /** Escape was the last key, so Tab leaves the editor */
     this._leaving = false;
     this._figures({});
   }
@@ -37,7 +37,7 @@ export class CompleteView {
     const { field } = this._editor;
     field.focus();
     field.setSelectionRange(field.value.length, field.value.length);
-    this._later();
+    this._schedule();
   }
 
   hidden() {
@@ -73,14 +73,14 @@ export class CompleteView {
     this._editor.ghost("");
   }
 
-  /** The cursor has gone elsewhere: what was asked for is not for that place. */
+  /** Dismisses the completion if the cursor has moved. */
   _moved() {
     if (this._at >= 0 && document.activeElement === this._editor.field && this._editor.cursor !== this._at) {
       this._dismiss();
     }
   }
 
-  _later() {
+  _schedule() {
     this._dismiss();
     this._timer = setTimeout(() => this._ask(), PAUSE_MS);
   }
@@ -93,7 +93,7 @@ export class CompleteView {
     const completion = new Completion(this._api, splitAtCursor(before), fieldValues(byId("completion-parameters")));
     this._current = completion;
     this._at = at;
-    say(byId("complete-error"), "");
+    showText(byId("complete-error"), "");
     try {
       for await (const { addition, facts } of completion.follow()) {
         if (completion !== this._current) return;
@@ -101,11 +101,11 @@ export class CompleteView {
         this._figures(facts);
       }
       this._state(completion.addition ? "Tab accepts the grey text." : "The model has nothing to add here.");
-      say(byId("complete-error"), completion.problem);
+      showText(byId("complete-error"), completion.problem);
     } catch (error) {
       if (error.name === "AbortError" || completion !== this._current) return;
       this._editor.ghost("");
-      say(byId("complete-error"), error.message);
+      showText(byId("complete-error"), error.message);
     }
   }
 
@@ -117,9 +117,9 @@ export class CompleteView {
     describe(byId("completion-figures"), [
       ["sampler", sampler],
       ["first byte", firstByte === undefined ? "–" : `${Math.round(firstByte)} ms`],
-      ["evaluations", evaluations, "of the model, for the prefix alone"],
+      ["evaluations", evaluations, "model evaluations for the prefix"],
       ["tokens", tokens],
-      ["in all", total === undefined ? "–" : `${Math.round(total)} ms`],
+      ["total", total === undefined ? "–" : `${Math.round(total)} ms`],
     ]);
   }
 }

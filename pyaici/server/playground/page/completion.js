@@ -1,9 +1,9 @@
-// One completion by `POST /cpc_stream`: the text before the cursor in two parts, and what the model adds to it.
+// One completion by `POST /cpc_stream`: splits the text before the cursor, and reads what the model adds.
 
-/** Text without white space can be long, and each character of a prefix is work: characters that are enough. */
+/** Most characters of a prefix. Text without white space can be long, and each character takes work. */
 const LONGEST_PREFIX = 64;
 
-/** The server takes tokens of `context` as they are, and finds those that begin with `prefix`. */
+/** Splits at the last white space: the server keeps the tokens of `context`, and completes `prefix`. */
 export function splitAtCursor(before) {
   const word = before.slice(before.search(/\S*$/));
   const at = before.length - [...word].slice(-LONGEST_PREFIX).join("").length;
@@ -16,9 +16,9 @@ export class Completion {
     this._api = api;
     this._abort = new AbortController();
     this._text = "";
-    /** what is known of it by now: the sampler, milliseconds, evaluations, tokens */
+    /** what is known so far: the sampler, milliseconds, evaluations, tokens */
     this.facts = { sampler: parameters.sampler };
-    /** why there is no more text than there is */
+    /** the error that ended the completion; empty if there is none */
     this.problem = "";
   }
 
@@ -26,7 +26,7 @@ export class Completion {
     this._abort.abort();
   }
 
-  /** What follows the prefix; empty while that is not complete, or if it is something else. */
+  /** The text after the prefix; empty while the prefix is incomplete, or if the text does not begin with it. */
   get addition() {
     const { prefix } = this._body;
     return this._text.startsWith(prefix) ? this._text.slice(prefix.length) : "";

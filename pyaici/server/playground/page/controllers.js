@@ -1,20 +1,20 @@
-// The choice of a controller: those that come with the server, those that were uploaded, and none.
+// The list of controllers: bundled, uploaded, scripts, and none.
 
 import { byId, make } from "./dom.js";
 import { languageOf, scriptChoices } from "./scripts.js";
 
 const NONE = {
-  value: "none", name: "none", description: "the model writes what it likes", example: null, takesArgument: false,
+  value: "none", name: "none", description: "the model writes without a controller", example: null, takesArgument: false,
 };
 
 export class Controllers {
-  /** Called with the controller {value, name, description, example, takesArgument} that is chosen now; see scripts.js, too. */
+  /** Called with the selected controller {value, name, description, example, takesArgument}; see also scripts.js. */
   onchange = () => {};
 
   constructor(api) {
     this._api = api;
     this._list = byId("controllers");
-    this._news = byId("upload-news");
+    this._uploadStatus = byId("upload-news");
     this._all = [NONE];
     this._list.addEventListener("change", () => this.onchange(this.chosen));
     byId("upload").addEventListener("change", (event) => this._upload(event.target));
@@ -25,7 +25,7 @@ export class Controllers {
     return this._all.find((controller) => controller.value === value) ?? NONE;
   }
 
-  /** Asks the server what there is. Throws ApiError. */
+  /** Loads the list from the server. Throws ApiError. */
   async load(wanted = this.chosen.value) {
     const { data, bundled } = await this._api.get("/v1/controllers");
     const own = bundled.map(({ name, description, example_arg }) => ({
@@ -42,7 +42,7 @@ export class Controllers {
     const first = inputs.find((input) => input.value === wanted && wanted !== "none");
     const input = first ?? inputs.find((each) => each.value === "json_schema") ?? inputs[0];
     input.checked = true;
-    // only within the list: the page stays where it is
+    // scrolls only the list, not the page
     this._list.scrollTop = input.parentElement.offsetTop - this._list.clientHeight / 3;
     this.onchange(this.chosen);
   }
@@ -51,32 +51,32 @@ export class Controllers {
     const [file] = input.files;
     if (!file) return;
     const tag = byId("upload-tag").value.trim();
-    this._tell(`Uploading ${file.name} …`);
+    this._showUpload(`Uploading ${file.name} …`);
     try {
       const language = languageOf(file.name);
       const { id } = language
         ? await this._api.send("POST", "/v1/scripts", { language, name: file.name, source: await file.text() })
         : await this._api.send("POST", "/v1/controllers", file, "application/wasm");
       if (tag) await this._api.send("PUT", `/v1/tags/${encodeURIComponent(tag)}`, { controller: id });
-      this._tell(`${file.name} is there as ${tag || `${id.slice(0, 12)}…`}.`);
+      this._showUpload(`Uploaded ${file.name} as ${tag || `${id.slice(0, 12)}…`}.`);
       await this.load(tag || id);
     } catch (error) {
-      this._tell(`${file.name} was not uploaded: ${error.message}`, true);
+      this._showUpload(`Uploading ${file.name} failed: ${error.message}`, true);
     } finally {
       input.value = ""; // so that the same file can be chosen again
     }
   }
 
-  _tell(text, failed = false) {
-    this._news.textContent = text;
-    this._news.classList.toggle("failed", failed);
+  _showUpload(text, failed = false) {
+    this._uploadStatus.textContent = text;
+    this._uploadStatus.classList.toggle("failed", failed);
   }
 }
 
-/** A module has an entry for each tag, or one for its id. Whether it takes an argument, nobody knows but its author. */
+/** Returns an entry for each tag of a module, or one for its id. Whether it takes an argument is unknown. */
 function asChoices({ id, tags, owners, size, callbacks, language, script }) {
   const what = language ? `${script}, a script in ${language}` : callbacks.join(", ");
-  const description = `${Math.ceil(size / 1024)} KiB, of ${owners.join(", ") || "nobody"}; ${what}`;
+  const description = `${Math.ceil(size / 1024)} KiB, owner: ${owners.join(", ") || "none"}; ${what}`;
   const known = { description, example: null, takesArgument: null };
   if (tags.length === 0) return [{ value: id, name: `${id.slice(0, 12)}…`, ...known }];
   return tags.map((tag) => ({ value: tag, name: tag, ...known }));

@@ -1,10 +1,10 @@
-// Elements: found by id, made with their contents. Texts are always texts, never markup.
+// Finds elements by id, and creates elements with their contents. Texts never become markup.
 
 export function byId(id) {
   return document.getElementById(id);
 }
 
-/** A new element; `properties` are its own (className, hidden, ...), or attributes if they have a hyphen or are a role. */
+/** Creates an element with these properties; `role`, `for` and names with a hyphen are set as attributes. */
 export function make(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -15,13 +15,13 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** Shows a text in an element that is hidden while there is none. */
-export function say(element, text) {
+/** Shows a text in an element, and hides the element if the text is empty. */
+export function showText(element, text) {
   element.textContent = text;
   element.hidden = !text;
 }
 
-/** Rows of a description list: name, value, and if need be a hint and a class. */
+/** Fills a description list with rows: name, value, and optionally a title and a class. */
 export function describe(list, rows) {
   list.replaceChildren(
     ...rows.map(([name, value, title = "", className = ""]) =>
@@ -30,7 +30,7 @@ export function describe(list, rows) {
   );
 }
 
-/** The values of the named fields inside an element; empty numbers are left out. */
+/** Returns the values of the named fields inside an element, without empty numbers. */
 export function fieldValues(container) {
   const values = {};
   for (const field of container.querySelectorAll("[name]")) {

@@ -1,10 +1,10 @@
-// A code editor: a textarea with line numbers, a place that is marked as wrong, and grey text at the cursor.
+// A code editor: a textarea with line numbers, a marked error, and grey text at the cursor.
 
 import { make } from "./dom.js";
 
-/** The textarea has the caret and the selection; the paper behind it, of the same size, shows the text. */
+/** The textarea has the caret and the selection. An element of the same size behind it, the paper, shows the text. */
 export class Editor {
-  /** Called when the user, or `insert`, has changed the text. */
+  /** Called when the user or `insert` has changed the text. */
   oninput = () => {};
 
   constructor(container, { id, labelledBy, rows, describedBy }) {
@@ -40,12 +40,12 @@ export class Editor {
     this._draw();
   }
 
-  /** Where the caret is; -1 while something is selected. */
+  /** The position of the caret; -1 while a text is selected. */
   get cursor() {
     return this.field.selectionStart === this.field.selectionEnd ? this.field.selectionStart : -1;
   }
 
-  /** Marks [from, to) as wrong, until the text changes. */
+  /** Marks [from, to) as an error, until the text changes. */
   mark(from, to) {
     this._mark = { from, to };
     this._draw();
@@ -62,7 +62,7 @@ export class Editor {
     this._draw();
   }
 
-  /** Shows a text at the cursor that is not there; empty: none. */
+  /** Shows a grey text at the cursor, which is not part of the value; an empty text removes it. */
   ghost(text) {
     if (text === this._ghost) return;
     this._ghost = text;
@@ -73,7 +73,7 @@ export class Editor {
     return this._ghost;
   }
 
-  /** Writes at the cursor, as if typed: the browser's undo takes it back. */
+  /** Inserts a text at the cursor, as if typed: the browser can undo it. */
   insert(text) {
     this.field.focus();
     document.execCommand("insertText", false, text);

@@ -1,8 +1,8 @@
-// Where in a text an error is, by the words of its message: a traceback, lines and columns, bytes, or a path in JSON.
+// Finds the place of an error in a text from its message: a traceback, line and column, byte, or path in JSON.
 
 import { findInJson } from "./json_path.js";
 
-/** The range [from, to) that a message means, as offsets into `text`; null if it names no place. */
+/** Returns the range [from, to) that a message refers to, as offsets into `text`; null if it names no place. */
 export function findPlace(message, text) {
   const line = lineOfPython(message);
   if (line !== null) return wholeLine(text, line);
@@ -13,13 +13,13 @@ export function findPlace(message, text) {
   return { from, to: Math.min(text.length, from + length) };
 }
 
-/** The innermost line of a script in Python, whose tracebacks have it last; null if the message has none. */
+/** Returns the innermost line of a Python traceback, which is the last one; null if the message has none. */
 function lineOfPython(message) {
   const frames = [...message.matchAll(/File "script(?:\.py)?", line (\d+)/g)];
   return frames.length ? Number(frames.at(-1)[1]) : null;
 }
 
-/** What is written in a line, without blanks around it. */
+/** Returns the range of a line, without blanks around it. */
 function wholeLine(text, line) {
   const content = text.split("\n")[line - 1] ?? "";
   const from = offsetOf(text, line, 1) + content.length - content.trimStart().length;
@@ -27,7 +27,7 @@ function wholeLine(text, line) {
 }
 
 function findOffset(message, text) {
-  // in JavaScript the innermost place is the first
+  // in JavaScript, the innermost place comes first
   const frame = /\bscript(?:\.js)?:(\d+):(\d+)/.exec(message);
   if (frame) return offsetOf(text, Number(frame[1]), Number(frame[2]));
   const place = /\bline (\d+)(?:, column (\d+))?/.exec(message);
@@ -40,7 +40,7 @@ function findOffset(message, text) {
   return path ? findInJson(text, path[1]) : null;
 }
 
-/** Lines and columns count from 1, columns in characters, of which some are two units of a JavaScript string. */
+/** Lines and columns count from 1. Columns count characters, some of which are two units of a JavaScript string. */
 function offsetOf(text, line, column) {
   const lines = text.split("\n");
   const before = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);

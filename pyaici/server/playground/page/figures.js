@@ -1,8 +1,8 @@
-// The figures of a run: how soon, how quick, how many tokens of which origin, how wide the masks.
+// The figures of a run: time to the first token, speed, tokens by origin, forks, and sizes of masks.
 
 import { describe } from "./dom.js";
 
-/** Seconds after which a speed means something: what comes at once was one step, or waited on its way here. */
+/** Shortest time in seconds for which a speed is shown: tokens that arrive at once say nothing about it. */
 const SHORTEST = 0.02;
 
 export class Figures {
@@ -10,7 +10,7 @@ export class Figures {
     this._list = list;
     this._start = 0;
     this._first = 0;
-    /** tokens of the first step that had any: they took the time before it */
+    /** tokens of the first step that had any; they belong to the time before it */
     this._firstMade = 0;
   }
 
@@ -30,18 +30,18 @@ export class Figures {
     }
     const rows = [
       ["first token", this._first ? milliseconds(this._first - this._start) : "–", "from the click to the first token"],
-      ["speed", this._speed(transcript, made), "tokens a second, of all forks together, after the first step"],
+      ["speed", this._speed(transcript, made), "tokens per second of all forks, after the first step"],
       ["sampled", count(usage.sampled_tokens)],
       ["forced", count(usage.forced_tokens), "appended by the controller"],
-      ["taken back", count(usage.backtracked_tokens)],
+      ["backtracked", count(usage.backtracked_tokens)],
       ["prompt", count(usage.prompt_tokens), "tokens of the prompt"],
       ["forks", count(transcript.lanes.size)],
-      ["masks", masks(transcript), "tokens that were allowed: fewest, median, most", "wide"],
+      ["masks", masks(transcript), "number of allowed tokens: fewest, median, most", "wide"],
     ];
     describe(this._list, rows);
   }
 
-  /** While it goes on by the clock of this page, at its end by that of the server. */
+  /** Returns the speed: by the clock of this page during the run, by the server's clock at its end. */
   _speed({ timing }, made) {
     const served = timing?.seconds != null && timing.first_token_s != null;
     const seconds = served ? timing.seconds - timing.first_token_s : (performance.now() - this._first) / 1000;
@@ -62,7 +62,7 @@ function milliseconds(value) {
   return value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toFixed(2)} s`;
 }
 
-/** In a few letters: 8.5, 123, 30K. */
+/** Formats a number in a few characters: 8.5, 123, 30K. */
 function quantity(value) {
   if (value < 100) return value.toFixed(1);
   return value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 3 });

@@ -1,4 +1,4 @@
-// A card that can be folded to one line: as is said for it, until the user decides.
+// A card that can be folded to one line: by suggestion, until the user decides.
 
 import { make } from "./dom.js";
 
@@ -8,12 +8,12 @@ export class Fold {
     this._heading = heading;
     this._button = null;
     this._suggested = false;
-    /** what the user has said last; null: nothing */
+    /** the user's last choice; null if there is none */
     this._chosen = null;
     card.addEventListener("click", () => this._folded && this._choose(false));
   }
 
-  /** Whether it should be folded. From now on the user has a button for it. */
+  /** Suggests whether the card is folded, and gives the user a button for it. */
   suggest(folded) {
     if (this._button && folded === this._suggested) return;
     this._suggested = folded;
@@ -28,7 +28,7 @@ export class Fold {
   _addButton() {
     this._button = make("button", { type: "button", className: "fold" }, this._heading.textContent);
     this._button.addEventListener("click", (event) => {
-      event.stopPropagation(); // the card would open again what was closed
+      event.stopPropagation(); // otherwise the card would open again
       this._choose(!this._folded);
     });
     this._heading.replaceChildren(this._button);

@@ -1,10 +1,10 @@
-// All forks of a run, as a tree: those that a fork made are below it.
+// The forks of a run as a tree: children are below their parent.
 
 import { make } from "./dom.js";
 import { LaneView } from "./lane_view.js";
 import { TokenDetails } from "./token_details.js";
 
-/** With more forks than this, those of interest are shown in full, the others in a line each. */
+/** With more forks than this, only the longest-lived ones are shown in full, the others on one line each. */
 const SHOWN_IN_FULL = 8;
 
 export class ForkTree {
@@ -21,7 +21,7 @@ export class ForkTree {
     this._details.clear();
   }
 
-  /** Shows what is new in these lanes. */
+  /** Shows the changes of these lanes. */
   update(lanes, vocabulary) {
     if (lanes.length > 0 && !this._root.isConnected) this._container.append(this._root);
     for (const lane of lanes) {
@@ -37,7 +37,7 @@ export class ForkTree {
     if (this._views.size > SHOWN_IN_FULL) this._fold();
   }
 
-  /** Of interest are those that have lived the longest, unless these are many, too. */
+  /** Folds all forks but those that lived longest; folds all if these are too many. */
   _fold() {
     this._root.classList.add("many");
     const lanes = [...this._views.values()].map((view) => view.lane);

@@ -2,7 +2,7 @@
 
 const TOKEN = /\s*("(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+)/y;
 
-/** The offset of the value that `pointer` leads to, as far as it leads; null if the text is no JSON. */
+/** Returns the offset of the value at `pointer`, or of its nearest ancestor; null if the text is not JSON. */
 export function findInJson(text, pointer) {
   const steps = pointer.split("/").slice(1).map((step) => step.replaceAll("~1", "/").replaceAll("~0", "~"));
   const reader = new Reader(text);
@@ -20,7 +20,7 @@ class Reader {
     this.next();
   }
 
-  /** Goes on; the token that it was at. */
+  /** Moves to the next token and returns the current one. */
   next() {
     const token = this.token;
     TOKEN.lastIndex = this._end;
@@ -32,7 +32,7 @@ class Reader {
   }
 }
 
-/** Where the value begins that the steps lead to from the value that the reader is at. */
+/** Returns the offset of the value that the steps lead to, from the value at the reader's position. */
 function find(reader, steps) {
   const start = reader.start;
   if (steps.length === 0) return start;

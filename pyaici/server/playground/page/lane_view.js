@@ -1,4 +1,4 @@
-// One fork as it is shown: where it comes from, its tokens, how it ended, and what its controller printed.
+// Shows one fork: its parent, its tokens, how it ended, and its controller's output.
 
 import { make } from "./dom.js";
 import { Fold } from "./fold.js";
@@ -6,11 +6,11 @@ import { showTaken, tokenView } from "./token_view.js";
 
 const ENDINGS = {
   eos: "ended", length: "token limit", stop: "stopped by its controller", error: "failed",
-  cancelled: "cancelled", work: "too much taken back", cut: "cut",
+  cancelled: "cancelled", work: "too much backtracking", cut: "cut",
 };
 
 export class LaneView {
-  /** Called with a piece that the user points at. */
+  /** Called with the piece that the user points at. */
   onpick = () => {};
 
   constructor(lane, vocabulary) {

@@ -1,4 +1,4 @@
-// Starts the page: its parts, and what they have in common: the tabs, the token, and the model's name.
+// Starts the page: its tabs, the access token, and the model's name.
 
 import { Access } from "./access.js";
 import { Api } from "./api.js";
@@ -14,14 +14,14 @@ const run = new RunView(api);
 const complete = new CompleteView(api);
 tabs.onchange = (name) => (name === "complete" ? complete.shown() : complete.hidden());
 
-/** What the server has, and whose token it is, decide what there is to choose. */
+/** Loads the controllers and the model's name, which depend on the server and on the access token. */
 async function load() {
   await run.load();
   try {
     const [model] = (await api.get("/v1/models")).data;
     byId("model").textContent = `${model.id}, ${model.max_model_len.toLocaleString("en")} tokens of context`;
   } catch {
-    byId("model").textContent = ""; // the list of controllers has said why
+    byId("model").textContent = ""; // loading the controllers has already shown the error
   }
 }
 

@@ -1,4 +1,4 @@
-// The prompt: a text as it is, or the messages of a chat.
+// The prompt: a text that is used as it is, or the messages of a chat.
 
 import { byId, make } from "./dom.js";
 
@@ -14,7 +14,7 @@ export class Prompt {
     this._add("user").value = "Who was Ada Lovelace?";
   }
 
-  /** As `POST /v1/run` takes it. */
+  /** The fields of the prompt for `POST /v1/run`. */
   get wire() {
     if (!this._isChat) return { prompt: this._text.value };
     const rows = [...this._messages.children];
@@ -35,7 +35,7 @@ export class Prompt {
     byId("prompt-chat").hidden = !this._isChat;
   }
 
-  /** A new message at the end; its field. */
+  /** Adds a message at the end and returns its field. */
   _add(role) {
     const select = make("select", { "aria-label": "Role" }, ...ROLES.map((name) => make("option", {}, name)));
     select.value = role;

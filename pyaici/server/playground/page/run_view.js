@@ -1,8 +1,8 @@
-// The tab "Run": asks the server to run a controller, and shows what happens while it happens.
+// The tab "Run": runs a controller on the server, and shows the events as they arrive.
 
 import { Argument } from "./argument.js";
 import { Controllers } from "./controllers.js";
-import { byId, describe, fieldValues, make, say } from "./dom.js";
+import { byId, describe, fieldValues, make, showText } from "./dom.js";
 import { Figures } from "./figures.js";
 import { ForkTree } from "./fork_tree.js";
 import { Prompt } from "./prompt.js";
@@ -17,7 +17,7 @@ export class RunView {
     this._controllers.onchange = (controller) => this._argument.show(controller);
     this._tree = new ForkTree(byId("forks"), byId("details"));
     this._figures = new Figures(byId("figures"));
-    /** of the run that goes on */
+    /** AbortController of the current run; null if there is none */
     this._abort = null;
     this._form = byId("run-form");
     this._form.addEventListener("submit", (event) => {
@@ -31,9 +31,9 @@ export class RunView {
     });
   }
 
-  /** What there is to choose. */
+  /** Loads the list of controllers. */
   async load() {
-    say(byId("run-error"), "");
+    showText(byId("run-error"), "");
     try {
       await this._controllers.load();
     } catch (error) {
@@ -68,55 +68,55 @@ export class RunView {
     try {
       const request = this._request();
       for await (const { data } of this._api.events("/v1/run", request, this._abort.signal)) {
-        this._tell("Running …", "running");
+        this._showStatus("Running …", "running");
         this._tree.update(transcript.take(data), transcript.vocabulary);
         this._figures.update(transcript);
         showVariables(transcript.variables);
       }
-      this._tell(ending(transcript), "done");
+      this._showStatus(ending(transcript), "done");
       const failed = [...transcript.lanes.values()].find((lane) => lane.error);
       if (failed) this._argument.failed(failed.error.message, request);
     } catch (error) {
-      if (error.name === "AbortError") this._tell("Stopped.", "stopped");
+      if (error.name === "AbortError") this._showStatus("Stopped.", "stopped");
       else this._fail(error);
     } finally {
       this._abort = null;
-      this._mark(false);
+      this._showRunning(false);
     }
   }
 
-  /** Shows that a run goes on, or does not. */
-  _mark(running) {
+  /** Shows whether a run is in progress. */
+  _showRunning(running) {
     byId("stop").disabled = !running;
-    // not `disabled`: who has pressed it by a key would lose their place
+    // not `disabled`: a user who pressed it by a key would lose the focus
     byId("run").setAttribute("aria-disabled", running);
   }
 
   _begin() {
-    this._mark(true);
+    this._showRunning(true);
     this._tree.clear();
     this._figures.begin();
     this._argument.accept();
     showVariables({});
-    say(byId("run-error"), "");
-    this._tell("Waiting for the server …", "running");
+    showText(byId("run-error"), "");
+    this._showStatus("Waiting for the server …", "running");
     if (matchMedia("(max-width: 760px)").matches) byId("story").scrollIntoView();
   }
 
   _fail(error) {
-    this._tell("Nothing has run.", "failed");
+    this._showStatus("The run failed.", "failed");
     if (error.param === "controller_arg") {
       this._argument.refuse(error.message);
-      this._tell("The controller refuses its argument.", "failed");
+      this._showStatus("The controller refuses its argument.", "failed");
     } else if (error.param?.startsWith("script.")) {
       this._argument.refuse(error.message, error.param);
-      this._tell("The script is refused.", "failed");
+      this._showStatus("The script is refused.", "failed");
     } else {
-      say(byId("run-error"), [error.message, error.log].filter(Boolean).join("\n"));
+      showText(byId("run-error"), [error.message, error.log].filter(Boolean).join("\n"));
     }
   }
 
-  _tell(text, state) {
+  _showStatus(text, state) {
     const status = byId("run-state");
     if (status.textContent !== text) status.textContent = text;
     status.dataset.state = state;

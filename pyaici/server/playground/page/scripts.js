@@ -1,4 +1,4 @@
-// Scripts in Python and JavaScript, as choices beside the controllers: each begins with one that works.
+// Scripts in Python and JavaScript as entries of the list of controllers; each starts with a working example.
 
 const PYTHON = `from aici import *
 
@@ -24,7 +24,7 @@ export async function main() {
 }
 `;
 
-/** `language` is the server's word for it, `indent` what Tab writes, `interpreter` the controller that runs it. */
+/** `language` is the server's name of the language, `indent` is inserted by Tab, `interpreter` is the controller. */
 const SCRIPTS = [
   {
     name: "Python script", language: "python", suffixes: [".py"],
@@ -36,17 +36,17 @@ const SCRIPTS = [
   },
 ];
 
-/** The server's word for the language of a file; undefined for one that is no script. */
+/** Returns the server's name for the language of a file; undefined if the file is not a script. */
 export function languageOf(fileName) {
   const suffix = fileName.toLowerCase().match(/\.[a-z]+$/)?.[0];
   return SCRIPTS.find(({ suffixes }) => suffixes.includes(suffix))?.language;
 }
 
-/** The choices on a server with these bundled controllers: a language whose interpreter was not built has none. */
+/** Returns the entries for these bundled controllers; a language whose interpreter was not built has none. */
 export function scriptChoices(bundled) {
   const built = new Set(bundled.map(({ name }) => name));
   return SCRIPTS.filter(({ interpreter }) => built.has(interpreter)).map((script) => ({
     // no tag has a space
-    value: `script ${script.language}`, description: "a controller that is written here", takesArgument: true, ...script,
+    value: `script ${script.language}`, description: "a controller that you write here", takesArgument: true, ...script,
   }));
 }

@@ -1,7 +1,7 @@
-// Tabs: one panel is shown; arrow keys move, and the address remembers which.
+// Tabs: one panel is shown; arrow keys switch, and the address stores the selected tab.
 
 export class Tabs {
-  /** Called with the name of the tab that is shown now. */
+  /** Called with the name of the selected tab. */
   onchange = () => {};
 
   constructor(...buttons) {

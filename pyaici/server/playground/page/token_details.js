@@ -1,10 +1,10 @@
-// All that is known of one token: where it comes from, how likely it was, its mask, and what else was likely.
+// Shows the details of one token: origin, probability, mask, and the most likely alternatives.
 
 import { describe, make } from "./dom.js";
 import { allowedWords, nameOf, percent, probabilityOf, visible } from "./token_view.js";
 
 const ORIGINS = {
-  sampled: "sampled among what the mask allowed",
+  sampled: "sampled among the tokens that the mask allowed",
   forced: "appended by the controller",
 };
 
@@ -18,7 +18,7 @@ export class TokenDetails {
     this._panel.classList.remove("shows-token");
     this._panel.replaceChildren(
       make("h2", {}, "Token"),
-      make("p", { className: "hint" }, "Point at a token, or go through them with the arrow keys."),
+      make("p", { className: "hint" }, "Point at a token, or use the arrow keys."),
     );
   }
 
@@ -27,7 +27,7 @@ export class TokenDetails {
     const rows = [["origin", ORIGINS[piece.kind]], ["id", piece.tokens.join(", ")]];
     if (piece.kind === "sampled") rows.push(["probability", percent(probabilityOf(piece))]);
     if (piece.allowed != null) rows.push(["mask", allowedWords(piece.allowed, vocabulary)]);
-    if (piece.taken) rows.push(["later", "taken back by the controller"]);
+    if (piece.taken) rows.push(["later", "backtracked by the controller"]);
     describe(facts, rows);
     const title = make("h2", {}, "Token ", make("code", {}, quoted(nameOf(piece))));
     const parts = make("div", { className: "parts" }, make("div", {}, title, facts), ...alternatives(piece));
@@ -50,6 +50,6 @@ function alternatives(piece) {
     row.classList.toggle("picked", token === piece.tokens[0]);
     return row;
   });
-  const note = make("p", { className: "hint" }, "Without the mask, most likely were:");
+  const note = make("p", { className: "hint" }, "Most likely tokens without the mask:");
   return [make("div", {}, note, make("ol", { className: "alternatives" }, ...rows))];
 }

@@ -1,13 +1,13 @@
-// How a piece of text looks: what it is, how likely it was, and how many tokens the mask allowed there.
+// Shows a piece of text: its origin, its probability, and how many tokens the mask allowed there.
 
 import { make } from "./dom.js";
 
-/** A text of which every letter can be seen. */
+/** Returns a text with visible line ends and tabs. */
 export function visible(text) {
   return text.replaceAll("\n", "⏎\n").replaceAll("\t", "⇥\t");
 }
 
-/** A piece's text. A token without one is a special token, or a part of a character: as the server calls it. */
+/** Returns a piece's text. For a token without text (special, or part of a character), returns the server's name. */
 export function nameOf(piece) {
   if (piece.text !== "" || piece.tokens.length === 0) return piece.text;
   return piece.top?.find(({ token }) => token === piece.tokens[0])?.text ?? "·";
@@ -18,15 +18,15 @@ export function probabilityOf(piece) {
 }
 
 export function percent(probability) {
-  if (probability === null) return "not known";
+  if (probability === null) return "unknown";
   if (probability >= 0.0005) return `${(100 * probability).toFixed(1)} %`;
   return `${(100 * probability).toExponential(1)} %`;
 }
 
-/** Characters of what was there before a fork that are shown where there is little room. */
+/** Number of characters of the text before a fork that folded lanes show. */
 const LAST_LETTERS = 16;
 
-/** A span for a piece; its background is as strong as the piece was unlikely, or as its mask was narrow. */
+/** Creates a span for a piece; its background is stronger if the piece was unlikely, or its mask narrow. */
 export function tokenView(piece, vocabulary) {
   const view = make("span", { className: `token ${piece.kind}` });
   if (piece.kind === "shared") view.append(...earlyAndLast(visible(piece.text)));
@@ -46,7 +46,7 @@ export function tokenView(piece, vocabulary) {
   return view;
 }
 
-/** In two parts, if it is long: what can be left out in a line, and its end. */
+/** Splits a long text in two: a part that a folded lane leaves out, and the end. */
 function earlyAndLast(text) {
   const letters = [...text];
   if (letters.length <= LAST_LETTERS) return [text];
@@ -67,12 +67,12 @@ export function allowedWords(allowed, vocabulary) {
   return `${allowed.toLocaleString("en")} of ${vocabulary.toLocaleString("en")} tokens allowed`;
 }
 
-/** 0 for a token that was certain, 1 for one of a thousandth or less. */
+/** Returns 0 for a certain token, and 1 for a probability of a thousandth or less. */
 function surprise(piece) {
   return piece.logprob === null ? 0 : Math.min(1, -piece.logprob / Math.log(1000));
 }
 
-/** 0 for a mask that allowed all, 1 for one of a single token; each factor counts the same. */
+/** Returns 0 for a mask that allows all tokens, and 1 for a single token, on a logarithmic scale. */
 function narrowness(allowed, vocabulary) {
   if (allowed === null || vocabulary < 2) return 0;
   return 1 - Math.log(Math.max(1, allowed)) / Math.log(vocabulary);

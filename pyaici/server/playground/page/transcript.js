@@ -1,7 +1,7 @@
-// What has happened in a run, as `POST /v1/run` tells it: for each fork its pieces, with what was taken back still there.
+// The transcript of a run from the events of `POST /v1/run`: the pieces of each fork, including backtracked ones.
 
-/** One fork. A piece is {kind, text, tokens, taken} and, if sampled, {logprob, top, allowed}; what it begins with has no
- *  tokens. */
+/** One fork. A piece is {kind, text, tokens, taken} and, if sampled, {logprob, top, allowed}. Pieces that it begins
+ *  with have no tokens. */
 class Lane {
   constructor(index, parent) {
     this.index = index;
@@ -10,14 +10,14 @@ class Lane {
     this.log = "";
     this.suspended = false;
     this.finish = "";
-    /** the step of the run in which it ended; Infinity while it has not */
+    /** the step of the run in which the fork ended; Infinity before that */
     this.lived = Infinity;
     this.error = null;
-    /** how many tokens it has written itself, those that were taken back included */
+    /** number of tokens that the fork itself has written, including backtracked ones */
     this.made = 0;
-    /** something was taken back since it was last shown */
+    /** tokens were backtracked since the lane was last shown */
     this.revised = false;
-    /** a piece was divided as well, so those who show them one by one must begin again */
+    /** a piece was divided as well, so a view of the pieces must be rebuilt */
     this.reshaped = false;
   }
 
@@ -31,14 +31,14 @@ class Lane {
     this.pieces.push({ taken: false, ...piece });
   }
 
-  /** The last `count` tokens, with `removed` at the end of the text, are taken back. */
-  takeBack(count, removed) {
+  /** Marks the last `count` tokens, whose text is `removed`, as backtracked. */
+  backtrack(count, removed) {
     let letters = removed.length;
     this.revised = true;
     for (let at = this.pieces.length - 1; at >= 0 && (count > 0 || letters > 0); at--) {
       const piece = this.pieces[at];
       if (piece.taken) continue;
-      // of how many tokens the beginning is, nobody says: there, letters count
+      // the number of tokens of the beginning is unknown, so its characters are counted
       const whole = piece.tokens.length > 0 ? piece.tokens.length <= count : piece.text.length <= letters;
       if (!whole) {
         this._divide(at, Math.max(0, piece.text.length - letters), Math.max(0, piece.tokens.length - count));
@@ -50,7 +50,7 @@ class Lane {
     }
   }
 
-  /** Only the end of a piece is taken back: what is behind so many letters and tokens of it. */
+  /** Marks only the end of a piece as backtracked, after so many characters and tokens. */
   _divide(at, letters, tokens) {
     const piece = this.pieces[at];
     const kept = { ...piece, text: piece.text.slice(0, letters), tokens: piece.tokens.slice(0, tokens) };
@@ -70,7 +70,7 @@ export class Transcript {
     this._steps = 0;
   }
 
-  /** One event of the stream; the lanes that it concerns. */
+  /** Reads an event of the stream and returns the lanes that it changes. */
   take(event) {
     if (event.object === "initial-run") {
       this.vocabulary = event.vocab_size;
@@ -90,7 +90,7 @@ export class Transcript {
     const lane = this._laneOf(fork);
     if (fork.prompt !== undefined) lane.add({ kind: "prompt", text: fork.prompt, tokens: [] });
     for (const piece of fork.pieces) {
-      if (piece.backtrack !== undefined) lane.takeBack(piece.backtrack, piece.removed);
+      if (piece.backtrack !== undefined) lane.backtrack(piece.backtrack, piece.removed);
       else if (piece.origin === "forced") lane.add({ kind: "forced", text: piece.text, tokens: piece.tokens });
       else for (const each of sampledPieces(piece)) lane.add(each);
     }
@@ -130,7 +130,7 @@ export class Transcript {
   }
 }
 
-/** The text that a new fork began with: what it has by now, without what its own pieces did to it. */
+/** Returns the text that a new fork began with: its current text, with its own pieces undone. */
 function withoutPieces(text, pieces) {
   return pieces.reduceRight(
     (left, piece) => (piece.removed === undefined ? left.slice(0, left.length - piece.text.length) : left + piece.removed),
@@ -138,7 +138,7 @@ function withoutPieces(text, pieces) {
   );
 }
 
-/** An engine may sample several tokens in a step; the text belongs to the last of them then. */
+/** Returns a piece for each token. If an engine samples several in a step, the text belongs to the last one. */
 function sampledPieces({ text, tokens, logprobs, top, allowed }) {
   return tokens.map((token, at) => ({
     kind: "sampled",

@@ -1,6 +1,6 @@
-"""The client of Ollama's API, against a stand-in that speaks that API and says what the test wants.
+"""The client of Ollama's API, with a stand-in server whose answers the tests choose.
 
-Ollama itself is no package that tests could install; what goes over the wire is as its API is documented.
+Ollama is not available as a package that tests could install. The stand-in follows its documented API.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.pieces: list[str] = []
         self.status = 200
-        #: instead of what it would say by itself
+        #: error to send instead of the pieces
         self.error = ""
-        self.asked: dict[str, Any] = {}
+        self.request_body: dict[str, Any] = {}
 
     @property
     def url(self) -> str:
@@ -41,7 +41,7 @@ class StandIn(ThreadingHTTPServer):
     @classmethod
     @contextmanager
     def running(cls) -> Iterator[StandIn]:
-        """In a thread, until the block ends."""
+        """Serves in a thread until the block ends."""
         with cls() as server:
             thread = threading.Thread(target=server.serve_forever)
             thread.start()
@@ -56,7 +56,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         server = self.server
         assert isinstance(server, StandIn)
-        server.asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        server.request_body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         assert self.path == "/api/generate"
         self.send_response(server.status)
         self.send_header("content-type", "application/x-ndjson")
@@ -82,8 +82,8 @@ def ollama() -> Iterator[StandIn]:
 
 
 def _complete(ollama: StandIn, **fields: Any) -> tuple[list[str], OllamaCompletion]:
-    asked = CpcRequest(**{"context": "x = 1\n", "prefix": "pri", **fields})
-    completion = OllamaCompletion(asked, ollama.url + "/", "a-model", 5)
+    request = CpcRequest(**{"context": "x = 1\n", "prefix": "pri", **fields})
+    completion = OllamaCompletion(request, ollama.url + "/", "a-model", 5)
 
     async def read() -> list[str]:
         return [chunk async for chunk in completion.chunks()]
@@ -105,7 +105,7 @@ def _complete(ollama: StandIn, **fields: Any) -> tuple[list[str], OllamaCompleti
         (["pri"], "pri", True),
     ],
 )
-def test_a_suggestion_begins_with_the_prefix(
+def test_suggestion_begins_with_the_prefix(
     ollama: StandIn, pieces: list[str], text: str, adhered: bool
 ) -> None:
     ollama.pieces = pieces
@@ -115,31 +115,31 @@ def test_a_suggestion_begins_with_the_prefix(
     assert completion.nbytes == len(text.encode())
 
 
-def test_what_is_asked(ollama: StandIn) -> None:
+def test_request_to_ollama(ollama: StandIn) -> None:
     ollama.pieces = ["print"]
     _complete(ollama, temperature=0.3, top_p=0.8, top_k=7, max_new_tokens=10, lang="python", prefix="pri")
-    asked = ollama.asked
-    assert asked["model"] == "a-model" and asked["stream"] is True
-    options = asked["options"]
+    body = ollama.request_body
+    assert body["model"] == "a-model" and body["stream"] is True
+    options = body["options"]
     assert (options["temperature"], options["top_p"], options["top_k"], options["seed"]) == (0.3, 0.8, 7, 5)
     assert options["num_predict"] == 10 + 64 and "```" in options["stop"] and "\n\n" in options["stop"]
     assert (
-        "x = 1\n" in asked["prompt"]
-        and "<PREFIX>pri</PREFIX>" in asked["prompt"]
-        and "python" in asked["prompt"]
+        "x = 1\n" in body["prompt"]
+        and "<PREFIX>pri</PREFIX>" in body["prompt"]
+        and "python" in body["prompt"]
     )
-    plain = asked["prompt"]
+    plain = body["prompt"]
     _complete(ollama, code_only=False, lang="python")
-    assert ollama.asked["prompt"] != plain
+    assert ollama.request_body["prompt"] != plain
 
 
-def test_prefixes_with_blanks_and_lines(ollama: StandIn) -> None:
+def test_prefixes_with_blanks_and_line_ends(ollama: StandIn) -> None:
     ollama.pieces = ["  a\n  b", "c\nd"]
     chunks, completion = _complete(ollama, prefix="  a\n  b")
     assert "".join(chunks) == "  a\n  bc" and completion.adhered is True
 
 
-def test_errors_name_the_cure(ollama: StandIn) -> None:
+def test_errors_say_what_to_do(ollama: StandIn) -> None:
     ollama.status = 404
     with pytest.raises(ApiError, match="model 'x' not found") as refused:
         _complete(ollama)
@@ -154,8 +154,8 @@ def test_errors_name_the_cure(ollama: StandIn) -> None:
     assert "127.0.0.1" not in refused.value.message
 
 
-def test_errors_do_not_tell_where_it_is(ollama: StandIn) -> None:
-    """Ollama's own words name the servers behind it."""
+def test_errors_do_not_reveal_addresses(ollama: StandIn) -> None:
+    """Ollama's own messages contain the address of the server behind it."""
     ollama.error = f"do completion request: Post {ollama.url}/completion: EOF"
     for status in (500, 200):
         ollama.status = status
@@ -164,7 +164,7 @@ def test_errors_do_not_tell_where_it_is(ollama: StandIn) -> None:
         assert failed.value.status == 502 and "127.0.0.1" not in failed.value.message
 
 
-def test_it_is_there_only_if_the_operator_says_so() -> None:
+def test_ollama_is_available_only_if_configured() -> None:
     assert ServerSettings().ollama is None
     assert ServerSettings(cpc_backend="ollama").ollama == "http://localhost:11434"
     for backend in ("pcas", "ollama"):

@@ -1,4 +1,4 @@
-"""Character-prefix completion of a real server, with the default model."""
+"""Character-prefix completion with a real server and the default model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _complete(server: Serving, query: str = "", **fields: Any) -> dict[str, Any]
 
 
 def _stream(server: Serving, **fields: Any) -> list[tuple[str, Any]]:
-    """(event, data) as they come."""
+    """Returns (event, data) of all events, in order."""
     with server.client() as client, client.stream("POST", "/cpc_stream", json={**HELLO, **fields}) as answer:
         assert answer.status_code == 200
         assert answer.headers["cache-control"] == "no-cache" and answer.headers["x-accel-buffering"] == "no"
@@ -30,12 +30,12 @@ def _stream(server: Serving, **fields: Any) -> list[tuple[str, Any]]:
     return [(name, json.loads(data)) for name, data in found]
 
 
-def test_the_usual_request(server: Serving) -> None:
+def test_usual_request(server: Serving) -> None:
     full = {"max_new_tokens": 40, "temperature": 0.5, "top_p": 0.92, "top_k": 50, "code_only": True}
-    said = _complete(server, **full)
-    assert said["suggestion"].startswith("print") and "\n" not in said["suggestion"]
-    assert said["backend"] == "pcas" and isinstance(said["calls_prefix"], int) and said["debug"]
-    certificate = said["certificate"]
+    answer = _complete(server, **full)
+    assert answer["suggestion"].startswith("print") and "\n" not in answer["suggestion"]
+    assert answer["backend"] == "pcas" and isinstance(answer["calls_prefix"], int) and answer["debug"]
+    certificate = answer["certificate"]
     assert (
         certificate["sampler"] == "exact" and certificate["tv_bound"] == 0 and not certificate["approximate"]
     )
@@ -44,22 +44,22 @@ def test_the_usual_request(server: Serving) -> None:
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-9, 1e-5, 2])
 @pytest.mark.parametrize("sampler", ["exact", "enumerate", "pcas", "heal"])
-def test_extreme_temperatures(server: Serving, sampler: str, temperature: float) -> None:
-    said = _complete(server, sampler=sampler, temperature=temperature, max_new_tokens=1, top_p=1e-300)
-    assert said["suggestion"].startswith("pri")
+def test_extreme_temperatures_keep_the_prefix(server: Serving, sampler: str, temperature: float) -> None:
+    answer = _complete(server, sampler=sampler, temperature=temperature, max_new_tokens=1, top_p=1e-300)
+    assert answer["suggestion"].startswith("pri")
 
 
 @pytest.mark.parametrize("sampler", ["exact", "enumerate", "pcas", "heal"])
 def test_every_sampler_keeps_the_prefix(server: Serving, sampler: str) -> None:
     for seed in range(3):
-        said = _complete(server, sampler=sampler, seed=seed, max_new_tokens=3, temperature=1.0)
-        assert said["suggestion"].startswith("pri"), said
-        assert said["certificate"]["sampler"] == sampler
+        answer = _complete(server, sampler=sampler, seed=seed, max_new_tokens=3, temperature=1.0)
+        assert answer["suggestion"].startswith("pri"), answer
+        assert answer["certificate"]["sampler"] == sampler
     if sampler == "pcas":
-        assert any(re.match(r"\[branch\] \|A\|=\d+|\[forced\] '", line) for line in said["debug"])
+        assert any(re.match(r"\[branch\] \|A\|=\d+|\[forced\] '", line) for line in answer["debug"])
 
 
-def test_what_was_asked_before_costs_nothing(server: Serving) -> None:
+def test_earlier_evaluations_are_reused(server: Serving) -> None:
     context = "import os\n\ndef files(folder):\n    return os."
     first = _complete(server, context=context, prefix="lis", max_new_tokens=1)
     again = _complete(server, context=context, prefix="list", max_new_tokens=1)
@@ -82,28 +82,28 @@ def test_what_was_asked_before_costs_nothing(server: Serving) -> None:
         ("a", "<|endoftext|>"),
     ],
 )
-def test_odd_prefixes_are_kept(server: Serving, context: str, prefix: str) -> None:
-    said = _complete(server, context=context, prefix=prefix, max_new_tokens=3, temperature=0)
-    assert said["suggestion"].startswith(prefix)
+def test_unusual_prefixes_are_kept(server: Serving, context: str, prefix: str) -> None:
+    answer = _complete(server, context=context, prefix=prefix, max_new_tokens=3, temperature=0)
+    assert answer["suggestion"].startswith(prefix)
 
 
-def test_the_context_may_stay_as_it_is(server: Serving) -> None:
-    said = _complete(server, heal_context=False, max_new_tokens=2)
-    assert said["suggestion"].startswith("pri")
+def test_without_healing_the_prefix_is_kept(server: Serving) -> None:
+    answer = _complete(server, heal_context=False, max_new_tokens=2)
+    assert answer["suggestion"].startswith("pri")
 
 
-def test_a_suggestion_ends_with_its_line_and_with_a_code_block(server: Serving) -> None:
+def test_suggestion_ends_with_its_line_or_code_block(server: Serving) -> None:
     for seed in range(4):
-        said = _complete(
+        answer = _complete(
             server, context="```python\n", prefix="x", seed=seed, temperature=1.0, max_new_tokens=30
         )
-        assert "\n" not in said["suggestion"] and "```" not in said["suggestion"]
+        assert "\n" not in answer["suggestion"] and "```" not in answer["suggestion"]
     assert _complete(server, max_new_tokens=0)["suggestion"].startswith("pri")
     named = _complete(server, lang="python", max_new_tokens=4)
     assert named["suggestion"].startswith("pri")
 
 
-def test_the_stream_says_the_same(server: Serving) -> None:
+def test_stream_equals_the_whole_suggestion(server: Serving) -> None:
     whole = _complete(server, seed=7, temperature=1.0)
     events = _stream(server, seed=7, temperature=1.0)
     names = [name for name, _ in events]
@@ -130,7 +130,7 @@ def test_the_stream_says_the_same(server: Serving) -> None:
         ({"context": "word " * 9000}, "context"),
     ],
 )
-def test_bad_requests(server: Serving, fields: dict[str, Any], param: str) -> None:
+def test_invalid_requests_are_refused(server: Serving, fields: dict[str, Any], param: str) -> None:
     content = json.dumps({**HELLO, **fields})
     for path in ("/cpc", "/cpc_stream"):
         with server.client() as client:
@@ -139,7 +139,7 @@ def test_bad_requests(server: Serving, fields: dict[str, Any], param: str) -> No
         assert answer.json()["error"]["param"] == param
 
 
-def test_a_backend_that_is_not_there(server: Serving) -> None:
+def test_unavailable_backend_is_refused(server: Serving) -> None:
     with server.client() as client:
         assert client.post("/cpc?backend=other", json=HELLO).status_code == 400
         for path, mode, param in (
@@ -153,7 +153,7 @@ def test_a_backend_that_is_not_there(server: Serving) -> None:
             assert "--ollama-url" in error["message"]
 
 
-def test_evaluations_have_an_operators_bound(server: Serving) -> None:
+def test_max_evals_is_bounded_by_the_server(server: Serving) -> None:
     with server.client() as client:
         refused = client.post("/cpc", json={**HELLO, "max_evals": 4096})
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "max_evals"

@@ -1,4 +1,4 @@
-"""A completion of a prefix among other requests: it takes a turn, lets them step, ends with its client."""
+"""Completions among other requests: turns, steps of other requests, and cancellation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def _complete(service: Service, covers: Covers, **fields: Any) -> str:
         return "".join([chunk async for chunk in chunks])
 
 
-def test_a_completion_waits_for_its_turn() -> None:
+def test_completion_waits_for_its_turn() -> None:
     async def main() -> None:
         async with small_service(max_streams=1, max_waiting=1) as service:
             covers = Covers(service)
@@ -34,22 +34,22 @@ def test_a_completion_waits_for_its_turn() -> None:
                 waiting = asyncio.create_task(_complete(service, covers))
                 while not len(service.waiting_room):
                     await asyncio.sleep(0.01)
-                with pytest.raises(ApiError, match="wait already") as refused:
+                with pytest.raises(ApiError, match="waiting already") as refused:
                     await _complete(service, covers)
                 assert refused.value.status == 503
-                with pytest.raises(ApiError, match="wait already"):
+                with pytest.raises(ApiError, match="waiting already"):
                     async with service.run(job(3)):
                         pass
                 assert service.model.engine.stats.steps == 0 and not waiting.done()
             assert (await waiting).startswith("pri")
-            # one turn is enough for all of it, and it has been given back
+            # a completion needs only one turn, and the first one has given it back
             assert (await _complete(service, covers)).startswith("pri")
             covers.close()
 
     asyncio.run(main())
 
 
-def test_completions_in_line_keep_no_turns_from_others() -> None:
+def test_waiting_completions_hold_no_turns() -> None:
     async def main() -> None:
         async with small_service(max_streams=1) as service:
             covers = Covers(service)
@@ -59,7 +59,7 @@ def test_completions_in_line_keep_no_turns_from_others() -> None:
                     async for _ in stream:
                         pass
                     assert stream.results is not None
-                while len(service.waiting_room) < 6:  # all of them, not only those that were quick
+                while len(service.waiting_room) < 6:  # all of them, not only the fast ones
                     await asyncio.sleep(0.01)
             assert all(text.startswith("pri") for text in await asyncio.gather(*texts))
             covers.close()
@@ -67,7 +67,7 @@ def test_completions_in_line_keep_no_turns_from_others() -> None:
     asyncio.run(main())
 
 
-def test_a_long_context_lets_others_step_and_ends_with_its_client() -> None:
+def test_long_context_lets_others_step_and_can_be_cancelled() -> None:
     async def main() -> None:
         engine = small_engine(keep=2)
         async with small_service(engine) as service:
@@ -76,21 +76,23 @@ def test_a_long_context_lets_others_step_and_ends_with_its_client() -> None:
                 await anext(stream)
                 widths: list[int] = []
                 with CountingCalls(engine._runner._model) as calls:
-                    # heal_context must not move anything of it
-                    asked = asyncio.create_task(
+                    # healing must not move a part of the context
+                    completing = asyncio.create_task(
                         _complete(service, covers, context="word " * 600 + "x", heal_context=False)
                     )
                     while not any(width > 1 for _, width in calls.shapes):
                         await anext(stream)
-                    asked.cancel()
+                    completing.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
-                        await asked
+                        await completing
                     before = engine.stats.steps
                     while engine.stats.steps < before + 10:
                         await anext(stream)
                     widths = [width for _, width in calls.shapes if width > 1]
-                assert max(widths) <= PASS_COST["cpu"] and sum(widths) < 3001, "it was not read to its end"
-                assert len(engine._runner.cache.slots) <= 3, "the stream's, and what is kept"
+                assert max(widths) <= PASS_COST["cpu"] and sum(widths) < 3001, (
+                    "the context was read to its end"
+                )
+                assert len(engine._runner.cache.slots) <= 3, "the slots of the stream and of kept sequences"
                 with CountingCalls(engine._runner._model) as calls:
                     text = await _complete(service, covers, context="drow " * 600 + "x", heal_context=False)
                 assert text.startswith("pri")

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyaici.server.apis.messages import MessagesRequest, parse_request
 
-#: the example of the format's description, as it stands there
+#: the example in ai00's description of the format, unchanged
 EXAMPLE = """
 {
   "model": "rwkv-world",
@@ -40,7 +40,7 @@ def tool(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def strings(*names: str, required: list[str] | None = None) -> dict[str, Any]:
-    """A schema of so many strings, all of which are required unless said otherwise."""
+    """Returns a schema of strings with these names; all are required by default."""
     properties = {name: {"type": "string"} for name in names}
     return {
         "type": "object",
@@ -49,7 +49,7 @@ def strings(*names: str, required: list[str] | None = None) -> dict[str, Any]:
     }
 
 
-#: those that the texts of the format's description call
+#: the tools that the texts in ai00's description of the format call
 TOOLS = [tool("get_weather", strings("location", "city", required=[])), tool("web_search", strings("query"))]
 
 
@@ -58,7 +58,7 @@ def request(**fields: Any) -> MessagesRequest:
 
 
 def call(name: str, *arguments: tuple[str, str]) -> str:
-    """One call as the model writes it."""
+    """Returns a call as the model writes it."""
     parameters = "".join(f'    <parameter name="{key}">{value}</parameter>\n' for key, value in arguments)
     return f'  <invoke name="{name}">\n{parameters}  </invoke>\n'
 

@@ -1,4 +1,4 @@
-"""The controller kbnf, whose tokens are the bytes and some texts of several."""
+"""The controller kbnf with a vocabulary of all bytes and some longer texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.controllers.host import Host
 
 @pytest.fixture(scope="session")
 def grammar() -> Iterator[Callable[[str], Controller]]:
-    """Of a text in KBNF."""
+    """Returns a function that starts the controller with a grammar in KBNF."""
     with Host() as host:
         program, vocab = host.compile(find_controller("kbnf").read_bytes()), byte_vocab()
         yield lambda text: Controller(program, vocab, text)

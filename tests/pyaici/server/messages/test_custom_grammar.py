@@ -1,4 +1,4 @@
-"""Grammars of users, alone and behind thinking."""
+"""Grammars of users, alone and after thinking."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wrapped(grammar: str, *, inside: bool = False) -> str:
     return made.grammar
 
 
-def test_a_grammar_alone_is_the_users() -> None:
+def test_grammar_without_thinking_is_used_unchanged() -> None:
     custom = "start::='yes' | 'no';"
     for fields in ({}, {"bnf_validation": "none"}, {"tools": TOOLS}):
         assert (plan(request(bnf_schema=custom, **fields)).grammar or "").strip() == custom
@@ -38,7 +38,9 @@ def test_a_grammar_alone_is_the_users() -> None:
         ("ex ::= 'a'; start ::= ex #ex'b' '.' #e'start';", ["ax.start"], ["ab.start"]),
     ],
 )
-def test_thinking_comes_before(grammar: Make, custom: str, texts: list[str], others: list[str]) -> None:
+def test_thinking_may_come_before_a_text_of_the_grammar(
+    grammar: Make, custom: str, texts: list[str], others: list[str]
+) -> None:
     outside, inside = grammar(wrapped(custom)), grammar(wrapped(custom, inside=True))
     for text in texts:
         assert outside.accepts(text) and outside.accepts(f"<think>start < 3</think>\n {text}")
@@ -60,8 +62,8 @@ def test_thinking_comes_before(grammar: Make, custom: str, texts: list[str], oth
         ("begin ::= 'a';", "there is no rule"),
     ],
 )
-def test_errors_say_where_in_the_users_text(grammar: Make, custom: str, place: str) -> None:
-    """Also where something has been put around it."""
+def test_errors_name_the_place_in_the_users_grammar(grammar: Make, custom: str, place: str) -> None:
+    """Places are also right if rules for thinking were added."""
     for made in (
         plan(request(bnf_schema=custom)),
         plan(request(bnf_schema=custom, **THINKING)),

@@ -1,4 +1,4 @@
-"""Grammars of answers, read by the real controller: which texts they have."""
+"""Grammars of answers, with the real controller: the texts that they accept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Make = Callable[[str], Controller]
 
 END = "</ai00:assistant>"
 TOKYO = call("get_weather", ("location", "Tokyo"))
-#: what the format's description calls valid
+#: texts that ai00's description of the format calls valid
 PATTERNS = {
     "text": f"Hello, how can I help you?\n{END}",
     "thinking and text": f"<think>Let me consider this question...</think>\nThe answer is 42.\n{END}",
@@ -25,7 +25,7 @@ PATTERNS = {
     + calls(call("web_search", ("query", "AI news"))),
     "calls": calls(call("get_weather", ("city", "Tokyo")), call("get_weather", ("city", "London"))),
 }
-#: what those who know only the structure cannot tell from these either
+#: other texts with a valid structure
 STRUCTURE = {
     "nothing": END,
     "nothing thought": f"<think></think>{END}",
@@ -55,7 +55,7 @@ BROKEN = {
     "single quotes": calls(TOKYO.replace('"', "'")),
     "calls in a text": f"a {calls(TOKYO)} b {END}",
 }
-#: only schemas tell
+#: calls that only schemas exclude
 WRONG = {
     "a tool that is none": calls(call("send", ("location", "Tokyo"))),
     "an argument that is none": calls(call("get_weather", ("country", "Japan"))),
@@ -72,7 +72,7 @@ def rejected(made: Controller, texts: dict[str, str]) -> list[str]:
 
 @pytest.mark.parametrize("level", ["structural", "schema_aware"])
 @pytest.mark.parametrize("prompt_format", ["ai00", "template"])
-def test_levels(grammar: Make, level: Any, prompt_format: Any) -> None:
+def test_levels_decide_which_texts_are_accepted(grammar: Make, level: Any, prompt_format: Any) -> None:
     made = plan(request(tools=TOOLS, bnf_validation=level), prompt_format=prompt_format)
     assert made.grammar is not None
     controller = grammar(made.argument or "")
@@ -85,15 +85,15 @@ def test_levels(grammar: Make, level: Any, prompt_format: Any) -> None:
     assert controller.log() == "", "no warning, such as for a rule that is not used"
 
 
-def test_the_answer_ends_with_its_end(grammar: Make) -> None:
+def test_answer_ends_after_a_complete_text(grammar: Make) -> None:
     controller = grammar(plan(request(tools=TOOLS)).grammar or "")
     for text in PATTERNS.values():
         state = controller.after(text)
         assert state is not None and state.over
 
 
-def test_the_original_grammar_has_its_faults(grammar: Make) -> None:
-    """What is called valid and begins with a mark is no text of it, and malformed calls are."""
+def test_seed_grammar_has_known_faults(grammar: Make) -> None:
+    """The grammar refuses valid texts that begin with a marker, and accepts malformed calls."""
     controller = grammar(plan(request(tools=TOOLS), strict_seed_grammar=True).grammar or "")
     assert rejected(controller, PATTERNS) == ["call", "calls"]
     assert controller.accepts("\n" + PATTERNS["call"])
@@ -102,7 +102,7 @@ def test_the_original_grammar_has_its_faults(grammar: Make) -> None:
     assert not controller.accepts("\n" + STRUCTURE["an empty value"])
 
 
-def test_where_the_prompt_ends_in_thinking_the_answer_begins_there(grammar: Make) -> None:
+def test_answer_begins_in_thinking_if_the_prompt_ends_there(grammar: Make) -> None:
     made = plan(request(tools=TOOLS, **THINKING))
     assert made.inside
     controller = grammar(made.grammar or "")
@@ -114,7 +114,7 @@ def test_where_the_prompt_ends_in_thinking_the_answer_begins_there(grammar: Make
 
 
 @pytest.mark.parametrize("level", ["structural", "schema_aware"])
-def test_choices(grammar: Make, level: str) -> None:
+def test_tool_choice_decides_which_texts_are_accepted(grammar: Make, level: str) -> None:
     def made(choice: Any) -> Controller:
         return grammar(plan(request(tools=TOOLS, tool_choice=choice, bnf_validation=level)).grammar or "")
 
@@ -129,7 +129,7 @@ def test_choices(grammar: Make, level: str) -> None:
         assert controller.log() == ""
 
 
-def test_without_tools_there_are_no_calls(grammar: Make) -> None:
+def test_without_tools_calls_are_refused(grammar: Make) -> None:
     for level in ("structural", "schema_aware"):
         controller = grammar(plan(request(bnf_validation=level)).grammar or "")
         assert rejected(controller, PATTERNS) == ["call", "thinking and call", "text and call", "calls"]
@@ -138,7 +138,7 @@ def test_without_tools_there_are_no_calls(grammar: Make) -> None:
 @pytest.mark.parametrize(
     "stops", [["'", "\\", "a.c"], ["\n\n"], ["\r\n\t"], ["[x]", "(", "$^"], ["|"], ["\x00", "é😀"], ["#'a'"]]
 )
-def test_stop_sequences_are_texts_whatever_is_in_them(grammar: Make, stops: list[str]) -> None:
+def test_stop_sequences_may_have_any_characters(grammar: Make, stops: list[str]) -> None:
     controller = grammar(plan(request(stop_sequences=stops, bnf_validation="structural")).grammar or "")
     for stop in stops:
         assert controller.accepts("abc" + stop) and controller.accepts(stop)
@@ -152,7 +152,7 @@ def test_without_stop_sequences_a_blank_line_ends_a_text(grammar: Make) -> None:
     assert list(plan(request(stop_sequences=[])).stop) == []
 
 
-def test_any_of_the_arguments_that_are_not_required(grammar: Make) -> None:
+def test_optional_arguments_may_be_left_out(grammar: Make) -> None:
     schema = strings("a", "b", "c", required=["b"])
     controller = grammar(
         plan(request(tools=[tool("f", schema)], bnf_validation="schema_aware")).grammar or ""
@@ -165,8 +165,8 @@ def test_any_of_the_arguments_that_are_not_required(grammar: Make) -> None:
     assert none.accepts(calls(call("f"))) and not none.accepts(calls(call("f", ("a", "x"))))
 
 
-def test_fifty_arguments(grammar: Make) -> None:
-    """All of which may be left out: 2^50 combinations."""
+def test_fifty_optional_arguments(grammar: Make) -> None:
+    """All arguments are optional, which makes 2^50 combinations."""
     names = [f"argument_{i}" for i in range(50)]
     properties: dict[str, Any] = {
         name: {"type": ("string", "integer", "boolean", "array")[i % 4]} for i, name in enumerate(names)

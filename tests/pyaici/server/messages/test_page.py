@@ -1,4 +1,4 @@
-"""What docs/messages.md shows is so."""
+"""The examples of docs/messages.md are correct."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def squeezed(text: str) -> str:
     return re.sub(r" +", " ", text).strip()
 
 
-def test_the_request_and_its_calls(grammar: Callable[[str], Controller]) -> None:
-    asked, answered, failed = (json.loads(block) for block in blocks("json"))
-    made = plan(parse_request(asked))
-    (use,) = [block for block in answered["content"] if block["type"] == "tool_use"]
+def test_example_request_and_its_calls(grammar: Callable[[str], Controller]) -> None:
+    request_body, answer, failed = (json.loads(block) for block in blocks("json"))
+    made = plan(parse_request(request_body))
+    (use,) = [block for block in answer["content"] if block["type"] == "tool_use"]
     hours = json.dumps(use["input"]["hours"])
     controller = grammar(made.grammar or "")
     assert controller.accepts(calls(call("forecast", ("place", "Oslo"), ("hours", hours))))
@@ -34,18 +34,18 @@ def test_the_request_and_its_calls(grammar: Callable[[str], Controller]) -> None
     assert failed["error"]["message"] == "top_k must be greater than 0"
 
 
-def test_the_grammar() -> None:
+def test_example_grammar() -> None:
     (shown,) = blocks("kbnf")
     assert squeezed(shown) == squeezed(plan(request(tools=TOOLS)).grammar or "")
 
 
-def test_the_refusal(grammar: Callable[[str], Controller]) -> None:
+def test_example_error(grammar: Callable[[str], Controller]) -> None:
     schema = {"properties": {"day": {"type": "string", "format": "day"}}}
     made = plan(request(tools=[tool("forecast", schema)], bnf_validation="schema_aware"))
     assert made.refused(grammar(made.grammar or "").refusal()).message == blocks("text")[1].strip()
 
 
-def test_the_prompt() -> None:
+def test_example_prompt() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "forecast", "input": {"place": "Oslo"}}
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "Rain."}
     messages = [

@@ -1,4 +1,4 @@
-"""Answers under our grammars, judged by the package kbnf: the same bytes may come at each place."""
+"""Compares masks of our grammars with those of the package kbnf, byte by byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXTS = [*PATTERNS.values(), *STRUCTURE.values(), *BROKEN.values(), *WRONG.value
 
 
 class Peer:
-    """In the configuration whose masks are right; one token for each byte."""
+    """The engine of the package kbnf, in a configuration with correct masks and one token for each byte."""
 
     def __init__(self, grammar: str) -> None:
         vocabulary = kbnf.Vocabulary(
@@ -33,7 +33,7 @@ class Peer:
         self._engine = kbnf.Engine(grammar, vocabulary, config)
 
     def masks(self, text: bytes) -> list[bytes]:
-        """The bytes that may come at each place of the text, as far as it is allowed."""
+        """Returns the allowed bytes at each place of the text, up to the first byte that is not allowed."""
         self._engine.reset()
         masks = []
         for byte in [*text, None]:
@@ -75,7 +75,9 @@ def ours(made: Controller, text: bytes) -> list[bytes]:
         ({"tools": TOOLS}, "ai00", True),
     ],
 )
-def test_masks(grammar: Make, fields: dict[str, object], prompt_format: str, strict: bool) -> None:
+def test_masks_equal_those_of_the_package_kbnf(
+    grammar: Make, fields: dict[str, object], prompt_format: str, strict: bool
+) -> None:
     made = plan(
         request(**fields),
         prompt_format="ai00" if prompt_format == "ai00" else "template",
@@ -88,7 +90,7 @@ def test_masks(grammar: Make, fields: dict[str, object], prompt_format: str, str
         mine, theirs = ours(controller, text), peer.masks(text)
         assert len(mine) == len(theirs), text
         for at, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-            # ours makes well-formed UTF-8 only, so between characters just the ASCII ones can be compared
+            # our controller allows only valid UTF-8, so between characters only ASCII bytes are comparable
             assert set(a) <= set(b), text[:at]
             if at == 0 or text[at - 1] < 0x80:
                 assert [byte for byte in a if byte < 0x80] == [byte for byte in b if byte < 0x80], text[:at]

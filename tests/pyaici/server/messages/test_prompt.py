@@ -37,12 +37,12 @@ def assistant(content: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content}
 
 
-def test_a_question() -> None:
+def test_prompt_of_a_question() -> None:
     assert text() == "<ai00:user>\nHi\n</ai00:user>\n\n<ai00:assistant>"
     assert chat() == [("user", "Hi")]
 
 
-def test_a_conversation() -> None:
+def test_prompt_of_a_conversation() -> None:
     messages = [user("a"), user("b"), assistant("c"), user([{"type": "text", "text": "d"}])]
     assert text(system="Be kind.", messages=messages) == (
         "<ai00:system>\nBe kind.\n</ai00:system>\n\n"
@@ -59,7 +59,7 @@ def test_a_conversation() -> None:
     ]
 
 
-def test_thinking_is_asked_for_by_its_budget() -> None:
+def test_prompt_asks_for_thinking_by_its_budget() -> None:
     for budget, words in (
         (1024, "a bit"),
         (4095, "a bit"),
@@ -70,11 +70,11 @@ def test_thinking_is_asked_for_by_its_budget() -> None:
         thinking = {"type": "enabled", "budget_tokens": budget}
         messages = [user("Hi"), assistant("Yes?"), user("Why?")]
         made = text(thinking=thinking, max_tokens=99_999, messages=messages)
-        asked = "Why? think" + (f" {words}" if words else "")
-        assert made.endswith(f"<ai00:user>\n{asked}\n</ai00:user>\n\n<ai00:assistant>\n<think>")
+        question = "Why? think" + (f" {words}" if words else "")
+        assert made.endswith(f"<ai00:user>\n{question}\n</ai00:user>\n\n<ai00:assistant>\n<think>")
         assert "<ai00:user>\nHi\n</ai00:user>" in made
-    ((_, system), (_, question)) = chat(**THINKING)
-    assert "between <think> and </think>" in system and question == "Hi"
+    ((_, system), (_, last)) = chat(**THINKING)
+    assert "between <think> and </think>" in system and last == "Hi"
 
 
 def test_tools_are_described_in_the_system_message() -> None:
@@ -149,7 +149,7 @@ def test_calls_and_results_are_in_the_assistants_turn() -> None:
     ]
 
 
-def test_results() -> None:
+def test_formatting_of_results() -> None:
     def shown(*results: dict[str, Any], **more: Any) -> str:
         return text(messages=[user("a"), assistant([CALL]), user(list(results))]).partition(
             "<ai00:function_results>"
@@ -168,14 +168,14 @@ def test_results() -> None:
     assert with_text.endswith("\nAnd now?\n</ai00:user>\n\n<ai00:assistant>")
 
 
-def test_values_are_written_as_the_grammar_has_them() -> None:
-    """A string that might be null is JSON: the text null would be something else."""
+def test_arguments_are_written_as_the_grammar_requires() -> None:
+    """A string whose schema also allows null is written as JSON, to differ from null."""
     schema = {"properties": {"a": {"type": ["string", "null"]}, "b": {"type": "string"}}}
     use = {"type": "tool_use", "id": "1", "name": "f", "input": {"a": "null", "b": "null", "c": "é"}}
     made = text(tools=[tool("f", schema)], messages=[user("a"), assistant([use])])
     assert '"a">"null"</p' in made and '"b">null</p' in made and '"c">é</p' in made
 
 
-def test_an_answer_that_the_request_begins_is_gone_on_with() -> None:
+def test_prompt_continues_an_answer_that_the_request_begins() -> None:
     messages = [user("Hi"), assistant("Hello, ")]
     assert text(messages=messages).endswith("<ai00:assistant>\nHello,")

@@ -1,4 +1,4 @@
-"""Answers as they are read: thinking, texts and calls, however the text is cut."""
+"""Reads answers in pieces of any size: thinking, texts and calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reader(**fields: Any) -> Reader:
 
 
 def read(made: Reader, pieces: Iterable[str]) -> list[tuple[str, Any]]:
-    """What came: kinds with their texts, and names with their arguments."""
+    """Returns the parts of an answer: kinds with their texts, and tools with their arguments."""
     events = [event for piece in pieces for event in made.feed(piece)]
     events += made.finish()
     parts: list[tuple[str, Any]] = []
@@ -45,7 +45,7 @@ def read(made: Reader, pieces: Iterable[str]) -> list[tuple[str, Any]]:
 
 
 def cuts(text: str) -> Iterable[Sequence[str]]:
-    """The text as a whole, byte by byte as it were, and in random pieces, some of them empty."""
+    """Yields the text as a whole, as single characters, and in random pieces, some of them empty."""
     yield [text]
     yield list(text)
     rng = random.Random(text)
@@ -93,7 +93,7 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
     (calls(call("get_weather")), [("get_weather", {})]),
     (calls(), []),
     (TOKYO + " and more", [("get_weather", {"location": "Tokyo"})]),
-    # what a model writes that no grammar holds
+    # texts of a model without a grammar
     (
         '<ai00:function_calls><invoke name="f"><parameter name="a">1</parameter></invoke>'
         "</ai00:function_calls>",
@@ -113,17 +113,17 @@ CASES: list[tuple[str, list[tuple[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_cases(text: str, expected: list[tuple[str, Any]]) -> None:
+def test_answers_are_split_into_parts(text: str, expected: list[tuple[str, Any]]) -> None:
     for pieces in cuts(text):
         assert read(reader(), pieces) == expected
 
 
-def test_inside_thinking() -> None:
+def test_answer_that_begins_within_thinking() -> None:
     for pieces in cuts("thinking</think>response" + END):
         assert read(reader(inside=True), pieces) == [("thinking", "thinking"), ("text", "response")]
 
 
-def test_without_tools_marks_of_calls_are_text() -> None:
+def test_without_tools_call_markers_are_text() -> None:
     for pieces in cuts(TOKYO + END):
         assert read(reader(tools=[]), pieces) == [("text", TOKYO)]
 
@@ -140,14 +140,14 @@ def test_without_tools_marks_of_calls_are_text() -> None:
         ([], "a", "a", None),
     ],
 )
-def test_stop_strings(stops: list[str], text: str, expected: str, by: str | None) -> None:
-    """The one that ends first ends the text; of those the longest, which began first."""
+def test_first_stop_string_ends_the_text(stops: list[str], text: str, expected: str, by: str | None) -> None:
+    """The stop string that ends first counts; of several that end there, the longest."""
     for pieces in cuts(text):
         made = reader(stop=stops)
         assert read(made, pieces) == [("text", expected)] and made.stopped_by == by
 
 
-def test_blanks_behind_thinking_end_no_text() -> None:
+def test_blanks_after_thinking_are_not_stop_strings() -> None:
     for pieces in cuts("<think>a\n\nb</think>\n\n\n\nc\nd\n\ne"):
         made = reader(stop=["\n\n"])
         assert read(made, pieces) == [("thinking", "a\n\nb"), ("text", "c\nd")] and made.stopped_by == "\n\n"
@@ -156,7 +156,7 @@ def test_blanks_behind_thinking_end_no_text() -> None:
         assert read(made, pieces) == [("thinking", "a")] and made.stopped_by == "\n\nUser:"
 
 
-def test_an_answer_is_over_at_its_end() -> None:
+def test_answer_is_over_exactly_at_its_end() -> None:
     for text in ("a" + END, TOKYO):
         made = reader()
         for i, c in enumerate(text):
@@ -165,7 +165,7 @@ def test_an_answer_is_over_at_its_end() -> None:
         assert made.over and list(made.feed("more")) == []
 
 
-def test_nothing_is_held_back_longer_than_it_must() -> None:
+def test_text_is_held_back_only_while_undecided() -> None:
     made = reader()
     assert list(made.feed("Hello <t")) == [Delta("text", "Hello")]
     assert list(made.feed("able>")) == [Delta("text", " <table>")]
@@ -173,7 +173,7 @@ def test_nothing_is_held_back_longer_than_it_must() -> None:
     assert list(made.feed("tance>")) == [Delta("text", "</ai00:assistance>")]
 
 
-def test_checked_values_in_json_may_have_the_mark_that_ends_them() -> None:
+def test_checked_json_values_may_contain_the_end_marker() -> None:
     schema = {"properties": {"a": {"type": "array"}, "s": {"type": "string"}}}
     value = '["</parameter>\\n", "\\"</parameter>", "\\\\"]'
     text = calls(call("f", ("a", value), ("s", '"')))
@@ -182,14 +182,14 @@ def test_checked_values_in_json_may_have_the_mark_that_ends_them() -> None:
         assert read(reader(tools=[tool("f", schema)], checked=True), pieces) == expected
 
 
-def test_calls_come_as_they_end() -> None:
+def test_calls_are_reported_as_soon_as_they_end() -> None:
     made = reader()
     first = call("get_weather", ("city", "a"))
     assert list(made.feed("<ai00:function_calls>\n" + first)) == [ToolUse("get_weather", {"city": "a"})]
     assert list(made.feed(first[:-1])) == [ToolUse("get_weather", {"city": "a"})]
 
 
-def test_long_values() -> None:
+def test_long_values_in_small_pieces() -> None:
     made = reader(
         tools=[tool("f", {"properties": {"a": {"type": "array"}, "s": {"type": "string"}}})], checked=True
     )
@@ -199,7 +199,7 @@ def test_long_values() -> None:
     assert name == "f" and len(found["a"][0]) == len(found["s"]) == 50_000
 
 
-def test_marks() -> None:
+def test_marker_scanner() -> None:
     marks = MarkerScanner(["abc", "b", "ca"])
     assert marks.find("xx") is None and marks.find("xabc") == (2, "b") and marks.find("bca") == (0, "b")
     assert [marks.held(text) for text in ("x", "xa", "xc", "xac", "")] == [0, 1, 1, 1, 0]

@@ -1,4 +1,4 @@
-"""Requests: what is taken, and what is refused with which words."""
+"""Requests: accepted fields, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ def refusal(body: Any) -> MessagesError:
         ({"bnf_shema": "x"}, "bnf_shema: there is no such field; did you mean bnf_schema?", "bnf_shema"),
         (
             {"output_config": {}},
-            "output_config: there is no such field here; say it with bnf_schema",
+            "output_config: this server has no such field; use bnf_schema",
             "output_config",
         ),
     ],
 )
-def test_rules(fields: dict[str, Any], message: str, param: str | None) -> None:
+def test_broken_rules_are_errors(fields: dict[str, Any], message: str, param: str | None) -> None:
     error = refusal({**QUESTION, **fields})
     assert (error.status, error.message, error.param) == (400, message, param)
     expected = {"type": "invalid_request_error", "message": message} | ({"param": param} if param else {})
     assert error.body() == {"type": "error", "error": expected}
 
 
-def test_the_edges_of_ranges_are_in() -> None:
+def test_limits_of_ranges_are_accepted() -> None:
     for fields in (
         {"temperature": 0, "top_p": 0, "top_k": 1, "max_tokens": 1},
         {"temperature": 2.0, "top_p": 1.0, "stop_sequences": ["a"] * 8},
@@ -114,26 +114,26 @@ def test_the_edges_of_ranges_are_in() -> None:
         ({"tool_choice": "sometimes"}, "tool_choice", "'auto', 'none', 'any' or 'tool'"),
     ],
 )
-def test_shapes(fields: dict[str, Any], param: str, part: str) -> None:
+def test_wrong_types_are_errors(fields: dict[str, Any], param: str, part: str) -> None:
     error = refusal({**QUESTION, **fields})
     assert error.status == 400 and error.param == param and part in error.message
     assert error.message.startswith(param)
 
 
 @pytest.mark.parametrize("missing", ["model", "messages"])
-def test_what_is_missing_is_named(missing: str) -> None:
+def test_missing_fields_are_named(missing: str) -> None:
     error = refusal({name: value for name, value in QUESTION.items() if name != missing})
     assert error.message == f"{missing} is required" and error.param == missing
 
 
 @pytest.mark.parametrize("body", [None, [], "text", 5])
-def test_a_body_is_an_object(body: Any) -> None:
+def test_body_must_be_an_object(body: Any) -> None:
     assert refusal(body).message == "the body must be a JSON object"
 
 
-def test_halves_of_characters_are_refused_wherever_they_are() -> None:
+def test_lone_surrogates_are_refused_in_any_field() -> None:
     for fields in ({"stop": ["\ud800"]}, {"metadata": {"\udfff": 1}}, {"bnf_schema": "start::='\ud800';"}):
-        assert "half a character" in refusal({**QUESTION, **fields}).message
+        assert "half of a surrogate pair" in refusal({**QUESTION, **fields}).message
 
 
 @pytest.mark.parametrize(
@@ -148,12 +148,12 @@ def test_halves_of_characters_are_refused_wherever_they_are() -> None:
         ([tool("a", {"type": "array"})], "tools.0.input_schema.type", "must be an object"),
     ],
 )
-def test_tools(tools: list[dict[str, Any]], param: str, part: str) -> None:
+def test_invalid_tools_are_errors(tools: list[dict[str, Any]], param: str, part: str) -> None:
     error = refusal({**QUESTION, "tools": tools})
     assert error.status == 400 and error.param == param and part in error.message
 
 
-def test_names_of_tools_may_have_these_characters() -> None:
+def test_valid_tool_names_are_accepted() -> None:
     assert request(tools=[tool("0-a_B", {}), tool("a" * 64, {"type": ["object", "null"]})])
 
 
@@ -163,35 +163,35 @@ def test_names_of_tools_may_have_these_characters() -> None:
         ({"tool_choice": {"type": "tool"}}, "needs the name"),
         ({"tool_choice": {"type": "tool", "name": "send"}}, "names send"),
         ({"tool_choice": "any", "bnf_validation": "none"}, "can be enforced only"),
-        ({"tool_choice": "any", "bnf_schema": "start::='a';"}, "beside bnf_schema"),
+        ({"tool_choice": "any", "bnf_schema": "start::='a';"}, "together with bnf_schema"),
         ({"tool_choice": "any", "tools": []}, "no tools"),
     ],
 )
-def test_choices_that_cannot_be_kept(fields: dict[str, Any], part: str) -> None:
+def test_unenforceable_tool_choices_are_errors(fields: dict[str, Any], part: str) -> None:
     error = refusal({**QUESTION, "tools": TOOLS, **fields})
     assert error.status == 400 and part in error.message
     assert error.param is not None and error.param.startswith("tool_choice")
 
 
-def test_choices_may_be_words_or_objects() -> None:
+def test_tool_choice_may_be_a_text_or_an_object() -> None:
     for word in ("auto", "none", "any"):
         assert request(tools=TOOLS, tool_choice=word) == request(tools=TOOLS, tool_choice={"type": word})
 
 
-def test_defaults() -> None:
+def test_default_values() -> None:
     made = request()
     assert (made.max_tokens, made.temperature, made.top_p, made.top_k) == (1024, 1.0, 0.5, 128)
     assert made.stop_sequences == ["</ai00:assistant>"] and not made.stream and not made.thinks
     assert made == request(temperature=None, tools=None, thinking=None, stop_sequences=None, bnf_schema=None)
 
 
-def test_what_is_not_known_is_ignored() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert request(service_tier="fast", metadata={"user_id": "a"}).model == "m"
     cached = {**TOOLS[0], "cache_control": {"type": "ephemeral"}}
     assert request(tools=[cached]) == request(tools=[TOOLS[0]])
 
 
-def test_blocks() -> None:
+def test_kinds_of_blocks() -> None:
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}},
@@ -214,7 +214,7 @@ def test_blocks() -> None:
     assert made.system_text == "Be kind"
 
 
-def test_the_examples_of_the_format_are_taken() -> None:
+def test_examples_of_ai00_are_accepted() -> None:
     made = parse_request(json.loads(EXAMPLE))
     assert made.stop_sequences == ["</ai00:assistant>"] and made.tools[0].name == "get_weather"
     for fields in (
@@ -226,18 +226,18 @@ def test_the_examples_of_the_format_are_taken() -> None:
         request(**fields)
 
 
-def test_which_level_is_taken() -> None:
+def test_default_level() -> None:
     custom = "start::='a';"
     assert level_of(request()) == "none"
     assert level_of(request(tools=TOOLS)) == level_of(request(**THINKING)) == "structural"
     assert level_of(request(bnf_schema=custom)) == "none"
-    assert level_of(request(tools=TOOLS, bnf_schema=custom)) == "none", "the grammar is what is enforced"
+    assert level_of(request(tools=TOOLS, bnf_schema=custom)) == "none", "the user's grammar is enforced"
     assert level_of(request(bnf_schema=custom, **THINKING)) == "none"
     for level in ("none", "structural", "schema_aware"):
         assert level_of(request(tools=TOOLS, bnf_validation=level, bnf_schema=custom)) == level
 
 
-def test_each_kind_of_error_has_its_status() -> None:
+def test_kinds_of_errors_have_their_status() -> None:
     assert [STATUS[kind] for kind in STATUS] == [400, 401, 403, 404, 429, 500, 503]
     assert MessagesError("overloaded_error", "busy").body() == {
         "type": "error",

@@ -1,4 +1,4 @@
-"""Answers: their events, and the message that these make up."""
+"""Answers: their events, and the message built from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKYO = calls(call("get_weather", ("location", "Tokyo")))
 def answer(
     text: str, reason: FinishReason = FinishReason.STOP, **fields: Any
 ) -> tuple[Answer, list[dict[str, Any]]]:
-    """To the text in pieces of three characters; with all events."""
+    """Feeds the text in pieces of three characters; returns the answer and all events."""
     made = Answer(plan(request(**fields), prompt_format="template"), model="m", id="msg_1")
     events = made.start(7)
     for i in range(0, len(text), 3):
@@ -28,7 +28,7 @@ def answer(
     return made, events + made.finish(reason, Usage(7, 5))
 
 
-def test_the_events_of_an_answer() -> None:
+def test_events_of_an_answer() -> None:
     made, events = answer(f"<think>Hm.</think>\nI look.\n{TOKYO}", tools=TOOLS, **THINKING)
     usage = {
         "input_tokens": 7,
@@ -84,7 +84,7 @@ def test_the_events_of_an_answer() -> None:
     }
 
 
-def test_blocks_open_and_close_in_turn() -> None:
+def test_blocks_open_and_close_in_order() -> None:
     _, events = answer(f"a<think>b</think>c {calls(*[call('get_weather')] * 2)}", tools=TOOLS)
     open_block, index = None, -1
     for event in events:
@@ -118,14 +118,16 @@ def test_blocks_open_and_close_in_turn() -> None:
         ("Hel", FinishReason.CANCELLED, {}, (None, None)),
     ],
 )
-def test_why_it_stopped(text: str, reason: FinishReason, fields: Any, expected: tuple[Any, Any]) -> None:
+def test_stop_reason_and_stop_sequence(
+    text: str, reason: FinishReason, fields: Any, expected: tuple[Any, Any]
+) -> None:
     made, _ = answer(text, reason, **fields)
     message = made.message()
     assert (message["stop_reason"], message["stop_sequence"]) == expected
     assert END not in json.dumps(message)
 
 
-def test_ids_differ() -> None:
+def test_ids_of_messages_and_calls_are_unique() -> None:
     made, _ = answer(calls(*[call("get_weather")] * 3), tools=TOOLS)
     other, _ = answer(TOKYO, tools=TOOLS)
     ids = [block["id"] for one in (made, other) for block in one.message()["content"]]
@@ -134,7 +136,7 @@ def test_ids_differ() -> None:
     assert named[0] != named[1] and named[0].startswith("msg_")
 
 
-def test_where_the_prompt_ends_in_thinking() -> None:
+def test_answer_begins_with_thinking_if_the_prompt_ends_in_it() -> None:
     made = Answer(plan(request(**THINKING)), model="m")
     made.start(1)
     made.feed("a</think>b")
@@ -142,7 +144,7 @@ def test_where_the_prompt_ends_in_thinking() -> None:
     assert [block["type"] for block in made.message()["content"]] == ["thinking", "text"]
 
 
-def test_an_answer_that_fails_keeps_what_there_is() -> None:
+def test_failed_answer_keeps_its_blocks_and_ends_with_an_error() -> None:
     made = Answer(plan(request()), model="m")
     events = [
         *made.start(1),
@@ -158,7 +160,7 @@ def test_an_answer_that_fails_keeps_what_there_is() -> None:
     assert caught.value.status == 500
 
 
-def test_events_on_the_wire() -> None:
+def test_events_survive_the_wire_format() -> None:
     made, events = answer("é\n\ndata: x" + END, tools=TOOLS)
     wire = b"".join(sse.event(data, data["type"]).encode() for data in events).decode()
     read = []

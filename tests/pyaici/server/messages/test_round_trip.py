@@ -1,4 +1,4 @@
-"""Calls of random tools: written, allowed by the grammar, and read again."""
+"""Calls of random tools are accepted by the grammar and read again unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pyaici.server.messages.bodies import request, tool
 
 Make = Callable[[str], Controller]
 
-#: texts with all that might be taken for a mark, or must be escaped somewhere
+#: pieces that resemble markers, or need escaping
 PIECES = [
     "<",
     ">",
@@ -40,7 +40,7 @@ texts = st.lists(st.sampled_from(PIECES) | st.characters(exclude_categories=["Cs
 
 
 def can_be_plain(value: Any) -> bool:
-    """A string that is written as it is ends with the mark."""
+    """Tells whether a string can be written without quotes: the first end marker would end it."""
     return not (isinstance(value, str) and "</parameter>" in value)
 
 
@@ -92,7 +92,7 @@ kinds: st.SearchStrategy[Kind] = st.recursive(
     ),
     max_leaves=4,
 )
-#: at the top a string is written as it is
+#: strings that are whole arguments are written without quotes
 arguments: st.SearchStrategy[Kind] = (
     st.sampled_from([({"type": "string"}, plain_texts), ({"type": "string", "maxLength": 90}, plain_texts)])
     | st.lists(plain_texts, min_size=1, max_size=3, unique=True).map(enumeration)
@@ -103,7 +103,7 @@ ROOT = {"$defs": {"color": {"type": "string", "enum": ["red", "green"]}}}
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[ToolUseBlock]]:
-    """Tools, and calls of them with some of the arguments that may be left out."""
+    """Draws tools, and calls with some of the optional arguments."""
     tools, calls = [], list[ToolUseBlock]()
     for i in range(draw(st.integers(1, 3))):
         found = draw(st.dictionaries(names, arguments, max_size=4))
@@ -122,7 +122,7 @@ def cases(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[ToolUseBlock]]:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), before=st.sampled_from(["", "I look.\n", "<think>a</think>\n"]), data=st.data())
-def test_calls_are_allowed_and_read_again(
+def test_calls_are_accepted_and_read_again(
     grammar: Make, case: tuple[list[dict[str, Any]], list[ToolUseBlock]], before: str, data: st.DataObject
 ) -> None:
     tools, calls = case

@@ -1,4 +1,4 @@
-"""`POST /api/v1/messages` of a real server: requests as they are written, and the client of Anthropic."""
+"""`POST /api/v1/messages` of a real server, with plain requests and with Anthropic's client."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _message(server: Serving, **fields: Any) -> dict[str, Any]:
     return dict(answer.json())
 
 
-def test_a_request_with_the_fewest_fields(server: Serving) -> None:
+def test_minimal_request_is_answered(server: Serving) -> None:
     with server.client() as client:
         body = {"model": "rwkv-world", "messages": [{"role": "user", "content": "Say hi."}], "temperature": 0}
         answer = client.post("/api/v1/messages", json=body).json()
@@ -45,49 +45,41 @@ def test_a_request_with_the_fewest_fields(server: Serving) -> None:
     assert answer["usage"]["input_tokens"] > 5 and answer["usage"]["output_tokens"] > 0
 
 
-def test_a_call_with_checked_arguments(server: Serving) -> None:
-    said = _message(server, tools=[WEATHER], tool_choice="any", bnf_validation="schema_aware")
-    assert said["stop_reason"] == "tool_use"
-    calls = [block for block in said["content"] if block["type"] == "tool_use"]
+def test_call_with_checked_arguments(server: Serving) -> None:
+    message = _message(server, tools=[WEATHER], tool_choice="any", bnf_validation="schema_aware")
+    assert message["stop_reason"] == "tool_use"
+    calls = [block for block in message["content"] if block["type"] == "tool_use"]
     assert calls and all(call["name"] == "get_weather" for call in calls)
     assert all(call["input"]["location"] in ("Tokyo", "Oslo") for call in calls)
     assert len({call["id"] for call in calls}) == len(calls)
 
 
-def test_a_custom_grammar(server: Serving) -> None:
-    said = _message(server, bnf_schema="start::='yes' | 'no';", bnf_validation="none")
-    assert said["content"][0]["text"] in ("yes", "no") and said["stop_reason"] == "end_turn"
+def test_custom_grammar(server: Serving) -> None:
+    message = _message(server, bnf_schema="start::='yes' | 'no';", bnf_validation="none")
+    assert message["content"][0]["text"] in ("yes", "no") and message["stop_reason"] == "end_turn"
 
 
-def test_a_custom_grammar_with_thinking(server: Serving) -> None:
-    """The model may think for long: only the beginning is read."""
+def test_custom_grammar_with_thinking(server: Serving) -> None:
+    """The model answers one question at once, and thinks about another. Thinking is not read to its end."""
     thinking = {"type": "enabled", "budget_tokens": 1024}
-    body = {
-        **BASE,
-        "bnf_schema": "start::='yes' | 'no';",
-        "thinking": thinking,
-        "max_tokens": 1100,
-        "stream": True,
-    }
+    body = {"bnf_schema": "start::='yes' | 'no';", "thinking": thinking, "max_tokens": 1100, "temperature": 0}
+    question = [{"role": "user", "content": "Is the sky blue? Answer yes or no."}]
+    message = _message(server, **body, messages=question)
+    assert [block["type"] for block in message["content"]] in (["text"], ["thinking", "text"])
+    assert message["content"][-1]["text"] in ("yes", "no") and message["stop_reason"] == "end_turn"
+    body = {**BASE, **body, "stream": True}
     with server.client() as client, client.stream("POST", "/api/v1/messages", json=body) as answer:
-        for event in read_events(answer):
-            if event["type"] == "content_block_delta":
-                delta = event["delta"]
-                assert (
-                    delta["type"] == "thinking_delta"
-                    or "yes".startswith(delta["text"])
-                    or delta["text"] == "no"
-                )
-                break
+        deltas = (event["delta"] for event in read_events(answer) if event["type"] == "content_block_delta")
+        assert next(deltas)["type"] == "thinking_delta"
 
 
-def test_stop_sequences_of_the_user(server: Serving) -> None:
-    said = _message(server, stop_sequences=["xyz", " the "], temperature=0)
-    assert (said["stop_reason"], said["stop_sequence"]) == ("stop_sequence", " the ")
-    assert said["content"][0]["text"] and " the " not in said["content"][0]["text"]
+def test_stop_sequence_is_reported_and_removed(server: Serving) -> None:
+    message = _message(server, stop_sequences=["xyz", " the "], temperature=0)
+    assert (message["stop_reason"], message["stop_sequence"]) == ("stop_sequence", " the ")
+    assert message["content"][0]["text"] and " the " not in message["content"][0]["text"]
 
 
-def test_the_stream_makes_up_the_same_message(server: Serving) -> None:
+def test_stream_has_the_same_calls_as_the_whole_message(server: Serving) -> None:
     fields = {"tools": [WEATHER], "tool_choice": "any", "bnf_validation": "schema_aware", "temperature": 0}
     whole = _message(server, **fields)
     events = server.events("/api/v1/messages", **BASE, **fields, stream=True)
@@ -134,7 +126,7 @@ def test_the_stream_makes_up_the_same_message(server: Serving) -> None:
         ),
     ],
 )
-def test_bad_requests(
+def test_invalid_requests_are_refused(
     server: Serving, fields: dict[str, Any], status: int, kind: str, param: str | None, words: str
 ) -> None:
     with server.client() as client:
@@ -150,8 +142,8 @@ def test_bad_requests(
         assert body["error"]["param"] == param
 
 
-def test_definitions_that_lead_to_others_twice_take_no_longer(server: Serving) -> None:
-    """There are 2^40 ways through them."""
+def test_nested_definitions_take_no_exponential_time(server: Serving) -> None:
+    """There are 2^40 paths through these definitions."""
     definitions: dict[str, Any] = {"d40": {"type": "integer"}}
     for number in range(40):
         next_one = {"$ref": f"#/$defs/d{number + 1}"}
@@ -162,20 +154,20 @@ def test_definitions_that_lead_to_others_twice_take_no_longer(server: Serving) -
 
 
 @pytest.mark.parametrize("text", ["(*" * 50_000, "'" + "\\'" * 50_000, "\n" * 100_000])
-def test_grammars_that_are_never_closed(server: Serving, text: str) -> None:
+def test_unclosed_grammars_are_refused(server: Serving, text: str) -> None:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     answer = _post(server, bnf_schema=text + "x", thinking=thinking, max_tokens=2000)
     assert answer.status_code == 400, answer.text
 
 
-def test_deep_json(server: Serving) -> None:
+def test_deeply_nested_json_is_refused(server: Serving) -> None:
     with server.client() as client:
         deep = b'{"model": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
         for path in ("/api/v1/messages", "/v1/run", "/v1/chat/completions"):
             assert client.post(path, content=deep, headers=JSON).status_code == 400
 
 
-def test_errors_of_other_layers_have_the_same_shape(server: Serving) -> None:
+def test_errors_of_all_layers_have_the_same_format(server: Serving) -> None:
     with server.client() as client:
         for answer, kind in (
             (client.post("/api/v1/messages", content=b"{"), "invalid_request_error"),
@@ -187,12 +179,12 @@ def test_errors_of_other_layers_have_the_same_shape(server: Serving) -> None:
             assert answer.json()["error"]["type"] == kind and answer.json()["type"] == "error"
 
 
-def test_the_client_of_anthropic(server: Serving, tokens: dict[str, str]) -> None:
+def test_anthropic_client_works(server: Serving, tokens: dict[str, str]) -> None:
     client = anthropic.Anthropic(base_url=f"{server.url}/api", api_key=tokens["eve"], max_retries=0)
-    said = client.messages.create(
+    message = client.messages.create(
         model="default", max_tokens=12, messages=[{"role": "user", "content": "Hi"}]
     )
-    assert said.content[0].type == "text" and said.usage.output_tokens <= 12
+    assert message.content[0].type == "text" and message.usage.output_tokens <= 12
     with client.messages.stream(
         model="default",
         max_tokens=200,

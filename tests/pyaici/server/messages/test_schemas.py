@@ -1,4 +1,4 @@
-"""Arguments by their schemas: which values calls may have, and what is refused."""
+"""Arguments of tools: the values that schemas allow, and the schemas that are refused."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def one(schema: Any, **around: Any) -> dict[str, Any]:
         ({"type": "array", "items": {"$ref": "#/$defs/other"}}, ["[3]"], ["[4]", '["a"]']),
     ],
 )
-def test_values(grammar: Make, schema: Any, good: list[str], bad: list[str]) -> None:
+def test_schema_decides_which_values_are_accepted(
+    grammar: Make, schema: Any, good: list[str], bad: list[str]
+) -> None:
     around = {"properties": {"x": schema, "n": {"const": 3}}, "required": ["x"], "type": "object", **DEFS}
     controller = grammar(with_schema(around))
     assert [value for value in good if not controller.accepts(calls(call("f", ("x", value))))] == []
@@ -89,7 +91,7 @@ def test_values(grammar: Make, schema: Any, good: list[str], bad: list[str]) -> 
 @pytest.mark.parametrize(
     "name", ["user-id", "a b", "1", "it's", "a\\n", "é", "a/b~c", "%41", "$ref", "a&b=c"]
 )
-def test_names_of_arguments_may_have_almost_any_character(grammar: Make, name: str) -> None:
+def test_argument_names_may_have_almost_any_character(grammar: Make, name: str) -> None:
     for schema in ({"type": "integer"}, {"$ref": "#/$defs/a"}):
         around = {"properties": {name: schema}, "required": [name], "$defs": {"a": {"type": "integer"}}}
         controller = grammar(with_schema(around))
@@ -98,7 +100,7 @@ def test_names_of_arguments_may_have_almost_any_character(grammar: Make, name: s
 
 
 @pytest.mark.parametrize("dialect", ["draft-07/schema#", "draft-06/schema#", "draft/2020-12/schema"])
-def test_other_dialects(grammar: Make, dialect: str) -> None:
+def test_dialects_of_json_schema(grammar: Make, dialect: str) -> None:
     schema = {
         "$schema": f"http{'s' * ('2020' in dialect)}://json-schema.org/{dialect}",
         **one({"$ref": "#/definitions/a"}),
@@ -109,7 +111,7 @@ def test_other_dialects(grammar: Make, dialect: str) -> None:
     assert not controller.accepts(calls(call("f", ("x", '["a"]'))))
 
 
-def test_a_reference_at_the_top_is_followed(grammar: Make) -> None:
+def test_reference_at_the_top_is_followed(grammar: Make) -> None:
     schema = {"$ref": "#/$defs/all", "$defs": {"all": one({"type": "array", "items": {"$ref": "#/$defs/a"}})}}
     schema["$defs"]["a"] = {"type": "integer"}
     controller = grammar(with_schema(schema))
@@ -134,7 +136,7 @@ def test_a_reference_at_the_top_is_followed(grammar: Make) -> None:
         ({"$ref": "#/$defs/a", "$defs": {"a": {"properties": {}, "not": {}}}}, "#/$defs/a/not: "),
     ],
 )
-def test_what_is_about_several_arguments_is_refused(schema: dict[str, Any], part: str) -> None:
+def test_keywords_about_several_arguments_are_refused(schema: dict[str, Any], part: str) -> None:
     with pytest.raises(MessagesError) as caught:
         with_schema(schema)
     error = caught.value
@@ -142,7 +144,7 @@ def test_what_is_about_several_arguments_is_refused(schema: dict[str, Any], part
     assert error.message.startswith("the input_schema of the tool f is refused: ") and part in error.message
 
 
-def test_what_says_nothing_more_is_taken() -> None:
+def test_keywords_without_effect_are_accepted() -> None:
     with_schema(one({}, minProperties=1, maxProperties=1, additionalProperties=False, title="X"))
 
 
@@ -169,10 +171,8 @@ def test_what_says_nothing_more_is_taken() -> None:
         (one(False), "#/properties/x: no value meets this schema"),
     ],
 )
-def test_what_the_controller_refuses_is_said_of_the_schema(
-    grammar: Make, schema: dict[str, Any], reason: str
-) -> None:
-    """With the tool's name and the place in its schema, not the place in a grammar nobody has seen."""
+def test_refused_schema_is_named_with_its_place(grammar: Make, schema: dict[str, Any], reason: str) -> None:
+    """The error has the tool's name and the place in its schema, not a place in the generated grammar."""
     tools = [tool("first", strings("a")), tool("second", schema)]
     made = plan(request(tools=tools, bnf_validation="schema_aware"))
     error = made.refused(grammar(made.grammar or "").refusal())
@@ -181,7 +181,7 @@ def test_what_the_controller_refuses_is_said_of_the_schema(
     assert reason in error.message and "line" not in error.message and "definitions" not in error.message
 
 
-def test_types() -> None:
+def test_types_of_arguments() -> None:
     def types(schema: Any) -> set[str]:
         return set(properties(one(schema, **DEFS))[0].types)
 
@@ -215,6 +215,6 @@ def test_types() -> None:
         ({"type": "array"}, "[" * 100_000, "[" * 100_000),
     ],
 )
-def test_what_no_grammar_has_checked_is_read_as_well_as_it_can_be(schema: Any, text: str, value: Any) -> None:
+def test_unchecked_values_are_read_leniently(schema: Any, text: str, value: Any) -> None:
     read = properties(one(schema))[0].read(text)
     assert read == value and type(read) is type(value)

@@ -1,4 +1,4 @@
-"""A model that is a tokenizer only, of single bytes, with a template for chats."""
+"""A model without an engine: a tokenizer of single bytes, and a chat template."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyaici.tokens import load_vocabulary
 
 
 def byte_model(template: str) -> ServedModel:
-    """Its tokenizer gives back the text of a prompt as it was."""
+    """Returns a model whose tokenizer decodes a prompt to the same text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE({char: number for number, char in enumerate(alphabet)}, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

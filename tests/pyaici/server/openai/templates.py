@@ -1,7 +1,7 @@
-"""Templates for chats in the manner of the families of models, as far as tools go.
+"""Chat templates that treat tools like those of well-known families of models.
 
-Each is written for these tests: what it calls its marks, where it puts tools, calls and results, and what it
-refuses is as the family's own template has it; its words are not.
+Each is written for these tests. Markers, the places of tools, calls and results, and refused chats are those
+of the family's own template; the wording is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHATML = """\
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 
-_TOLD = """\
+_TOOLS = """\
 {%- if tools %}
 {{- '<|im_start|>system\\nThese are the functions:\\n<tools>' }}
 {%- for tool in tools %}{{- '\\n' + tool | tojson }}{%- endfor %}
@@ -142,10 +142,10 @@ _SMOLLM2 = """\
 
 
 def _chatml(call: str, how: str) -> str:
-    return _TOLD.replace("HOW", how) + _CHATML.replace("CALL", call)
+    return _TOOLS.replace("HOW", how) + _CHATML.replace("CALL", call)
 
 
-#: by the names of docs/openai.md
+#: by the names in docs/openai.md
 TEMPLATES = {
     "Qwen2.5": _chatml(_QWEN_CALL, _HOW_QWEN),
     "Qwen3-Coder": _chatml(_XML_CALL, r"<tool_call>\n<function=name>\n...\n</function>\n</tool_call>"),

@@ -1,4 +1,4 @@
-"""Answers of chats whose controller thinks better of what it has written."""
+"""Answers of chats with controllers that backtrack."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from pyaici.server.apis.text import TextDelta, TextToken
 
 
 def _answer(start: Start, form: ToolFormat | None = None) -> ChatAnswer:
-    plan: Any = SimpleNamespace(start=start, form=form)  # the rest of a plan is about the prompt
+    plan: Any = SimpleNamespace(start=start, form=form)  # the other fields of a plan are about the prompt
     return ChatAnswer(plan)
 
 
-def _put_together(answer: ChatAnswer, all_said: list[TextDelta]) -> dict[str, str]:
-    """What a client has in the end who reads a stream."""
+def _assemble(answer: ChatAnswer, deltas: list[TextDelta]) -> dict[str, str]:
+    """Returns the texts that a client has at the end of a stream."""
     texts = {"reasoning": "", "content": ""}
-    for said in all_said:
-        news = answer.take(said)
-        for kind, count in (("reasoning", news.retracted_reasoning), ("content", news.retracted)):
+    for delta in deltas:
+        change = answer.take(delta)
+        for kind, count in (("reasoning", change.retracted_reasoning), ("content", change.retracted)):
             assert count <= len(texts[kind])
             texts[kind] = texts[kind][: len(texts[kind]) - count]
-        for part in news.parts:
+        for part in change.parts:
             texts[part.kind] += part.text  # type: ignore[union-attr]
     return texts
 
 
 @pytest.mark.parametrize(
-    ("start", "said", "reasoning", "content"),
+    ("start", "deltas", "reasoning", "content"),
     [
         (Start(), [TextDelta("one"), TextDelta("wo", retracted=2), TextDelta(finish="stop")], "", "owo"),
-        # what was content has become reasoning, and the other way round
+        # content becomes reasoning, and reasoning becomes content
         (
             Start(Reasoning()),
             [
@@ -66,7 +66,7 @@ def _put_together(answer: ChatAnswer, all_said: list[TextDelta]) -> dict[str, st
             "y",
             "z",
         ),
-        # only what is held back goes
+        # only text that was held back is retracted
         (
             Start(Reasoning()),
             [TextDelta("<think>a</thi"), TextDelta("b", retracted=5), TextDelta(finish="stop")],
@@ -75,29 +75,29 @@ def _put_together(answer: ChatAnswer, all_said: list[TextDelta]) -> dict[str, st
         ),
     ],
 )
-def test_what_is_taken_back_is_read_again(
-    start: Start, said: list[TextDelta], reasoning: str, content: str
+def test_backtracked_answer_is_read_again(
+    start: Start, deltas: list[TextDelta], reasoning: str, content: str
 ) -> None:
     answer = _answer(start)
-    assert _put_together(answer, said) == {"reasoning": reasoning, "content": content}
+    assert _assemble(answer, deltas) == {"reasoning": reasoning, "content": content}
     assert (answer.reasoning, answer.content, answer.finish) == (reasoning, content, "stop")
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.text("a<>/think ", max_size=9)), max_size=8), st.booleans())
-def test_a_stream_puts_together_what_a_whole_answer_has(steps: list[tuple[int, str]], opened: bool) -> None:
-    answer, raw, all_said = _answer(Start(Reasoning(), open=opened)), "", []
+def test_stream_adds_up_to_the_whole_answer(steps: list[tuple[int, str]], opened: bool) -> None:
+    answer, raw, deltas = _answer(Start(Reasoning(), open=opened)), "", []
     for count, text in steps:
         count = min(count, len(raw))
         raw = raw[: len(raw) - count] + text
-        all_said.append(TextDelta(text, retracted=count))
-    found = _put_together(answer, [*all_said, TextDelta(finish="stop")])
+        deltas.append(TextDelta(text, retracted=count))
+    found = _assemble(answer, [*deltas, TextDelta(finish="stop")])
     whole = _answer(Start(Reasoning(), open=opened))
     whole.take(TextDelta(raw, finish="stop"))
     assert found == {"reasoning": answer.reasoning, "content": answer.content}
     assert (answer.reasoning, answer.content) == (whole.reasoning, whole.content)
 
 
-def test_tokens_that_are_taken_back_go() -> None:
+def test_backtracked_tokens_are_removed() -> None:
     answer = _answer(Start(Reasoning()))
     tokens = [TextToken(number, number) for number in range(5)]
     answer.take(TextDelta("<think>ab", tokens=tokens[:3]))
@@ -106,7 +106,7 @@ def test_tokens_that_are_taken_back_go() -> None:
 
 
 @pytest.mark.parametrize(("finish", "expected"), [("stop", "tool_calls"), ("length", "length")])
-def test_calls_that_are_cut_off_are_said_to_be(finish: str, expected: str) -> None:
+def test_cut_off_calls_have_finish_reason_length(finish: str, expected: str) -> None:
     answer = _answer(Start(), HERMES)
     answer.take(
         TextDelta(HERMES.write([("now", {})]) + "\n<tool_call>\n{"[: None if finish == "length" else -13])

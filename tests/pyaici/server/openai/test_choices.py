@@ -1,4 +1,4 @@
-"""Several answers as one stream: none is read faster than the client reads."""
+"""Several answers in one stream: none is read faster than the client reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def test_answers_wait_for_their_reader() -> None:
             await anext(together)
         for _ in range(100):
             await asyncio.sleep(0)
-        assert sum(made.values()) <= 8 + 1 + 4, "one waits to be read, and one of each to be passed on"
+        assert sum(made.values()) <= 8 + 1 + 4, (
+            "one item waits to be read, and one of each answer to be passed on"
+        )
         await together.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(main())

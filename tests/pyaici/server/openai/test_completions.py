@@ -19,11 +19,11 @@ def test_the_model_is_listed(client: openai.OpenAI) -> None:
     (model,) = client.models.list().data
     assert model.id == "SmolLM2-135M-Instruct"
     assert client.models.retrieve(model.id).id == model.id
-    with pytest.raises(openai.NotFoundError, match="it is 'SmolLM2"):
+    with pytest.raises(openai.NotFoundError, match="this server has 'SmolLM2"):
         client.models.retrieve("gpt-4")
 
 
-def test_a_completion(client: openai.OpenAI) -> None:
+def test_completion_with_logprobs_and_echo(client: openai.OpenAI) -> None:
     answer = client.completions.create(
         model=MODEL, prompt="The capital of France is", max_tokens=4, temperature=0, logprobs=2, echo=True
     )
@@ -31,14 +31,14 @@ def test_a_completion(client: openai.OpenAI) -> None:
     assert choice.text.startswith("The capital of France is Paris") and choice.finish_reason == "length"
     assert answer.usage is not None
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (5, 4)
-    said = choice.logprobs
-    assert said is not None and said.tokens is not None and said.top_logprobs is not None
-    assert said.tokens[0] == " Paris" and said.text_offset == [24, 30, 31, 32]
-    for value, top in zip(said.token_logprobs or [], said.top_logprobs, strict=True):
+    found = choice.logprobs
+    assert found is not None and found.tokens is not None and found.top_logprobs is not None
+    assert found.tokens[0] == " Paris" and found.text_offset == [24, 30, 31, 32]
+    for value, top in zip(found.token_logprobs or [], found.top_logprobs, strict=True):
         assert len(top) == 2 and value == max(top.values())  # greedy
 
 
-def test_a_stream_says_the_same(client: openai.OpenAI) -> None:
+def test_stream_equals_the_whole_answer(client: openai.OpenAI) -> None:
     options = {
         "prompt": "1, 2, 3,",
         "max_tokens": 30,
@@ -82,7 +82,7 @@ def test_several_prompts_with_several_answers(client: openai.OpenAI) -> None:
     assert list(texts.values()) == [choice.text for choice in first.choices]
 
 
-def test_token_ids(client: openai.OpenAI) -> None:
+def test_prompt_of_token_ids(client: openai.OpenAI) -> None:
     one = client.completions.create(model=MODEL, prompt=[504, 3575, 282], max_tokens=2, temperature=0)
     two = client.completions.create(model=MODEL, prompt=[[504, 3575, 282]], max_tokens=2, temperature=0)
     assert one.choices[0].text == two.choices[0].text
@@ -101,7 +101,7 @@ def test_token_ids(client: openai.OpenAI) -> None:
                          "additionalProperties": False}, r'\{\s*"a":\s?"b"\s*\}'),
     ],
 )  # fmt: skip
-def test_constraints(client: openai.OpenAI, field: str, value: object, expected: str) -> None:
+def test_constraints_are_enforced(client: openai.OpenAI, field: str, value: object, expected: str) -> None:
     import re
 
     answer = client.completions.create(
@@ -111,7 +111,7 @@ def test_constraints(client: openai.OpenAI, field: str, value: object, expected:
     assert answer.choices[0].finish_reason == "stop"
 
 
-def test_a_controller_by_name_and_what_it_takes_back(client: openai.OpenAI) -> None:
+def test_stream_retracts_text_of_a_backtracking_controller(client: openai.OpenAI) -> None:
     options = {"model": MODEL, "prompt": "Hello", "max_tokens": 60, "temperature": 0, "seed": 1}
     extra = {"controller": "showcase"}
     whole = client.completions.create(**options, extra_body=extra)
@@ -129,14 +129,14 @@ def test_a_controller_by_name_and_what_it_takes_back(client: openai.OpenAI) -> N
         ({"extra_body": {"regex": "a", "choice": ["b"]}}, "only one of regex and choice"),
         ({"extra_body": {"gramar": "x"}}, "did you mean grammar?"),
         ({"extra_body": {"temprature": 1}}, "did you mean temperature?"),
-        ({"extra_body": {"guided_regex": "x"}}, "say it with regex"),
+        ({"extra_body": {"guided_regex": "x"}}, "has no such field; use regex"),
         (
             {"extra_body": {"structured_outputs": {"choice": ["a"]}}},
             "json_schema or regex or grammar or choice",
         ),
-        ({"extra_body": {"controller_arg": "x"}}, "no controller"),
+        ({"extra_body": {"controller_arg": "x"}}, "needs a controller"),
         ({"extra_body": {"grammar": "start ::= 'a"}}, "line 1"),
-        ({"presence_penalty": 0.5}, "presence_penalty: this is not supported here"),
+        ({"presence_penalty": 0.5}, "presence_penalty: this field is not supported"),
         ({"best_of": 3}, "best_of"),
         ({"temperature": 5}, "temperature"),
         ({"n": 100}, "n:"),
@@ -147,27 +147,27 @@ def test_a_controller_by_name_and_what_it_takes_back(client: openai.OpenAI) -> N
         ({"logprobs": 50}, "logprobs"),
     ],
 )
-def test_bad_requests(client: openai.OpenAI, options: dict[str, object], words: str) -> None:
+def test_invalid_requests_are_refused(client: openai.OpenAI, options: dict[str, object], words: str) -> None:
     body = {"model": MODEL, "prompt": "x", "max_tokens": 5, **options}
     with pytest.raises(openai.BadRequestError, match="400") as refused:
         client.completions.create(**body)  # type: ignore[call-overload]
     assert words in str(refused.value)
 
 
-def test_what_is_refused_is_named(client: openai.OpenAI) -> None:
+def test_refused_fields_are_named(client: openai.OpenAI) -> None:
     for name, value in (("presence_penalty", 0.5), ("gramar", "x")):
         with pytest.raises(openai.BadRequestError) as refused:
             client.completions.create(model=MODEL, prompt="x", extra_body={name: value})
         assert refused.value.param == name
 
 
-def test_another_model_is_not_here(client: openai.OpenAI) -> None:
+def test_unknown_model_gets_404(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="gpt-4"):
         client.completions.create(model="gpt-4", prompt="x")
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_controller_that_fails(client: openai.OpenAI, stream: bool) -> None:
+def test_failing_controller_is_an_error(client: openai.OpenAI, stream: bool) -> None:
     extra = {"controller": "guest", "controller_arg": "mid_trap"}
     with pytest.raises(openai.APIError, match="trap"):
         answer = client.completions.create(model=MODEL, prompt="x", extra_body=extra, stream=stream)
@@ -175,7 +175,7 @@ def test_a_controller_that_fails(client: openai.OpenAI, stream: bool) -> None:
             list(answer)
 
 
-def test_neutral_values_of_what_is_not_supported(client: openai.OpenAI) -> None:
+def test_neutral_values_of_unsupported_fields_are_accepted(client: openai.OpenAI) -> None:
     answer = client.completions.create(
         model=MODEL,
         prompt="x",

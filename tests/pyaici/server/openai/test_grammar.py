@@ -1,4 +1,4 @@
-"""Which answers the grammars of tools and of reasoning allow, and how they are read."""
+"""Grammars of tools and reasoning: the answers that they allow, and how answers are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyaici.bundled import find_controller
 from pyaici.server.apis.openai.grammar import Reasoning, Start, schema_grammar, tool_grammar
-from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, Words
+from pyaici.server.apis.openai.reader import AnswerReader, Call, Part, TextChunk
 from pyaici.server.apis.openai.requests import Function
 from pyaici.server.apis.openai.tools import (
     FORMATS,
@@ -39,20 +39,20 @@ FREE, THINKS, OPEN = Start(), Start(Reasoning()), Start(Reasoning(), open=True)
 
 @pytest.fixture(scope="module")
 def lark() -> Iterator[Callable[[str], Controller]]:
-    """Of a grammar."""
+    """Returns a function that starts the controller lark with a grammar."""
     with Host() as host:
         program, vocab = host.compile(find_controller("lark").read_bytes()), byte_vocab()
         yield lambda grammar: Controller(program, vocab, grammar)
 
 
 def _read(form: ToolFormat | None, start: Start, pieces: list[str]) -> list[Part]:
-    """All parts, words of one kind that follow each other in one."""
+    """Returns all parts, with consecutive texts of one kind joined."""
     reader = AnswerReader(start, form)
     parts: list[Part] = []
     for part in [part for piece in pieces for part in reader.feed(piece)] + reader.end():
         last = parts[-1] if parts else None
-        if isinstance(part, Words) and isinstance(last, Words) and part.kind == last.kind:
-            parts[-1] = Words(part.kind, last.text + part.text)
+        if isinstance(part, TextChunk) and isinstance(last, TextChunk) and part.kind == last.kind:
+            parts[-1] = TextChunk(part.kind, last.text + part.text)
         else:
             parts.append(part)
     return parts
@@ -76,13 +76,13 @@ def _texts(form: ToolFormat) -> dict[str, str]:
     }
 
 
-#: of texts, the names of those that are allowed; with reasoning besides what the last lines say
+#: names of the allowed texts, if calls are optional
 _FREELY = {"words", "call", "words and call", "nothing", "end of thought and call"}
 _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
-    # what is allowed where calls may be left out, and where one is required; both with several calls
+    # the allowed texts if calls are optional, and if one is required; both with parallel calls
     "hermes": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
     "smollm2": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
-    # the first character tells whether it is a call
+    # the first character decides whether the answer is a call
     "llama3": (_FREELY | {"thought and call"}, {"call"}),
     "mistral": (_FREELY | {"two", "thought and call"}, {"call", "two"}),
 }
@@ -91,7 +91,7 @@ _BY_FORMAT: dict[str, tuple[set[str], set[str]]] = {
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("required", [False, True], ids=["auto", "required"])
 @pytest.mark.parametrize("parallel", [False, True], ids=["one", "several"])
-def test_calls_are_what_their_tools_take(
+def test_grammar_allows_exactly_the_calls_of_its_tools(
     form: ToolFormat, required: bool, parallel: bool, lark: Callable[[str], Controller]
 ) -> None:
     allowed = set(_BY_FORMAT[form.name][required])
@@ -99,12 +99,11 @@ def test_calls_are_what_their_tools_take(
         allowed -= {"two"}
     controller = lark(tool_grammar(FUNCTIONS, form, FREE, required=required, parallel=parallel))
     found = {name for name, text in _texts(form).items() if controller.accepts(text)}
-    # these open no call of this format
     assert found == allowed
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_reasoning_comes_before_a_call(form: ToolFormat, lark: Callable[[str], Controller]) -> None:
+def test_reasoning_may_precede_a_call(form: ToolFormat, lark: Callable[[str], Controller]) -> None:
     written = _texts(form)
     controller = lark(tool_grammar(FUNCTIONS, form, THINKS, required=True, parallel=False))
     assert controller.accepts(written["thought and call"])
@@ -116,7 +115,7 @@ def test_reasoning_comes_before_a_call(form: ToolFormat, lark: Callable[[str], C
     assert not controller.accepts(written["call"])
 
 
-def test_reasoning_comes_before_an_answer_of_a_schema(lark: Callable[[str], Controller]) -> None:
+def test_reasoning_may_precede_an_answer_with_a_schema(lark: Callable[[str], Controller]) -> None:
     controller = lark(schema_grammar(json.dumps(CITY), THINKS))
     for text, good in (
         ('{"city": "Oslo"}', True),
@@ -136,7 +135,7 @@ def test_reasoning_comes_before_an_answer_of_a_schema(lark: Callable[[str], Cont
     thought=st.sampled_from([None, "hm", "a <think> b"]),
     cuts=st.lists(st.integers(0, 200), max_size=8),
 )
-def test_however_it_is_cut_an_answer_reads_the_same(
+def test_reading_does_not_depend_on_the_pieces(
     form: ToolFormat, city: str, before: str, thought: str | None, cuts: list[int]
 ) -> None:
     if not form.begin:
@@ -145,8 +144,8 @@ def test_however_it_is_cut_an_answer_reads_the_same(
     text = (f"<think>{thought}</think>\n\n" if thought is not None else "") + before + call
     places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
     pieces = [text[a:b] for a, b in itertools.pairwise(places)]
-    expected: list[Part] = [Words("reasoning", thought)] if thought is not None else []
-    expected += [Words("content", before)] if before else []
+    expected: list[Part] = [TextChunk("reasoning", thought)] if thought is not None else []
+    expected += [TextChunk("content", before)] if before else []
     expected.append(Call("weather", json.dumps({"city": city}, ensure_ascii=False)))
     assert _read(form, THINKS, pieces) == expected
 
@@ -154,27 +153,30 @@ def test_however_it_is_cut_an_answer_reads_the_same(
 @pytest.mark.parametrize(
     ("form", "start", "text", "parts"),
     [
-        (None, FREE, "<think>a</think>b", [Words("content", "<think>a</think>b")]),
-        (None, THINKS, "<think>a</think>b", [Words("reasoning", "a"), Words("content", "b")]),
-        (None, THINKS, "a<think>b</think>", [Words("content", "a<think>b</think>")]),
-        (None, OPEN, " a </think> b ", [Words("reasoning", " a"), Words("content", "b ")]),
-        (None, THINKS, "<think>a", [Words("reasoning", "a")]),
-        (None, THINKS, "<thi", [Words("content", "<thi")]),
-        (HERMES, FREE, "<tool_call>\nx\n</tool_call>", [Words("content", "<tool_call>\nx\n</tool_call>")]),
-        (HERMES, FREE, '<tool_call>\n{"name": "now"', [Words("content", '<tool_call>\n{"name": "now"')]),
+        (None, FREE, "<think>a</think>b", [TextChunk("content", "<think>a</think>b")]),
+        (None, THINKS, "<think>a</think>b", [TextChunk("reasoning", "a"), TextChunk("content", "b")]),
+        (None, THINKS, "a<think>b</think>", [TextChunk("content", "a<think>b</think>")]),
+        (None, OPEN, " a </think> b ", [TextChunk("reasoning", " a"), TextChunk("content", "b ")]),
+        (None, THINKS, "<think>a", [TextChunk("reasoning", "a")]),
+        (None, THINKS, "<thi", [TextChunk("content", "<thi")]),
+        (HERMES, FREE, "<tool_call>\nx\n</tool_call>",
+         [TextChunk("content", "<tool_call>\nx\n</tool_call>")]),
+        (HERMES, FREE, '<tool_call>\n{"name": "now"', [TextChunk("content", '<tool_call>\n{"name": "now"')]),
         (SMOLLM2, FREE, "<tool_call>[]</tool_call>", []),
-        (LLAMA3, FREE, "Hello {", [Words("content", "Hello {")]),
-        (MISTRAL, FREE, "[", [Words("content", "[")]),
+        (LLAMA3, FREE, "Hello {", [TextChunk("content", "Hello {")]),
+        (MISTRAL, FREE, "[", [TextChunk("content", "[")]),
         (MISTRAL, FREE, ' [{"name": "now", "arguments": {}}]', [Call("now", "{}")]),
         (SMOLLM2, FREE, SMOLLM2.write([("now", {"a": "</tool_call>"})]) + " b",
-         [Call("now", '{"a": "</tool_call>"}'), Words("content", "b")]),
+         [Call("now", '{"a": "</tool_call>"}'), TextChunk("content", "b")]),
         (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": "\\ud800"}}\n</tool_call>',
          [Call("now", '{"a": "\ufffd"}')]),
         (HERMES, FREE, '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>',
-         [Words("content", '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>')]),
-        (LLAMA3, FREE, '{"name": 1}', [Words("content", '{"name": 1}')]),
+         [TextChunk("content", '<tool_call>\n{"name": "now", "arguments": {"a": 1e999}}\n</tool_call>')]),
+        (LLAMA3, FREE, '{"name": 1}', [TextChunk("content", '{"name": 1}')]),
     ],
 )  # fmt: skip
-def test_what_is_read(form: ToolFormat | None, start: Start, text: str, parts: list[Any]) -> None:
+def test_answers_are_split_into_parts(
+    form: ToolFormat | None, start: Start, text: str, parts: list[Any]
+) -> None:
     assert _read(form, start, [text]) == parts
     assert _read(form, start, list(text)) == parts

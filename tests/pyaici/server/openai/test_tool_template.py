@@ -1,4 +1,4 @@
-"""Templates of families of models: how the model is told to call tools is how its answer is read."""
+"""Chat templates of model families: tools, calls and answers use one format."""
 
 from __future__ import annotations
 
@@ -25,51 +25,53 @@ TOOL = {
 }
 ASK = {"role": "user", "content": "What time is it?"}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": '{"zone": "UTC"}'}}
-#: which texts of a template show that it has written tools or calls in its own way
+#: texts that show that a template has written tools or calls in its own format
 _OWN = ("<function=", "<arg_key>", "tool▁call", "[ARGS]")
 
 
 def _plan(model: ServedModel, *messages: dict[str, Any]) -> tuple[ChatPlan, str]:
-    """What is to be done, and the prompt as a text."""
+    """Returns the plan for a chat, and the prompt as text."""
     request = ChatRequest.model_validate({"messages": [*messages], "tools": [TOOL]})
     plan = plan_chat(model, request, User("eve", Role.RUN))
     return plan, model.tokenizer.decode(plan.job.prompt)
 
 
-def test_the_table_of_the_page() -> None:
+def test_table_in_the_documentation() -> None:
     found = {}
     for name, template in TEMPLATES.items():
         known = template_tools(byte_model(template).tokenizer, template)
         who = {True: "the template", False: "we"}
-        found[name] = [f"`{known.form.name}`", who[known.tells], who[known.writes]]
+        found[name] = [f"`{known.form.name}`", who[known.describes_tools], who[known.writes_calls]]
     shown = {row[0]: row[1:] for row in rows(section("openai.md", "Tools")) if row[0] in TEMPLATES}
     assert shown == found
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_model_is_told_of_its_tools_in_one_way(name: str) -> None:
+def test_prompt_describes_tools_once_and_in_one_format(name: str) -> None:
     model = byte_model(TEMPLATES[name])
     plan, prompt = _plan(model, ASK)
     assert plan.form is not None and prompt.count("What time it is") == 1
     assert not any(mark in prompt for mark in _OWN)
     known = template_tools(model.tokenizer, model.chat_template)
-    assert known.tells != (plan.form.begin + "[" * plan.form.listed + '{"name": "<name of' in prompt)
+    assert known.describes_tools != (
+        plan.form.begin + "[" * plan.form.listed + '{"name": "<name of' in prompt
+    )
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_calls_of_earlier_turns_are_written_as_new_ones(name: str) -> None:
+def test_earlier_calls_are_written_in_the_same_format(name: str) -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [CALL]}
     result = {"role": "tool", "tool_call_id": "call_1", "content": "It is noon."}
     plan, prompt = _plan(byte_model(TEMPLATES[name]), ASK, calls, result)
     assert plan.form is not None
-    # behind what the model was told
-    said = prompt[prompt.index("What time is it?") :]
+    # the text after the description of the tools
+    rest = prompt[prompt.index("What time is it?") :]
     written = plan.form.write([("clock", {"zone": "UTC"})])
-    assert written in said or plan.form.is_written(said, "clock", {"zone": "UTC"})
-    assert said.count("It is noon.") == 1 and not any(mark in said for mark in _OWN)
+    assert written in rest or plan.form.is_written(rest, "clock", {"zone": "UTC"})
+    assert rest.count("It is noon.") == 1 and not any(mark in rest for mark in _OWN)
 
 
-def test_ids_that_a_template_refuses_are_exchanged() -> None:
+def test_call_ids_that_a_template_refuses_are_replaced() -> None:
     model = byte_model(TEMPLATES["Mistral-Nemo"])
     form = template_tools(model.tokenizer, model.chat_template).form
     assert form.call_id("abcdefghi") == "abcdefghi"
@@ -78,10 +80,10 @@ def test_ids_that_a_template_refuses_are_exchanged() -> None:
     assert made != form.call_id("call_2") and form.call_id(None) is not None
 
 
-def test_a_template_that_refuses_everything_knows_no_tools() -> None:
+def test_template_that_refuses_everything_has_no_tools() -> None:
     model = byte_model("{{ raise_exception('no') }}")
     known = template_tools(model.tokenizer, model.chat_template)
-    assert (known.form.name, known.tells, known.writes) == ("hermes", False, False)
+    assert (known.form.name, known.describes_tools, known.writes_calls) == ("hermes", False, False)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,8 @@ def test_a_template_that_refuses_everything_knows_no_tools() -> None:
         ("controller", "json_schema", False),
     ],
 )
-def test_schemas_are_for_what_comes_behind_reasoning(field: str, value: Any, reasons: bool) -> None:
-    """Other constraints are for the whole answer, whatever their argument is."""
+def test_schemas_apply_after_reasoning(field: str, value: Any, reasons: bool) -> None:
+    """Other constraints apply to the whole answer, whatever their argument is."""
     body = {"messages": [ASK], field: value, "controller_arg": "{" if field == "controller" else None}
     model = byte_model(TEMPLATES["DeepSeek-R1"])
     call = plan_chat(model, ChatRequest.model_validate(body), User("eve", Role.RUN)).job.controller

@@ -1,4 +1,4 @@
-"""A real Chromium that looks at the page, and notes what a page must not do."""
+"""A real Chromium for tests of the page, and a watch on problems of the page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
-#: as distributions call it; Playwright's own download is not used: scripts/browser.sh brings Debian's
+#: names in distributions; Playwright's own download is not used, scripts/browser.sh fetches Debian's
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ARGUMENTS = [
-    "--no-sandbox",  # which needs rights that containers lack; it opens nothing but our own page
+    "--no-sandbox",  # the sandbox needs rights that containers lack; the browser opens only our own page
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -29,7 +29,7 @@ _REFUSED = re.compile(r"Failed to load resource: the server responded with a sta
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser. Skips the test where there is none, unless AICI_BROWSER says that there must be one."""
+    """Yields a browser. Without one, skips the test, or fails if AICI_BROWSER is set."""
     path = next(filter(None, map(shutil.which, _NAMES)), None)
     if path is None:
         cure = 'no Chromium on PATH: install the package chromium, or PATH="$(scripts/browser.sh)$PATH"'
@@ -43,12 +43,12 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watch:
-    """What a page has asked for and complained about."""
+    """Records errors of a page, and its requests to other hosts."""
 
     def __init__(self, page: Page, origin: str) -> None:
         self._host = urlsplit(origin).netloc
         self.problems: list[str] = []
-        #: statuses that the test brings about; browsers write each into the console
+        #: statuses that the test expects; browsers write each into the console
         self.expected: set[int] = set()
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
@@ -67,7 +67,7 @@ class Watch:
 
 
 def accessible_nodes(page: Page) -> list[dict[str, Any]]:
-    """Role and name of everything that assistive technology is told of, as the browser finds them."""
+    """Returns role and name of all nodes of the browser's accessibility tree."""
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     return [

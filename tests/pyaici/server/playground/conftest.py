@@ -1,4 +1,4 @@
-"""A browser, and the page in it."""
+"""Fixtures: a browser, and the page in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(browser: Browser, server: Serving) -> Iterator[Open]:
-    """Opens the page, as a new visitor; it must not complain, nor ask anyone else for anything."""
+    """Opens the page as a new visitor. The page must have no errors, and no requests to other hosts."""
     watches: list[Watch] = []
     contexts = []
 
@@ -39,7 +39,7 @@ def open_page(browser: Browser, server: Serving) -> Iterator[Open]:
         watch.expected = expected or set()
         watches.append(watch)
         page.goto(server.url + path)
-        # the list of controllers is the last thing that a page asks for at its start but one
+        # the page loads the model's name last
         expect(page.locator("#model")).to_contain_text("SmolLM2")
         return page
 

@@ -1,4 +1,4 @@
-"""The tab "Complete": grey text, the keys that take or dismiss it, and when the page asks."""
+"""The tab "Complete": grey text, its keys, and the time of requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.pyaici.server.serving import Serving
 
 
 def _write(page: Page, text: str) -> Locator:
-    """Replaces the code by keys, as a user would."""
+    """Replaces the code with key presses, like a user."""
     code = page.get_by_role("textbox", name="Code")
     code.press("Control+A")
     code.press("Delete")
@@ -23,7 +23,7 @@ def _write(page: Page, text: str) -> Locator:
 
 
 def _complete(page: Page, server: Serving, text: str) -> tuple[Locator, dict[str, Any], dict[str, Any]]:
-    """The editor when a text was completed; what the page has asked, and what the server says to that."""
+    """Completes a text. Returns the editor, the page's request, and the server's answer to that request."""
     page.get_by_role("tab", name="Complete").click()
     wanted = text.split()[-1]
 
@@ -32,22 +32,22 @@ def _complete(page: Page, server: Serving, text: str) -> tuple[Locator, dict[str
 
     with page.expect_request(is_it) as request:
         code = _write(page, text)
-    asked: Any = request.value.post_data_json
+    body: Any = request.value.post_data_json
     with server.client() as client:
-        told = client.post("/cpc", json=asked).json()
+        answer = client.post("/cpc", json=body).json()
     expect(page.locator("#complete-state")).to_have_text("Tab accepts the grey text.")
-    return code, asked, told
+    return code, body, answer
 
 
 def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
     page = open_page()
     before = "def hello_world():\n    pri"
-    code, asked, told = _complete(page, server, before)
+    code, body, answer = _complete(page, server, before)
     ghost = page.locator("#code .ghost")
-    added = told["suggestion"].removeprefix("pri")
-    assert added and told["suggestion"] == f"pri{added}"
+    added = answer["suggestion"].removeprefix("pri")
+    assert added and answer["suggestion"] == f"pri{added}"
     expect(ghost).to_have_text(added)
-    assert asked == {
+    assert body == {
         "context": "def hello_world():\n    ",
         "prefix": "pri",
         "sampler": "exact",
@@ -57,7 +57,11 @@ def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
         "top_k": 0,
     }
     figures = page.locator("#completion-figures")
-    for name, value in (("sampler", "exact"), ("first byte", " ms"), ("tokens", str(told["tokens_emitted"]))):
+    for name, value in (
+        ("sampler", "exact"),
+        ("first byte", " ms"),
+        ("tokens", str(answer["tokens_emitted"])),
+    ):
         expect(figures.locator("div").filter(has_text=name)).to_contain_text(value)
     expect(figures.locator("div").filter(has_text="evaluations")).to_contain_text(re.compile(r"\d+$"))
     page.keyboard.press("Tab")
@@ -68,7 +72,7 @@ def test_tab_accepts_a_completion(open_page: Open, server: Serving) -> None:
     expect(code).to_have_value(before)
 
 
-def test_the_sampler_is_the_one_that_was_chosen_all_the_time(open_page: Open, server: Serving) -> None:
+def test_shown_sampler_is_always_the_selected_one(open_page: Open, server: Serving) -> None:
     page = open_page()
     page.evaluate(
         "() => { window.samplers = new Set();"
@@ -80,12 +84,12 @@ def test_the_sampler_is_the_one_that_was_chosen_all_the_time(open_page: Open, se
     assert page.evaluate("[...window.samplers]") == ["exact"]
 
 
-def test_escape_dismisses_a_completion_and_lets_tab_move_on(open_page: Open, server: Serving) -> None:
+def test_escape_dismisses_a_completion_and_tab_then_leaves(open_page: Open, server: Serving) -> None:
     page = open_page()
     page.get_by_role("tab", name="Complete").click()
     page.get_by_label("sampler").select_option("heal")
-    code, asked, _ = _complete(page, server, "import ma")
-    assert asked["sampler"] == "heal"
+    code, body, _ = _complete(page, server, "import ma")
+    assert body["sampler"] == "heal"
     ghost = page.locator("#code .ghost")
     expect(ghost).to_have_count(1)
     page.keyboard.press("Escape")
@@ -96,7 +100,7 @@ def test_escape_dismisses_a_completion_and_lets_tab_move_on(open_page: Open, ser
     expect(code).not_to_be_focused()
 
 
-def test_texts_are_split_at_white_space_or_where_a_prefix_is_long(open_page: Open) -> None:
+def test_text_is_split_at_white_space_or_64_characters(open_page: Open) -> None:
     page = open_page()
     for before, prefix in [
         ("def f():\n    pri", "pri"),
@@ -109,7 +113,7 @@ def test_texts_are_split_at_white_space_or_where_a_prefix_is_long(open_page: Ope
         assert page.evaluate(script, before) == {"context": context, "prefix": prefix}
 
 
-def test_what_cannot_be_completed_is_said(open_page: Open) -> None:
+def test_error_of_a_completion_is_shown(open_page: Open) -> None:
     page = open_page(expected={400})
     page.get_by_role("tab", name="Complete").click()
     page.get_by_label("max_new_tokens").fill("5000")
@@ -118,33 +122,33 @@ def test_what_cannot_be_completed_is_said(open_page: Open) -> None:
 
 
 class HeldRequest:
-    """Keeps requests for a completion from the server, so that the page is sure to give them up first."""
+    """Holds requests for completions back, so that the page cancels them before they are answered."""
 
     def __init__(self, page: Page, prefix: str) -> None:
-        """Those of one prefix; all others go on."""
-        self.asked: list[str] = []
+        """Holds the requests with this prefix, and passes all others on."""
+        self.prefixes: list[str] = []
         self._prefix = prefix
         self._held: list[Route] = []
         page.route("**/cpc_stream", self._take)
 
     def _take(self, route: Route) -> None:
         body: Any = route.request.post_data_json
-        self.asked.append(body["prefix"])
+        self.prefixes.append(body["prefix"])
         if body["prefix"] == self._prefix:
             self._held.append(route)
         else:
             route.continue_()
 
     def release(self) -> None:
-        """Ends what was held."""
+        """Aborts the held requests."""
         for route in self._held:
             route.abort()
 
 
-def test_it_asks_after_a_pause_and_the_next_key_gives_that_up(open_page: Open) -> None:
+def test_request_follows_a_pause_and_the_next_key_cancels_it(open_page: Open) -> None:
     page = open_page()
-    given_up: list[str] = []
-    page.on("requestfailed", lambda request: given_up.append(json.loads(request.post_data or "")["prefix"]))
+    cancelled: list[str] = []
+    page.on("requestfailed", lambda request: cancelled.append(json.loads(request.post_data or "")["prefix"]))
     held = HeldRequest(page, "prin")
     page.clock.install(time=0)
     page.clock.pause_at(10_000)
@@ -153,7 +157,7 @@ def test_it_asks_after_a_pause_and_the_next_key_gives_that_up(open_page: Open) -
     page.clock.run_for(50)
     code.press("n")
     page.clock.run_for(50)
-    assert held.asked == []
+    assert held.prefixes == []
     with page.expect_request("**/cpc_stream"):
         page.clock.run_for(50)
     code.press("t")
@@ -161,11 +165,11 @@ def test_it_asks_after_a_pause_and_the_next_key_gives_that_up(open_page: Open) -
         page.clock.run_for(100)
     ghost = page.locator("#code .ghost")
     expect(ghost).to_have_count(1)
-    assert given_up == ["prin"]
-    # the middle of a line is no place for grey text
+    assert cancelled == ["prin"]
+    # in the middle of a line there is no grey text
     code.press("ArrowLeft")
     expect(ghost).to_have_count(0)
     code.press("x")
     page.clock.run_for(1000)
-    assert held.asked == ["prin", "print"]
+    assert held.prefixes == ["prin", "print"]
     held.release()

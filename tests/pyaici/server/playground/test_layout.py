@@ -1,4 +1,4 @@
-"""Where the parts of the page are: nothing is covered, and what has just happened is in sight."""
+"""Layout of the page: nothing is covered, and the latest result is visible."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tests.pyaici.server.playground.page import Open, choose, lane, run
 
 
 def _box(locator: Locator) -> tuple[float, float]:
-    """Where it begins and ends, from above; pixels of the window."""
+    """Returns the top and bottom of an element in pixels of the window."""
     box = locator.bounding_box()
     assert box is not None
     return box["y"], box["y"] + box["height"]
 
 
 def _is_on_top(locator: Locator) -> bool:
-    """Whether a click at its middle would reach it."""
+    """Tells whether a click at the middle of an element reaches it."""
     return bool(
         locator.evaluate(
             "(one) => { const { x, y, width, height } = one.getBoundingClientRect();"
@@ -25,7 +25,7 @@ def _is_on_top(locator: Locator) -> bool:
     )
 
 
-def test_the_prompt_is_seen_beside_run_and_stop(open_page: Open) -> None:
+def test_prompt_is_visible_next_to_run_and_stop(open_page: Open) -> None:
     page = open_page(expected={400}, height=800)
     prompt = page.get_by_role("textbox", name="Prompt")
     button = page.get_by_role("button", name="Run")
@@ -33,7 +33,7 @@ def test_the_prompt_is_seen_beside_run_and_stop(open_page: Open) -> None:
         assert page.evaluate("scrollY") == 0
         assert _box(prompt)[1] < _box(button)[0] and _box(button)[1] < 800
         assert _is_on_top(prompt)
-        # once more, with a message between the argument and the prompt
+        # and again with an error message between the argument and the prompt
         choose(page, "regex", "(a|b")
         run(page, "failed")
         expect(page.locator("#argument-error")).to_be_visible()
@@ -43,7 +43,7 @@ def test_the_prompt_is_seen_beside_run_and_stop(open_page: Open) -> None:
         assert _box(field)[1] < _box(button)[0] and _is_on_top(field)
 
 
-def test_on_a_narrow_screen_a_run_goes_to_its_results(open_page: Open) -> None:
+def test_narrow_screen_scrolls_to_the_result_of_a_run(open_page: Open) -> None:
     page = open_page(expected={400}, width=390, height=844)
     choose(page, "regex", "(a|b|c)*d{5000}")
     page.get_by_label("max_tokens").fill("4000")
@@ -53,7 +53,7 @@ def test_on_a_narrow_screen_a_run_goes_to_its_results(open_page: Open) -> None:
     expect(page.locator("#run-state")).to_be_in_viewport()
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#run-state")).to_have_text("Stopped.")
-    # what is wrong with the argument stands beside it
+    # the error of the argument is shown next to it
     choose(page, "regex", "(a|b")
     run(page, "failed")
     expect(page.locator("#argument-error")).to_be_in_viewport(ratio=1)
@@ -61,7 +61,7 @@ def test_on_a_narrow_screen_a_run_goes_to_its_results(open_page: Open) -> None:
 
 
 def _not_covered(page: Page) -> None:
-    """Going through the fields by keys, each is in sight."""
+    """Asserts that each field is visible when it is reached by keys."""
     page.evaluate("scrollTo(0, 0)")
     page.get_by_role("textbox", name="Prompt").focus()
     for name in ("temperature", "top_p", "top_k", "seed", "max_tokens"):

@@ -1,4 +1,4 @@
-"""The page itself: its files, its tokens for access, and that everybody can use it."""
+"""The page itself: files, access tokens, uploads, and accessibility."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.pyaici.server.serving import Serving
 FOLDER = Path(pyaici.server.playground.__file__).parent / "page"
 
 
-def test_files_come_with_types_and_a_strict_policy(server: Serving) -> None:
+def test_files_have_types_and_a_strict_policy(server: Serving) -> None:
     types = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
     with server.client() as client:
         assert client.get("/").content == (FOLDER / "index.html").read_bytes()
@@ -34,14 +34,14 @@ def test_files_come_with_types_and_a_strict_policy(server: Serving) -> None:
             assert client.get(f"/playground/{name}").status_code == 404
 
 
-def test_files_name_no_other_host() -> None:
+def test_files_contain_no_other_host_and_no_inline_code() -> None:
     for path in FOLDER.iterdir():
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://|//[a-z]+\.[a-z]", text), path.name
         assert not re.search(r"\binnerHTML\b|\beval\(|\son[a-z]+=|style=", text), path.name
 
 
-def test_an_upload_needs_a_token_and_is_there_at_once(
+def test_upload_needs_a_token_and_is_selected_at_once(
     open_page: Open, server: Serving, tokens: dict[str, str], tmp_path: Path
 ) -> None:
     name = b"from the playground"
@@ -51,19 +51,19 @@ def test_an_upload_needs_a_token_and_is_there_at_once(
     page = open_page(expected={401, 403})
     news = page.locator("#upload-news")
     page.get_by_label("Upload", exact=True).set_input_files(file)
-    expect(news).to_contain_text("needs a token of the role upload")
+    expect(news).to_contain_text("needs a token with the role upload")
     token = page.get_by_role("textbox", name="Token")
     expect(token).to_be_focused()
     token.fill(tokens["eve"])
     token.press("Enter")
     page.get_by_label("Upload", exact=True).set_input_files(file)
-    expect(news).to_contain_text("eve has the role run; this needs upload")
+    expect(news).to_contain_text("eve has the role run; this request needs the role upload")
     page.get_by_text("Access token").click()
     token.fill(tokens["ada"])
     token.press("Enter")
     page.get_by_label("as", exact=True).fill("from.page")
     page.get_by_label("Upload", exact=True).set_input_files(file)
-    expect(news).to_have_text("mine.wasm is there as from.page.")
+    expect(news).to_have_text("Uploaded mine.wasm as from.page.")
     with server.client(tokens["root"]) as root:
         assert root.get("/v1/controllers/from.page").json()["owners"] == ["ada"]
         expect(page.get_by_role("radio", name="from.page")).to_be_checked()
@@ -74,7 +74,7 @@ def test_an_upload_needs_a_token_and_is_there_at_once(
         assert root.delete("/v1/tags/from.page").status_code == 200
 
 
-def test_an_uploaded_script_is_a_controller(
+def test_uploaded_script_is_a_controller(
     open_page: Open, server: Serving, tokens: dict[str, str], tmp_path: Path
 ) -> None:
     wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
@@ -86,11 +86,11 @@ def test_an_uploaded_script_is_a_controller(
     page.get_by_role("button", name="Use", exact=True).click()
     page.get_by_label("as", exact=True).fill("script.of.page")
     page.get_by_label("Upload", exact=True).set_input_files(wrong)
-    refused = re.compile(r"wrong\.py was not uploaded: .*SyntaxError", re.DOTALL)
-    # its interpreter may have to be compiled first
+    refused = re.compile(r"Uploading wrong\.py failed: .*SyntaxError", re.DOTALL)
+    # the interpreter may have to be compiled first
     expect(page.locator("#upload-news")).to_have_text(refused, timeout=60_000)
     page.get_by_label("Upload", exact=True).set_input_files(right)
-    expect(page.locator("#upload-news")).to_have_text("right.py is there as script.of.page.")
+    expect(page.locator("#upload-news")).to_have_text("Uploaded right.py as script.of.page.")
     chosen = page.get_by_role("radio", name="script.of.page")
     expect(chosen).to_be_checked()
     expect(page.get_by_text("right.py, a script in python")).to_be_visible()
@@ -103,16 +103,16 @@ def test_an_uploaded_script_is_a_controller(
         assert ada.delete("/v1/tags/script.of.page").status_code == 200
 
 
-def test_a_wrong_token_is_said_to_be_wrong(open_page: Open) -> None:
+def test_wrong_token_is_reported(open_page: Open) -> None:
     page = open_page(expected={401})
     page.get_by_text("Access token").click()
     page.get_by_role("textbox", name="Token").fill("nonsense")
     page.get_by_role("button", name="Use", exact=True).click()
-    expect(page.locator("#run-error")).to_contain_text("this token is not known here")
+    expect(page.locator("#run-error")).to_contain_text("the token is unknown")
 
 
 @pytest.mark.parametrize("tab", ["Run", "Complete"])
-def test_everything_has_a_name_and_can_be_reached(open_page: Open, tab: str) -> None:
+def test_all_elements_have_accessible_names(open_page: Open, tab: str) -> None:
     page = open_page()
     page.get_by_role("tab", name="Run").focus()
     if tab == "Complete":
@@ -150,7 +150,7 @@ def test_everything_has_a_name_and_can_be_reached(open_page: Open, tab: str) -> 
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(420, "light"), (1000, "dark")])
-def test_it_fits_and_can_be_read(open_page: Open, width: int, scheme: str) -> None:
+def test_page_fits_and_has_enough_contrast(open_page: Open, width: int, scheme: str) -> None:
     page = open_page(width=width, color_scheme=scheme)
     choose(page, "showcase")
     run(page)
@@ -162,7 +162,7 @@ def test_it_fits_and_can_be_read(open_page: Open, width: int, scheme: str) -> No
     assert {name for name, ratio in contrasts if ratio < 4.5} == set(), contrasts
 
 
-#: of each first visible element: the contrast of its text with the ground under it, by WCAG 2
+#: for each selector: the contrast of its first visible element with the background, by WCAG 2
 _CONTRASTS = """
 (selectors) => {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });

@@ -1,4 +1,4 @@
-"""The tab "Run": texts, tokens, forks, stopping, and what is refused."""
+"""The tab "Run": texts, tokens, forks, stopping, and errors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from playwright.sync_api import expect
 
 from pyaici.bundled import DESCRIPTIONS
 from pyaici.engines.engine import BackTracked, Event, Forked, Origin, Started, TokensAppended
-from pyaici.server.apis.run.story import RunStory
+from pyaici.server.apis.run.report import RunReport
 from pyaici.server.models import ServedModel
 from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 from tests.pyaici.server.serving import Serving
 
 
-def test_a_run_shows_its_text_and_what_is_known_of_each_token(open_page: Open, server: Serving) -> None:
+def test_run_shows_its_text_and_details_of_each_token(open_page: Open, server: Serving) -> None:
     page = open_page()
     choose(page, "json_schema")
     page.get_by_role("textbox", name="Prompt").fill("The weather:")
@@ -33,17 +33,17 @@ def test_a_run_shows_its_text_and_what_is_known_of_each_token(open_page: Open, s
     schema |= {"required": ["temperature_in_celsius"], "additionalProperties": False}
     argument.fill(json.dumps(schema))
     run(page)
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "controller": "json_schema",
         "controller_arg": schema,
         "prompt": "The weather:",
         "max_tokens": 60,
     }
-    told = server.events(**asked, details=True, top_logprobs=5)
-    assert written(lane(page, 0)) == told[-1]["forks"][0]["text"]
+    events = server.events(**body, details=True, top_logprobs=5)
+    assert written(lane(page, 0)) == events[-1]["forks"][0]["text"]
     expect(lane(page, 0).locator(".chip")).to_have_text("stopped by its controller")
 
-    pieces = [piece for step in told[1:-1] for fork in step["forks"] for piece in fork["pieces"]]
+    pieces = [piece for step in events[1:-1] for fork in step["forks"] for piece in fork["pieces"]]
     forced = [piece["text"] for piece in pieces if piece["origin"] == "forced"]
     assert lane(page, 0).locator(".token.forced").all_text_contents() == forced and forced
     sampled = [piece for piece in pieces if piece["origin"] == "sampled"]
@@ -55,14 +55,14 @@ def test_a_run_shows_its_text_and_what_is_known_of_each_token(open_page: Open, s
     expect(details).to_contain_text(f"{100 * math.exp(sampled[1]['logprobs'][0]):.1f} %")
     expect(details.get_by_role("listitem")).to_have_count(5)
     expect(details.get_by_role("listitem").first).to_contain_text(sampled[1]["top"][0][0]["text"].strip())
-    # the less likely, the stronger its background
+    # less likely tokens have a stronger background
     strengths = views.evaluate_all("all => all.map(one => Number(one.style.getPropertyValue('--surprise')))")
     by_chance = sorted(zip(strengths, (-piece["logprobs"][0] for piece in sampled), strict=True))
     assert [chance for _, chance in by_chance] == sorted(chance for _, chance in by_chance)
 
     figures = page.locator("#figures")
     assert "sampled" in str(figures.text_content())
-    for name, value in (("sampled", len(sampled)), ("forced", told[-1]["usage"]["forced_tokens"])):
+    for name, value in (("sampled", len(sampled)), ("forced", events[-1]["usage"]["forced_tokens"])):
         expect(figures.locator("div").filter(has=page.get_by_text(name, exact=True))).to_contain_text(
             str(value)
         )
@@ -70,7 +70,7 @@ def test_a_run_shows_its_text_and_what_is_known_of_each_token(open_page: Open, s
     expect(figures.locator("div").filter(has_text="first token")).to_contain_text(re.compile(r"\d m?s"))
 
 
-def test_tokens_are_reached_with_arrow_keys(open_page: Open) -> None:
+def test_arrow_keys_move_between_tokens(open_page: Open) -> None:
     page = open_page()
     choose(page, "choice", '["red as a rose", "green"]')
     run(page)
@@ -86,20 +86,20 @@ def test_tokens_are_reached_with_arrow_keys(open_page: Open) -> None:
     expect(tokens.nth(tokens.count() - 2)).to_be_focused()
 
 
-def test_forks_are_a_tree_of_lanes(open_page: Open, server: Serving) -> None:
+def test_forks_are_shown_as_a_tree_of_lanes(open_page: Open, server: Serving) -> None:
     page = open_page()
     choose(page, "showcase")
     page.get_by_role("textbox", name="Prompt").fill("Hello")
     page.get_by_label("seed").fill("5")
     run(page)
-    told = server.run(controller="showcase", prompt="Hello", seed=5, max_tokens=100)["forks"]
-    assert len(told) == 3
-    for fork in told:
+    forks = server.run(controller="showcase", prompt="Hello", seed=5, max_tokens=100)["forks"]
+    assert len(forks) == 3
+    for fork in forks:
         shown = lane(page, fork["index"])
         assert written(shown) == fork["text"]
         shown.locator("summary").click()
         log = str(shown.locator(".log pre").text_content())
-        # sequences are numbered through all runs of a server
+        # sequence numbers count all runs of a server
         assert re.sub(r"sequence \d+", "", log) == re.sub(r"sequence \d+", "", fork["logs"])
         parent = fork["parent"]
         expected = page.locator(".tree > li" if parent is None else ".tree > li > .children > li")
@@ -114,8 +114,8 @@ def test_forks_are_a_tree_of_lanes(open_page: Open, server: Serving) -> None:
     expect(page.get_by_role("region", name="Variables")).to_contain_text("votes")
 
 
-def test_the_page_and_the_server_agree_on_what_was_written(open_page: Open) -> None:
-    """Random histories with forks and taking back, also of what came before a fork, and of the prompt."""
+def test_page_and_server_agree_on_the_texts_of_forks(open_page: Open) -> None:
+    """Random histories with forks and backtracking, also beyond a fork and into the prompt."""
     page = open_page()
     histories = [_history(random.Random(number)) for number in range(150)]
     shown = page.evaluate(
@@ -134,12 +134,12 @@ def test_the_page_and_the_server_agree_on_what_was_written(open_page: Open) -> N
 
 
 def _history(random: random.Random) -> tuple[list[Any], list[str]]:
-    """Steps as `POST /v1/run` tells them, and what each fork has written at their end."""
-    story = RunStory(cast(ServedModel, None))  # which it asks for the names of likely tokens alone
-    #: of each sequence its tokens, those of the prompt included
+    """Returns steps of `POST /v1/run`, and the final text of each fork."""
+    report = RunReport(cast(ServedModel, None))  # the model is needed only for the texts of likely tokens
+    #: tokens of each sequence, including those of the prompt
     tokens = {0: ["two ", "words "]}
     begun: list[Event] = [Started(0, 0, [1, 2], "two words ")]
-    steps = [story.tell(begun)]
+    steps = [report.step(begun)]
     texts = {0: ""}
     for _ in range(random.randint(1, 8)):
         events: list[Event] = []
@@ -164,11 +164,11 @@ def _history(random: random.Random) -> tuple[list[Any], list[str]]:
                         texts[seq] += "".join(new)
                         origin = Origin.FORCED if kind == "force" else Origin.SAMPLED
                         events.append(TokensAppended(0, seq, [7] * len(new), "".join(new), origin))
-        steps.append(story.tell(events))
+        steps.append(report.step(events))
     return json.loads(json.dumps(steps)), [texts[seq] for seq in sorted(texts)]
 
 
-def test_what_a_controller_fails_with_is_shown_in_its_lane(open_page: Open) -> None:
+def test_error_of_a_controller_is_shown_in_its_lane(open_page: Open) -> None:
     page = open_page()
     choose(page, "guest", "mid_trap")
     run(page)
@@ -177,7 +177,7 @@ def test_what_a_controller_fails_with_is_shown_in_its_lane(open_page: Open) -> N
     expect(lane(page, 0).locator(".error")).to_contain_text("trap")
 
 
-def test_chats(open_page: Open, server: Serving) -> None:
+def test_chat_prompt(open_page: Open, server: Serving) -> None:
     page = open_page()
     choose(page, "yesno")
     page.get_by_role("radio", name="Chat").check()
@@ -185,11 +185,11 @@ def test_chats(open_page: Open, server: Serving) -> None:
     page.get_by_role("textbox", name="Message").fill("Is the sky blue?")
     run(page)
     messages = [{"role": "user", "content": "Is the sky blue?"}]
-    told = server.run(controller="yesno", messages=messages)
-    assert written(lane(page, 0)) == told["forks"][0]["text"]
+    answer = server.run(controller="yesno", messages=messages)
+    assert written(lane(page, 0)) == answer["forks"][0]["text"]
 
 
-def test_stop_ends_the_run_on_the_server_too(open_page: Open, server: Serving) -> None:
+def test_stop_also_ends_the_run_on_the_server(open_page: Open, server: Serving) -> None:
     page = open_page()
     choose(page, "regex", "(a|b|c)*d{5000}")
     page.get_by_label("max_tokens").fill("4000")
@@ -197,7 +197,7 @@ def test_stop_ends_the_run_on_the_server_too(open_page: Open, server: Serving) -
         page.get_by_role("textbox", name="Prompt").press("Control+Enter")
         expect(lane(page, 0).locator(".token.sampled").nth(3)).to_be_visible()
         assert _live(server) == 1
-        # one run at a time, also by keys; the button keeps the focus that it may have
+        # only one run at a time, also by keys; the button can keep the focus
         expect(page.get_by_role("button", name="Run")).to_be_disabled()
         page.keyboard.press("Control+Enter")
         assert _live(server) == 1
@@ -217,7 +217,7 @@ def _live(server: Serving) -> float:
     return sum(value for name, value in server.metrics().items() if name.startswith("aici_live_requests"))
 
 
-def test_a_refused_argument_is_marked_at_its_place(open_page: Open) -> None:
+def test_error_in_an_argument_is_marked_at_its_place(open_page: Open) -> None:
     page = open_page(expected={400})
     field = page.get_by_role("textbox", name="Argument")
     for controller, arg, line, marked in [
@@ -240,23 +240,23 @@ def test_a_refused_argument_is_marked_at_its_place(open_page: Open) -> None:
         expect(page.locator("#argument-error")).to_be_hidden()
 
 
-def test_it_is_said_whether_a_controller_takes_an_argument(open_page: Open) -> None:
+def test_note_says_whether_a_controller_takes_an_argument(open_page: Open) -> None:
     page = open_page()
     field, note = page.get_by_role("textbox", name="Argument"), page.locator("#argument-note")
-    for controller, said, placeholder in [
+    for controller, note_text, placeholder in [
         ("showcase", "showcase takes no argument.", ""),
         ("choice", "", ""),
         ("guest", "", "optional"),
         ("none", "Without a controller there is no argument.", ""),
     ]:
         choose(page, controller)
-        expect(note).to_have_text(said)
-        expect(note).to_be_visible(visible=said != "")
+        expect(note).to_have_text(note_text)
+        expect(note).to_be_visible(visible=note_text != "")
         expect(field).to_have_attribute("placeholder", placeholder)
-        expect(field).to_have_accessible_description(said)
+        expect(field).to_have_accessible_description(note_text)
 
 
-def test_places_of_errors(open_page: Open) -> None:
+def test_places_of_errors_are_found_in_messages(open_page: Open) -> None:
     page = open_page()
     json_text = '{"a/b": [1, {"x": "}"}], "é": {"~": 7}}'
     for message, text, found in [
@@ -281,7 +281,7 @@ def test_places_of_errors(open_page: Open) -> None:
     assert page.evaluate(script) is None
 
 
-def test_other_refusals_are_shown_plainly(open_page: Open) -> None:
+def test_other_errors_are_shown(open_page: Open) -> None:
     page = open_page(expected={400})
     choose(page, "none")
     page.get_by_label("max_tokens").fill("99999")

@@ -1,4 +1,4 @@
-"""Scripts in the tab "Run": their editor, their argument, and where they fail."""
+"""Scripts in the tab "Run": editor, argument, and marked errors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.pyaici.server.playground.page import Open, choose, lane, run, written
 
 
 @pytest.mark.parametrize("language", ["Python", "JavaScript"])
-def test_a_script_runs_with_its_argument(open_page: Open, language: str) -> None:
+def test_script_runs_with_its_argument(open_page: Open, language: str) -> None:
     page = open_page()
     choose(page, f"{language} script")
     page.get_by_label("argument (JSON)").fill('["a teapot"]')
-    with page.expect_request("**/v1/run") as asked:
+    with page.expect_request("**/v1/run") as request:
         run(page)
-    sent = json.loads(asked.value.post_data or "")
+    sent = json.loads(request.value.post_data or "")
     assert sent["script"]["language"] == language.lower() and "controller" not in sent
     text = written(lane(page, 0))
     assert text.startswith(" was born in 1") and text.endswith(" and is known as a teapot")
     expect(page.get_by_role("region", name="Variables")).to_contain_text("a teapot")
 
 
-def test_each_language_keeps_what_was_written_and_tab_indents(open_page: Open) -> None:
+def test_each_language_keeps_its_text_and_tab_indents(open_page: Open) -> None:
     page = open_page()
     choose(page, "Python script")
     script, arg = page.get_by_role("textbox", name="Script"), page.get_by_label("argument (JSON)")
@@ -50,7 +50,7 @@ def test_each_language_keeps_what_was_written_and_tab_indents(open_page: Open) -
     assert "async def main" in script.input_value()
 
 
-def test_the_place_where_a_script_fails_is_marked(open_page: Open) -> None:
+def test_place_where_a_script_fails_is_marked(open_page: Open) -> None:
     page = open_page(expected={400})
     script = page.get_by_role("textbox", name="Script")
     mark, number = page.locator("#argument mark"), page.locator("#argument .gutter .wrong")
@@ -78,7 +78,7 @@ def test_the_place_where_a_script_fails_is_marked(open_page: Open) -> None:
         expect(mark).to_have_text(marked)
 
 
-def test_an_argument_that_is_not_json_is_refused_here(open_page: Open) -> None:
+def test_argument_that_is_not_json_is_refused_by_the_page(open_page: Open) -> None:
     page = open_page()
     choose(page, "Python script")
     arg = page.get_by_label("argument (JSON)")

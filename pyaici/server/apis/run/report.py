@@ -31,7 +31,7 @@ class _Usage:
     forced_tokens: int = 0
     backtracked_tokens: int = 0
 
-    def wire(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, int]:
         return {
             "prompt_tokens": self.prompt_tokens,
             "sampled_tokens": self.sampled_tokens,
@@ -41,7 +41,7 @@ class _Usage:
         }
 
 
-class RunStory:
+class RunReport:
     """Turns the engine's events into JSON objects. Forks are numbered from 0."""
 
     def __init__(self, model: ServedModel) -> None:
@@ -52,7 +52,7 @@ class RunStory:
         self._texts: dict[int, str] = {}
         self._usage = _Usage()
 
-    def tell(self, events: list[Event]) -> dict[str, Any]:
+    def step(self, events: list[Event]) -> dict[str, Any]:
         """Returns a step: the events of each fork, and the changes of the variables that forks share."""
         forks: dict[int, dict[str, Any]] = {}
         variables: dict[str, Any] = {}
@@ -72,8 +72,12 @@ class RunStory:
                         "text": text,
                     }
             else:
-                self._happened(fork, event)
-        step: dict[str, Any] = {"object": "run", "forks": list(forks.values()), "usage": self._usage.wire()}
+                self._add(fork, event)
+        step: dict[str, Any] = {
+            "object": "run",
+            "forks": list(forks.values()),
+            "usage": self._usage.to_json(),
+        }
         if variables:
             step["variables"] = variables
         return step
@@ -90,7 +94,7 @@ class RunStory:
             "object": "run.end",
             "forks": forks,
             "variables": variables,
-            "usage": self._usage.wire(),
+            "usage": self._usage.to_json(),
             "timing": {"first_token_s": _number(first), "seconds": _number(seconds)},
         }
 
@@ -100,7 +104,7 @@ class RunStory:
     def _fork(self, seq: int) -> dict[str, Any]:
         return {"index": self._index_of(seq), "text": "", "pieces": []}
 
-    def _happened(self, fork: dict[str, Any], event: Event) -> None:
+    def _add(self, fork: dict[str, Any], event: Event) -> None:
         match event:
             case Started():
                 # several sequences have the same prompt, which counts once
@@ -120,7 +124,7 @@ class RunStory:
             case Finished():
                 fork["finish_reason"] = event.reason.value
                 if event.error is not None:
-                    fork["error"] = error_wire(event.error)
+                    fork["error"] = error_json(event.error)
 
     def _take_back(self, fork: dict[str, Any], event: BackTracked) -> None:
         """Removes text, first of this step, then of earlier steps. A prompt is not part of the text."""
@@ -161,12 +165,12 @@ class RunStory:
             "parent": None if result.parent is None else self._index_of(result.parent),
             "text": result.text,
             "finish_reason": result.reason.value,
-            "error": None if result.error is None else error_wire(result.error),
+            "error": None if result.error is None else error_json(result.error),
             "logs": result.log,
         }
 
 
-def error_wire(error: AiciError) -> dict[str, Any]:
+def error_json(error: AiciError) -> dict[str, Any]:
     """Returns a controller's error as clients get it."""
     return {"code": error.code, "message": error.message}
 

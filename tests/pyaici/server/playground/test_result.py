@@ -1,4 +1,4 @@
-"""What a run is shown as: its figures, its colours and their legend, and many forks in little room."""
+"""The result of a run: figures, colours and their legend, and many forks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from tests.pyaici.server.playground.page import Open, choose, lane, run
 
 
-def test_the_legend_is_that_of_the_colours(open_page: Open) -> None:
+def test_legend_matches_the_colours(open_page: Open) -> None:
     page = open_page()
     legend = page.locator(".legend")
     unlikely, few = legend.get_by_text("unlikely"), legend.get_by_text("few allowed")
@@ -26,7 +26,7 @@ def test_the_legend_is_that_of_the_colours(open_page: Open) -> None:
     assert colours[0] == colours[1]
 
 
-def test_there_is_no_speed_before_a_second_step_and_some_time(open_page: Open) -> None:
+def test_no_speed_is_shown_before_the_second_step(open_page: Open) -> None:
     page = open_page()
     shown = page.evaluate(
         "async () => {"
@@ -48,11 +48,11 @@ def test_there_is_no_speed_before_a_second_step_and_some_time(open_page: Open) -
     )
     assert shown[:2] == ["–", "–"]
     assert shown[2].endswith(" /s")
-    # three tokens in half a second; the four of the first step took the time before it
+    # three tokens in half a second; the four of the first step belong to the time before
     assert shown[3] == "6.0 /s"
 
 
-def test_few_forks_are_in_full_with_a_line_where_the_prompt_ends(open_page: Open) -> None:
+def test_few_forks_are_shown_in_full(open_page: Open) -> None:
     page = open_page()
     choose(page, "showcase")
     run(page)
@@ -67,7 +67,7 @@ def test_few_forks_are_in_full_with_a_line_where_the_prompt_ends(open_page: Open
     expect(page.get_by_role("heading", name="Fork 1").get_by_role("button")).to_have_count(0)
 
 
-def test_many_forks_take_a_line_each_but_for_those_that_lived_longest(open_page: Open) -> None:
+def test_many_forks_are_folded_except_the_longest_lived(open_page: Open) -> None:
     page = open_page()
     choose(page, "beam", "3 9")
     page.get_by_role("textbox", name="Prompt").fill("Once upon a time")
