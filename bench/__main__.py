@@ -12,9 +12,9 @@ from bench.report import ROOT, Report
 
 
 def suites() -> dict[str, str]:
-    """Name of each suite and the first line of its docstring."""
+    """Returns the name of each suite and the first line of its docstring."""
     files = sorted(file for file in (ROOT / "bench" / "suites").glob("*.py") if file.stem != "__init__")
-    # read, not imported: a suite may load torch
+    # parses the files instead of importing them: a suite may load torch
     return {
         file.stem: (ast.get_docstring(ast.parse(file.read_text())) or "").split("\n")[0] for file in files
     }
@@ -25,13 +25,20 @@ def main(argv: list[str] | None = None) -> int:
     known = suites()
     parser = argparse.ArgumentParser(
         prog="scripts/bench.sh",
-        description="Runs a suite of measurements; the last lines of the output are `name value unit`.",
+        description="Runs a suite of measurements. The last lines of the output are `name value unit`.",
         epilog="suites:\n" + "\n".join(f"  {name:<12} {summary}" for name, summary in known.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("suite", nargs="?", choices=list(known), metavar="SUITE")
-    parser.add_argument("--quick", action="store_true", help="a short form, to see whether the suite works")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="default: bench/results")
+    parser.add_argument(
+        "--quick", action="store_true", help="run a short form that only shows that the suite works"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "bench" / "results",
+        help="folder for the results (default: bench/results)",
+    )
     arguments = parser.parse_args(argv)
     if arguments.suite is None:
         parser.print_help()

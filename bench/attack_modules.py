@@ -1,4 +1,4 @@
-"""Modules that attack the runtime: functions that never return, long straight code, names that explode."""
+"""Modules that attack the runtime: endless functions, long straight-line code, exponential names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from wasmtime import wat2wasm
 from aicirt.wasm.module.reader import leb
 from aicirt.wasm.module.rewrite import NAMES
 
-#: by the first byte of the argument: the function that never returns
+#: first byte of the argument -> the function that then never returns
 LOOPS = {
     "s": "__aici_rt_start",
     "i": "_initialize",
@@ -28,7 +28,7 @@ _SLOW = f"""(module (import "aici" "read" (func $read (param i32 i32 i32 i32) (r
   (func (export "aici_init") (param i32) (result i32) (call $at (i32.const {ord("n")})) (i32.const 0))
   (func (export "aici_init_prompt") (param i32) (result i32) (call $at (i32.const {ord("p")})) (i32.const 0))
   (func (export "aici_mid_process") (result i32) unreachable))"""
-#: links each 64 bytes of its memory to others, so that no cache helps, and follows the links one by one
+#: links each 64 bytes of its memory to others and follows the links one by one; the order defeats the caches
 _STRAIGHT = r"""(module (memory (export "memory") 1020)
   (data (i32.const 64) "\a8")
   (data (i32.const 512) "\0c\00\00\00\01\00\00\00\01") (data (i32.const 528) "\30\00\00\00\04")
@@ -50,25 +50,25 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def slow_module() -> bytes:
-    """Returns a module that loops for ever in the function that the first byte of its argument names."""
+    """Returns a module that loops forever in the function that the first byte of its argument selects."""
     return bytes(wat2wasm(_SLOW))
 
 
 def straight_module(loads: int = 400_000) -> bytes:
-    """Returns a module whose `aici_pre_process` loads so often in a row; 400 000 loads take up to 100 ms."""
+    """Returns a module whose `aici_pre_process` is `loads` loads in a row; 400 000 take up to 100 ms."""
     load = "(global.set $at (i32.load (global.get $at)))"
     return bytes(wat2wasm(_STRAIGHT.replace("{LOADS}", load * loads)))
 
 
 def with_name(wasm: bytes, index: int, name: bytes) -> bytes:
-    """The module with a name section that names one function."""
+    """Returns the module with a name section that names one function."""
     entries = leb(1) + leb(index) + leb(len(name)) + name
     content = NAMES + b"\1" + leb(len(entries)) + entries
     return wasm + b"\0" + leb(len(content)) + content
 
 
 def doubling(levels: int) -> str:
-    """A mangled C++ function whose parameters' text doubles with each level."""
+    """Returns a mangled name of C++ whose demangled parameters double in length with each level."""
     text, last, following = "_Z1f1A", 0, 1
     for level in range(levels):
         if level == 0:

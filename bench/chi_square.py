@@ -1,18 +1,19 @@
-"""Whether counts agree with probabilities: Pearson's test, its p-value without other packages."""
+"""Pearson's chi-square test: whether counts agree with probabilities. The p-value needs no other package."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
 
-#: Categories that are expected less often than this are counted together.
+#: categories with a smaller expected count are merged into one
 MIN_EXPECTED = 20.0
 
 
 def survival(statistic: float, freedom: int) -> float:
-    """P(X >= statistic) for X chi-square with `freedom` degrees: the regularised upper incomplete gamma.
+    """Returns P(X >= statistic) for a chi-square X with `freedom` degrees of freedom.
 
-    Series and continued fraction of Abramowitz and Stegun 6.5.29 and 6.5.31, the latter by Lentz's method.
+    This is the regularised upper incomplete gamma function: the series and the continued fraction of
+    Abramowitz and Stegun, 6.5.29 and 6.5.31, the latter by Lentz's method.
     """
     a, x = freedom / 2, statistic / 2
     if x <= 0:
@@ -46,10 +47,11 @@ def p_value(
     min_expected: float = MIN_EXPECTED,
     most: int | None = None,
 ) -> float:
-    """The probability of counts at least as far from `probabilities` (which add up to 1) as these.
+    """Returns the probability of counts at least as far from `probabilities` as these.
 
-    The `most` likeliest categories are told apart, if expected `min_expected` times; the others are one.
-    0 if something was counted that has no probability.
+    The probabilities add up to 1. The test distinguishes the `most` likeliest categories, as far as their
+    expected count is at least `min_expected`, and merges the others into one. Returns 0 if a category without
+    probability was counted.
     """
     if any(count and probabilities.get(category, 0.0) <= 0 for category, count in counts.items()):
         return 0.0

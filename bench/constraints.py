@@ -1,4 +1,4 @@
-"""The five constraints that masks are measured with, each with a text that matches it."""
+"""The five constraints of the mask measurements, each with a matching text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Constraint:
-    """`pattern` is a regular expression, or with `until` the text to stop at. `head`, any number of `body`,
-    and `tail` match."""
+    """A constraint and the parts of a matching text.
+
+    `pattern` is a regular expression, or with `until` the text to stop at. `head`, any number of `body` and
+    `tail` form a match.
+    """
 
     name: str
     pattern: str
@@ -20,22 +23,22 @@ class Constraint:
 
     @property
     def text(self) -> str:
-        """One that matches."""
+        """A matching text."""
         return self.head + self.body + self.tail
 
     @property
     def long_text(self) -> str:
-        """The beginning of one that matches: at least 50 tokens of any vocabulary."""
+        """The beginning of a matching text, at least 50 tokens long in any vocabulary."""
         return self.head + self.body * 50
 
     @property
     def argument(self) -> str:
-        """For the controller `regex`."""
+        """The argument for the controller `regex`."""
         return json.dumps({"until": self.pattern}) if self.until else self.pattern
 
     @property
     def argument_again(self) -> str:
-        """For bench/guests/regex_again.cpp."""
+        """The argument for bench/guests/regex_again.cpp."""
         return f"until:{self.pattern}" if self.until else self.pattern
 
 

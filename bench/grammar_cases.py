@@ -1,4 +1,4 @@
-"""What the suite `grammars` measures: grammars, each with a text and the engines that read it."""
+"""The cases of the suite `grammars`: grammars, each with a text and the engines that support it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pyaici.build.toolchain import Toolchain
 from pyaici.bundled import find_grammar
 from pyaici.tokens import Vocabulary
 
-#: two files of the C library that comes with the compiler
+#: two files of the C library that is included with the compiler
 _C_FILES = ("process/posix_spawn.c", "network/getaddrinfo.c")
 
 
 class Controllers:
-    """Compiled controllers, each built when it is first asked for."""
+    """Compiled controllers, each built when it is first used."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,7 +44,7 @@ class Controllers:
 
 
 class Arena:
-    """Where contestants meet: one vocabulary, and a worker that runs our controllers with it."""
+    """A vocabulary with its native engines, and a worker that runs our controllers with it."""
 
     def __init__(
         self, vocabulary: Vocabulary, loaded: LoadedVocabulary, worker: LocalWorker, controllers: Controllers
@@ -56,12 +56,12 @@ class Arena:
         self._programs: dict[str, Program] = {}
 
     def tokens(self, text: str) -> Sequence[int]:
-        """As the model's own tokenizer makes them."""
+        """Tokenizes with the model's own tokenizer."""
         found: list[int] = np.frombuffer(self._loaded.tokenize(text.encode()), np.uint32).tolist()
         return found
 
     def aici(self, controller: str, argument: str) -> Aici:
-        """One of our controllers."""
+        """Returns a contestant for one of our controllers."""
         if controller not in self._programs:
             self._programs[controller] = self.worker.program(self._controllers[controller])
         return Aici(self.worker, self._programs[controller], argument)
@@ -81,7 +81,7 @@ class Arena:
 
 @dataclass(frozen=True)
 class Case:
-    """`quick` is the beginning of a text, or a shorter one, for the short form."""
+    """A grammar with its text and contestants. `quick` is a shorter text for the short form of the suite."""
 
     name: str
     text: str
@@ -96,7 +96,7 @@ def _bundled(name: str) -> str:
 
 
 def _yacc(name: str, text: str) -> Case:
-    """A grammar that comes with the package; for llguidance the same in its own syntax."""
+    """Returns the case of a bundled grammar. llguidance gets it in its own syntax."""
     grammar = _bundled(name)
     lark = lark_of_yacc(grammar)
     return Case(
@@ -108,7 +108,7 @@ def _yacc(name: str, text: str) -> Case:
 
 
 def _lark(name: str, text: str) -> Case:
-    """The same grammar in the same syntax for both."""
+    """Returns the case of a bundled grammar in the syntax of Lark, for both engines."""
     lark = lark_of_yacc(_bundled(name))
     return Case(
         f"{name}_lark",
@@ -151,7 +151,7 @@ def _substring(text: str, part: str) -> Case:
     )
 
 
-#: 4 kB, and a part of it
+#: a text of 4 kB and a part of it
 _ARTICLE = (ROOT / "docs" / "performance.md").read_text()[:4096]
 _PART = _ARTICLE[1500:2300]
 
@@ -177,10 +177,10 @@ REGEXES = tuple(case.name for case in _REGEXES)
 
 
 def cases() -> list[Case]:
-    """All of them."""
+    """Returns all cases."""
     library = Toolchain().zig.parent / "lib" / "libc" / "musl" / "src"
     c = "".join((library / name).read_text() for name in _C_FILES)
-    # TOML knows dates, JSON does not
+    # TOML has dates, JSON does not
     project = json.dumps(tomllib.loads((ROOT / "pyproject.toml").read_text()), default=str)
     return [
         _yacc("c", c),

@@ -1,4 +1,4 @@
-"""A worker inside this process, which is its client too: to time what it does, or to let it die alone."""
+"""A worker inside this process, which is also its client: to time its work, or to let it crash alone."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _CLIENT = 1
 
 
 def load_for_guests(vocabulary: Vocabulary, *, masks_only: bool = False) -> LoadedVocabulary:
-    """The vocabulary as a worker has it.
+    """Loads a vocabulary as a worker does.
 
-    `masks_only`: controllers are told that its tokenizer is not the model's own, which alone could choose the
-    tokens of text that is forced. So every step has a mask.
+    With `masks_only`, controllers learn that its tokenizer is not the model's own. They then cannot choose
+    tokens for forced text, so every step has a mask.
     """
     spec = vocabulary.registration()
     tokenizer, kind = spec.pop("tokenizer_data"), spec.pop("tokenizer_kind")
@@ -67,7 +67,7 @@ def load_for_guests(vocabulary: Vocabulary, *, masks_only: bool = False) -> Load
 
 @dataclass(frozen=True)
 class Mask:
-    """What mid_process answered: a row, or forced tokens; `seconds` is the worker's time for it."""
+    """The answer of mid_process: a row, or forced tokens. `seconds` is the time that the worker took."""
 
     seconds: float
     row: Sample | None
@@ -75,7 +75,7 @@ class Mask:
 
 
 class LocalWorker:
-    """One worker and one client. Use as a context manager; one at a time in a process."""
+    """A worker with one client. Use it as a context manager, one at a time in a process."""
 
     def __init__(
         self, vocabulary: LoadedVocabulary, *, num_rows: int = 64, config: WorkerConfig | None = None
@@ -108,7 +108,7 @@ class LocalWorker:
         )
         self.worker.clients[_CLIENT] = self.client
         self._numbers = itertools.count(1)
-        #: rows that have been seen, [row, generation, ...], mask rows and dense ones
+        #: rows to release with the next step, [row, generation, ...]: mask rows and dense rows
         self._used: tuple[list[int], list[int]] = [], []
         self._programs: list[Program] = []
 
@@ -130,13 +130,13 @@ class LocalWorker:
         self.ticker.close()
 
     def program(self, wasm: Path) -> Program:
-        """Compiles a module, which is trusted."""
+        """Compiles a trusted module."""
         program = Program.compile(self.linker, wasm.read_bytes())
         self._programs.append(program)
         return program
 
     def template(self, program: Program, arg: str) -> Template:
-        """The snapshot after `aici_init`. Raises what the controller ends with."""
+        """Builds the snapshot after `aici_init`. Raises the controller's error if it fails."""
         outcome: list[Template | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
         build = Build(
@@ -152,7 +152,7 @@ class LocalWorker:
         return found
 
     def warm(self, template: Template) -> Template:
-        """The same with its tables filled ahead as by the builder. Raises what `aici_warm` ends with."""
+        """Fills the tables of a template as the builder does. Raises the error of `aici_warm` if it fails."""
         outcome: list[Warmed | AiciError] = []
         capabilities = self.worker.guest_capabilities(ALL.to_wire(), self.vocabulary)
         settings = self.worker.settings
@@ -168,17 +168,17 @@ class LocalWorker:
         self.worker.templates.add(found.template)
         return found.template
 
-    # -- what a client asks for ----------------------------------------------------------------
+    # -- requests of a client ------------------------------------------------------------------
 
     def start(self, template: Template, prompt: Iterable[int] = ()) -> Guest:
-        """A new sequence. Raises what the controller ends with."""
+        """Starts a sequence. Raises the controller's error if it fails."""
         tokens = b"".join(token.to_bytes(4, "little") for token in prompt)
         number = next(self._numbers)
         self._ask(Start(START, number, template.number, tokens, ALL.to_wire(), number))
         return self.client.sequences[number]
 
     def clone(self, parent: Guest) -> Guest:
-        """A copy of a sequence."""
+        """Clones a sequence."""
         number = next(self._numbers)
         self._ask(Clone(CLONE, parent.id, number))
         return self.client.sequences[number]
@@ -188,7 +188,7 @@ class LocalWorker:
         self._send(Free(FREE, [seq.id for seq in seqs]))
 
     def step(self, inputs: Sequence[StepInput]) -> list[Any]:
-        """Runs a step; returns a list per answer: [seq, verb, ...]. Rows go back."""
+        """Runs a step; returns a list per answer: [seq, verb, ...]. Releases the rows of the step before."""
         number = next(self._numbers)
         self._send(StepRequest(STEP, number, True, *self._used, list(inputs)))
         self._used = [], []
@@ -220,8 +220,11 @@ class LocalWorker:
     # -- masks ---------------------------------------------------------------------------------
 
     def mask(self, seq: Guest, tokens: Sequence[int], *, backtrack: int = 0, sampled: bool = False) -> Mask:
-        """One step of one sequence as the worker does it: what came goes into the guest, mid_process runs,
-        and its row is copied to shared memory. Raises what the controller ends with."""
+        """Runs one step of one sequence as the worker does.
+
+        Delivers the tokens to the guest, runs mid_process and copies its row to shared memory. Raises the
+        controller's error if it fails.
+        """
         step = StepInput(seq.id, tokens, backtrack, sampled, math.nan, math.nan)
         begin = time.perf_counter()
         seq.deliver(step)
@@ -232,7 +235,7 @@ class LocalWorker:
         return Mask(seconds, None, result.ff_tokens if isinstance(result, Splice) else ())
 
     def walk(self, seq: Guest, tokens: Iterable[int]) -> Iterator[Mask]:
-        """Steps of a new sequence, each before one of these tokens comes. Rows are given back."""
+        """Yields the mask before each of these tokens, for a new sequence. Releases the rows."""
         news: tuple[int, ...] = ()
         for token in tokens:
             mask = self.mask(seq, news, sampled=bool(news))
@@ -242,7 +245,7 @@ class LocalWorker:
             news = (token,)
 
     def row(self, sample: Sample) -> bytes:
-        """The words of a row of kind BITMASK, which is given back."""
+        """Returns the words of a row of kind BITMASK, and releases the row."""
         start = self.layout.rows + sample.row * self.layout.row_bytes
         words = bytes(self._segment.memory[start : start + self.layout.mask_words * 4])
         self.client.rows.give_back(sample.row, sample.generation)

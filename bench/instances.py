@@ -1,4 +1,4 @@
-"""Makes up valid instances of JSON schemas: the same ones from the same seed."""
+"""Generates valid instances of JSON schemas, reproducibly from a seed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _FORMATS = {
 
 
 class NoInstance(Exception):
-    """No instance is found."""
+    """No instance was found."""
 
 
 def valid_instance(schema: Any, seed: int, attempts: int = 8) -> Any:
-    """One that jsonschema accepts, its properties as the schema orders them.
+    """Returns an instance that jsonschema accepts, with the properties in the schema's order.
 
-    Raises NoInstance if none is found.
+    Raises NoInstance if it finds none.
     """
     validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)(schema)
     for attempt in range(attempts):
@@ -77,7 +77,7 @@ class _Maker:
         return None if kind == "null" else self._rng.random() < 0.5
 
     def _flat(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """References and alternatives are put where they stand."""
+        """Replaces references and alternatives by the schemas that they stand for."""
         for _ in range(20):
             if "$ref" in schema:
                 parts: list[Any] = [self._resolve(schema["$ref"])]
@@ -158,7 +158,7 @@ class _Maker:
         return int(-(-self._rng.randint(int(low), max(int(low), int(high))) // step * step))
 
     def _text(self, parsed: Sequence[tuple[Any, Any]]) -> str:
-        """One that a pattern of `re` matches."""
+        """Returns a text that matches a parsed pattern of `re`."""
         made = ""
         for code, value in parsed:
             if code is codes.LITERAL:
@@ -188,7 +188,7 @@ class _Maker:
 
 
 def _kind_of(schema: dict[str, Any]) -> str:
-    """What a schema without a type most likely means."""
+    """Returns the most likely type of a schema without a type."""
     kinds = {"object": ("properties", "required", "patternProperties"), "array": ("items", "minItems")}
     return next((kind for kind, keys in kinds.items() if any(key in schema for key in keys)), "string")
 
@@ -202,7 +202,7 @@ def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _matches(parsed: Sequence[tuple[Any, Any]], character: str) -> bool:
-    """Is it one of a bracketed class?"""
+    """Returns whether a bracketed class contains the character."""
     ((_, items),) = parsed
     negated, found, code = False, False, ord(character)
     for kind, value in items:

@@ -1,4 +1,4 @@
-"""Grammars in KBNF that masks are measured with, each with a text."""
+"""Grammars in KBNF for the mask measurements, one with a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ number ::= #'-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?';
 ws     ::= #'[ \\n\\r\\t]*';
 """
 
-#: answers of a model that may think first, and then calls functions or writes text
+#: answers of a model that may think first and then calls functions or writes text
 STRUCTURAL = r"""
 start           ::= thinking? content;
 thinking        ::= '<think>' #ex'</think>' '</think>' ws;
@@ -33,7 +33,7 @@ ws              ::= #'\\s*';
 
 
 def structural_text(calls: int) -> str:
-    """A thought, some words and so many calls."""
+    """Returns a text for `STRUCTURAL`: a thought, some words and `calls` function calls."""
     call = """  <invoke name="get_weather">
     <parameter name="location">Reykjav\u00edk & its harbour</parameter>
     <parameter name="days">3 < 4</parameter>

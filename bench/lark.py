@@ -1,8 +1,8 @@
-"""Turns a grammar in the syntax of yacc, its lexer inline (docs/grammars.md), into llguidance's Lark dialect.
+"""Translates a yacc grammar with an inline lexer (docs/grammars.md) into llguidance's dialect of Lark.
 
-A rule of keywords and patterns only becomes a terminal, any other a rule, a keyword a string and a pattern a
-regular expression. Precedences are left out: they choose between readings of a text, and which texts there
-are stays nearly the same.
+A rule that has only keywords and patterns becomes a terminal; any other becomes a rule. A keyword becomes a
+string, and a pattern a regular expression. Precedences are left out: they select a parse of an ambiguous
+text, and the language stays nearly the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Grammar(NamedTuple):
 
 
 def lark_of_yacc(text: str) -> str:
-    """Raises ValueError if it is no grammar."""
+    """Returns the grammar in Lark. Raises ValueError if `text` is not a grammar."""
     grammar = _read(text)
     names = {name: _name(name, alternatives) for name, alternatives in grammar.rules.items()}
     lines = [f"start: {names[grammar.start]}"]
@@ -50,13 +50,13 @@ def lark_of_yacc(text: str) -> str:
 
 
 def _words(text: str) -> Iterator[_Word]:
-    """Up to the second `%%`."""
+    """Yields the words up to the second `%%`."""
     at = parts = 0
     while at < len(text):
         match = _WORD.match(text, at)
         if match is None:
             raise ValueError(
-                f"line {text.count(chr(10), 0, at) + 1}: no word of a grammar: {text[at : at + 20]!r}"
+                f"line {text.count(chr(10), 0, at) + 1}: not a word of a grammar: {text[at : at + 20]!r}"
             )
         at = match.end()
         assert match.lastgroup is not None
@@ -93,7 +93,7 @@ def _read(text: str) -> _Grammar:
 
 
 def _used(grammar: _Grammar) -> set[str]:
-    """Rules that texts are made of."""
+    """Returns the rules that can be reached from the start rule."""
     found, todo = {grammar.start}, [grammar.start]
     while todo:
         for alternative in grammar.rules[todo.pop()]:
@@ -105,7 +105,7 @@ def _used(grammar: _Grammar) -> set[str]:
 
 
 def _name(name: str, alternatives: list[list[_Word]]) -> str:
-    """Lark has capital letters for terminals."""
+    """Returns the name of a rule in Lark, where terminals have capital letters."""
     terminal = all(len(symbols) == 1 and symbols[0].kind == "quoted" for symbols in alternatives)
     return f"T_{name.upper()}" if terminal else f"r_{name.lower()}"
 
@@ -124,7 +124,7 @@ def _unescape(escape: str) -> str:
 
 
 def _pattern(pattern: str, quote: str) -> str:
-    """With slashes escaped, which end a regular expression in Lark, and without the escape of the quote."""
+    """Escapes slashes, which end a regular expression in Lark, and removes the escape of the quote."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "/":

@@ -1,4 +1,4 @@
-"""Timing: contestants that alternate in one run, and what is said about their samples."""
+"""Timing of contestants that alternate in one run, and statistics of their samples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Summary:
-    """What is reported of samples, in their unit."""
+    """Statistics of samples, in their unit."""
 
     count: int
     median: float
@@ -22,9 +22,9 @@ class Summary:
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:
-    """The value that `percent` of the samples do not exceed, between neighbours linearly.
+    """Returns the value that `percent` of the samples do not exceed, by linear interpolation.
 
-    Raises ValueError for no samples.
+    Raises ValueError if there are no samples.
     """
     if not samples:
         raise ValueError("no samples")
@@ -36,7 +36,7 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 
 def summarise(samples: Sequence[float]) -> Summary:
-    """Raises ValueError for no samples."""
+    """Returns the statistics of samples. Raises ValueError if there are none."""
     return Summary(
         len(samples),
         percentile(samples, 50),
@@ -52,9 +52,9 @@ def alternate(
 ) -> dict[str, list[float]]:
     """Runs every contestant once a round and returns `rounds` samples of each.
 
-    A sample is what the contestant returns (it times itself, in any unit), or else the seconds that its call
-    took. Who begins changes from round to round, so that what the machine does otherwise meets all alike.
-    Python's garbage collector runs between the rounds and not within.
+    A sample is the number that the contestant returns (it times itself, in any unit), or else the seconds
+    that its call took. A different contestant begins each round, so that other load on the machine affects
+    all of them equally. Python's garbage collector runs only between rounds.
     """
     names = list(contestants)
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -77,14 +77,14 @@ def alternate(
 
 
 def paired_interval(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
-    """Median of ``one - other`` over paired samples and its 95 % confidence interval (low, high).
+    """Returns the median of ``one - other`` over paired samples and its 95 % confidence interval (low, high).
 
     The interval is the pair of order statistics given by the binomial distribution of the sign test, which
-    assumes nothing about the shape of the noise. Raises ValueError unless there are as many of both, at least
-    six.
+    assumes nothing about the distribution of the noise. Raises ValueError if the numbers of samples differ or
+    are below six.
     """
     if len(ones) != len(others) or len(ones) < 6:
-        raise ValueError(f"pairs needed, at least six: got {len(ones)} and {len(others)} samples")
+        raise ValueError(f"at least six pairs are needed: got {len(ones)} and {len(others)} samples")
     differences = sorted(a - b for a, b in zip(ones, others, strict=True))
     count = len(differences)
     below, rank = 0.0, 0

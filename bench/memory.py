@@ -1,4 +1,4 @@
-"""Memory of sequences: what a process has for itself grows by, for each of them."""
+"""Memory of sequences: by how much each one makes the private memory of the process grow."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from aicirt.worker.sequence import Sequence as Guest
 from aicirt.worker.templates import Template
 from bench.host import LocalWorker
 
-#: sequences that are measured together
+#: number of sequences in one measurement
 _SEQUENCES = 32
 
 
 def kib_of_each(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> tuple[float, float]:
-    """KiB that each sequence has for itself after some tokens, and KiB of its page tables."""
-    # the first ones find memory that others have left
+    """Returns the KiB of private memory, and of page tables, of each sequence after some tokens."""
+    # the first sequences reuse memory that was freed before
     seqs = [walked(worker, template, tokens) for _ in range(_SEQUENCES)]
     gc.collect()
     unique, mapped = unique_kib(), page_table_kib()
@@ -29,7 +29,7 @@ def kib_of_each(worker: LocalWorker, template: Template, tokens: Sequence[int]) 
 
 
 def walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Guest:
-    """A sequence after some tokens."""
+    """Returns a new sequence after some tokens."""
     seq = worker.start(template)
     news: tuple[int, ...] = ()
     for token in (*tokens, None):
@@ -42,11 +42,12 @@ def walked(worker: LocalWorker, template: Template, tokens: Iterable[int]) -> Gu
 
 
 def unique_kib() -> int:
-    """Memory of this process that no other has mapped."""
+    """Returns the KiB of memory of this process that no other process maps."""
     fields = Path("/proc/self/smaps_rollup").read_text()
     return sum(int(kib) for kib in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", fields, re.MULTILINE))
 
 
 def page_table_kib() -> int:
+    """Returns the KiB of page tables of this process."""
     (found,) = re.findall(r"^VmPTE:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     return int(found)

@@ -1,4 +1,4 @@
-"""Another client of a daemon, in a process of its own, whose controllers take all the time that they get."""
+"""A client of a daemon, in a separate process, whose controllers use all the CPU time that they get."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from bench.report import ROOT
 from bench.vocabularies import vocabulary
 from pyaici.client.runtime import Runtime
 
-#: what an offender does: mid_process that uses its whole time in every step; aici_init that takes a second,
-#: again and again; mid_process that never ends, started again when it has been ended
+#: misbehaviour: `busy`: mid_process uses its whole limit in every step; `init`: aici_init takes a second,
+#: again and again; `runaway`: mid_process never returns, and the client starts it again after each kill
 KINDS = ("busy", "init", "runaway")
-#: several connections of one owner call everything that comes before the first step and never returns.
-#: `module` is that of `bench.attack_modules.slow_module`
+#: several connections of one owner call, in turn, each function that runs before the first step and never
+#: returns; `module` is then the module of `bench.attack_modules.slow_module`
 INITS = "inits"
 _CONNECTIONS = 4
 
 
 @contextmanager
 def offender(kind: str, socket: Path, module: str, rounds_per_ms: float, size: str) -> Iterator[None]:
-    """One of `KINDS`, or `INITS`, at work on a daemon. Raises RuntimeError if it ends early."""
+    """Runs an offender, one of `KINDS` or `INITS`, against a daemon. Raises RuntimeError if it ends early."""
     words = [kind, str(socket), module, str(rounds_per_ms), size]
     command = [sys.executable, "-m", "bench.offender", json.dumps(words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -41,7 +41,7 @@ def offender(kind: str, socket: Path, module: str, rounds_per_ms: float, size: s
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         if process.stdout.readline() != b"ready\n":
-            raise RuntimeError(f"the offender {kind!r} did not begin")
+            raise RuntimeError(f"the offender {kind!r} did not start")
         yield
         if process.poll() is not None:
             raise RuntimeError(f"the offender {kind!r} ended with status {process.returncode}")
@@ -49,7 +49,7 @@ def offender(kind: str, socket: Path, module: str, rounds_per_ms: float, size: s
 
 
 def main(kind: str, socket: str, module: str, rounds_per_ms: str, size: str) -> None:
-    """Until it is killed."""
+    """Runs until it is killed."""
     if kind == INITS:
         _inits(socket, module, size)
     per_ms = float(rounds_per_ms)

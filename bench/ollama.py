@@ -1,7 +1,7 @@
-"""A server that speaks Ollama's API for generating text, in front of the chat of an `aici serve`.
+"""A server with Ollama's API for generating text, in front of the chat API of an `aici serve`.
 
-Ollama itself is no Python package. What is measured with this is what a prompt can do, with the same model on
-both sides; it says nothing of Ollama's speed.
+Ollama itself is not a Python package. The measurement with this server shows what a prompt alone achieves,
+with the same model on both sides. It says nothing about the speed of Ollama.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httpx2
 
 
 class OllamaServer(ThreadingHTTPServer):
-    """Answers `POST /api/generate`, on this machine alone. `backend`: address of the `aici serve`."""
+    """Answers `POST /api/generate` on the loopback interface. `backend` is the URL of the `aici serve`."""
 
     daemon_threads = True
 
@@ -27,17 +27,17 @@ class OllamaServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The server's address."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, OllamaServer)
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        options = asked["options"]
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        options = request["options"]
         body: dict[str, Any] = {
-            "messages": [{"role": "user", "content": asked["prompt"]}],
+            "messages": [{"role": "user", "content": request["prompt"]}],
             "temperature": options["temperature"],
             "top_p": options["top_p"],
             "top_k": options["top_k"],
@@ -55,12 +55,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(json.dumps(line).encode() + b"\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the figures come last."""
+        """Prints nothing: the figures must be the last lines of the output."""
 
 
 @contextmanager
 def ollama() -> Iterator[OllamaServer]:
-    """A running one, until the block ends."""
+    """Runs a server until the block ends."""
     with OllamaServer() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -1,4 +1,4 @@
-"""llguidance, the quickest native engine for masks, on our vocabularies: what masks are compared with."""
+"""llguidance, the fastest native engine for masks, on our vocabularies: the baseline for masks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pyaici.tokens import Vocabulary
 
 
 class _Tokens:
-    """What llguidance wants to know: the bytes of our tokens, and the model's own tokenizer."""
+    """The tokenizer interface of llguidance, with the bytes of our tokens and the model's own tokenizer."""
 
     def __init__(self, vocabulary: Vocabulary, loaded: LoadedVocabulary) -> None:
         special = vocabulary.special_names
         self.eos_token_id = vocabulary.eos[0]
         self.bos_token_id = vocabulary.bos
         self.special_token_ids = sorted(special)
-        # llguidance marks special tokens by a first byte that no text has
+        # llguidance marks special tokens with a first byte that occurs in no text
         self.tokens = [
             b"\xff" + special[token].encode() if token in special else text
             for token, text in enumerate(vocabulary.tokens)
@@ -37,7 +37,7 @@ class _Tokens:
 
 
 def llguidance_tokenizer(vocabulary: Vocabulary, loaded: LoadedVocabulary) -> LLTokenizer:
-    """Our tokens, and text in the model's own."""
+    """Returns a tokenizer with our tokens, which tokenizes text as the model does."""
     return LLTokenizer(TokenizerWrapper(_Tokens(vocabulary, loaded)))
 
 
@@ -49,7 +49,7 @@ class Llguidance:
         self.mask: NDArray[np.int32] = np.zeros((vocabulary.vocab_size + 31) // 32, np.int32)
 
     def matcher(self, constraint: Constraint) -> LLMatcher:
-        """A fresh one. Raises ValueError if llguidance refuses the constraint."""
+        """Returns a fresh matcher. Raises ValueError if llguidance refuses the constraint."""
         if constraint.until:
             stop = re.escape(constraint.pattern).replace("/", r"\/")
             grammar = LLMatcher.grammar_from_lark(f"start: text\ntext[lazy]: /(?s:.*){stop}/")
@@ -61,7 +61,7 @@ class Llguidance:
         return matcher
 
     def walk(self, matcher: LLMatcher, tokens: Sequence[int]) -> tuple[float, list[bytes]]:
-        """Seconds for the masks before each token, taking note of the token before included; the masks."""
+        """Returns the seconds for the masks before each token, with consuming the tokens, and the masks."""
         masks, taken, previous = [], 0.0, None
         address, nbytes = self.mask.ctypes.data, self.mask.nbytes
         for token in tokens:

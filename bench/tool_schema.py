@@ -1,10 +1,10 @@
-"""The schema of a tool with fifty properties, as agents hand them to models."""
+"""The JSON schema of a tool with fifty properties, as applications give to models."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: repeated ten times, with a number behind the names
+#: repeated ten times, with a number after the names
 _PROPERTIES: dict[str, Any] = {
     "title": {"type": "string", "minLength": 1, "maxLength": 80, "description": "A short title."},
     "count": {"type": "integer", "minimum": 0, "maximum": 10_000},
@@ -20,7 +20,7 @@ _PROPERTIES: dict[str, Any] = {
 
 
 def tool_schema(properties: int = 50) -> dict[str, Any]:
-    """Every fifth property is required."""
+    """Returns a schema in which every fifth property is required."""
     kinds = list(_PROPERTIES.items())
     known = {f"{kinds[i % 5][0]}_{i // 5}": kinds[i % 5][1] for i in range(properties)}
     return {

@@ -1,6 +1,6 @@
-"""Constraints in one engine of vLLM, in turn: none, ours, and those of one of vLLM's own backends.
+"""Races constraints in one vLLM engine, in turn: none, a controller, and one of vLLM's own backends.
 
-Runs with the Python of .venv-vllm and prints JSON; the suite `vllm` starts it once for each backend:
+Runs in .venv-vllm and prints JSON. The suite `vllm` starts it once for each backend:
 
     .venv-vllm/bin/python -m bench.vllm_race xgrammar --batches 1 8 --rounds 5
 """
@@ -19,7 +19,7 @@ from typing import Any
 from bench.measure import alternate
 from pyaici.models import default_model_path
 
-#: of this process; the scheduler runs in it, so that nothing but the constraint differs
+#: environment of this process; the scheduler runs in it too, so that only the constraint differs
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
@@ -28,9 +28,9 @@ ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
-#: no text ends before the tokens that a round makes, and none is forced: all make the same steps
+#: does not end within a round and forces no token, so that all contestants make the same steps
 REGEX = r"( [A-Za-z]+[,.]?){400,500}"
-#: as a request would have it: much of it is forced
+#: like the schema of a real request: much of its text is forced
 SCHEMA = {
     "type": "array",
     "minItems": 40,
@@ -45,13 +45,13 @@ PROMPT = "Write about number {} and what it means to the people of the town:"
 
 
 class Steps:
-    """Looks at an engine's clock: how long parts of its steps take. It stays for the rest of the process."""
+    """Measures how long parts of an engine's steps take. Patches the engine for the rest of the process."""
 
     def __init__(self, llm: Any) -> None:
         from vllm.v1.worker import gpu_model_runner
 
         scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-        #: of each step the milliseconds of each part
+        #: for each step the milliseconds of each part
         self.steps: list[Counter[str]] = []
         for name in ("start", "hear", "follow_drafts", "take", "note", "end_step"):
             self._watch(scheduler._aici, name, "seat")
@@ -75,14 +75,14 @@ class Steps:
                 return call(*args, **keywords)
             finally:
                 spent = (time.perf_counter() - begin) * 1e3
-                # what the seat takes within a method of vLLM's is not vLLM's
+                # subtracts the time of AICI ("seat") within a method of vLLM
                 self.steps[-1][part] += spent - (self.steps[-1]["seat"] - before)
 
         setattr(owner, name, timed)
 
 
 class Race:
-    """One engine, and what its requests are asked for."""
+    """A vLLM engine with one backend, and the measurements on it."""
 
     def __init__(self, backend: str, most: int) -> None:
         from vllm import LLM
@@ -98,7 +98,7 @@ class Race:
         )
 
     def settings(self, engine: str, kind: str, value: Any, tokens: int) -> Any:
-        """SamplingParams of a contestant. `kind`: regex or json."""
+        """Returns the SamplingParams of a contestant. `kind` is "regex" or "json"."""
         from vllm import SamplingParams
         from vllm.sampling_params import StructuredOutputsParams
 
@@ -113,7 +113,7 @@ class Race:
         return SamplingParams(**options)
 
     def run(self, settings: Any, batch: int) -> tuple[float, int]:
-        """Seconds, and tokens that came of it."""
+        """Generates a batch; returns the seconds and the number of generated tokens."""
         prompts = [PROMPT.format(i) for i in range(batch)]
         begin = time.perf_counter()
         outputs = self.llm.generate(prompts, settings, use_tqdm=False)
@@ -124,7 +124,7 @@ class Race:
         return seconds, sum(len(output.outputs[0].token_ids) for output in outputs)
 
     def throughput(self, kind: str, value: Any, batch: int, tokens: int, rounds: int) -> dict[str, Any]:
-        """Of each contestant the milliseconds for a token of each sequence, one sample a round."""
+        """Returns, for each contestant, the milliseconds per token of each sequence, one sample a round."""
 
         def contestant(engine: str) -> Callable[[], float]:
             settings = self.settings(engine, kind, value, tokens)
@@ -139,7 +139,7 @@ class Race:
         return alternate({name: contestant(name) for name in names}, rounds)
 
     def parts(self, batch: int, tokens: int, rounds: int) -> dict[str, list[float]]:
-        """Milliseconds of steps of a batch under a pattern: of ours, of vLLM's own handling of the masks."""
+        """Returns the milliseconds that AICI and vLLM's handling of masks take in steps under a pattern."""
         steps = Steps(self.llm)
         settings = self.settings("aici", "regex", REGEX, tokens)
         for _ in range(rounds):
@@ -151,7 +151,7 @@ class Race:
         }
 
     def first_token(self, rounds: int) -> dict[str, Any]:
-        """Milliseconds to the first token under a schema that has not been seen."""
+        """Returns, for each contestant, the milliseconds to the first token under a new schema."""
         count = 0
 
         def contestant(engine: str) -> Callable[[], float]:
@@ -168,7 +168,7 @@ class Race:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

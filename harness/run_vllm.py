@@ -1,11 +1,6 @@
-"""Generates text with vLLM under the control of a script or a WebAssembly program.
+"""Generates text with vLLM under the control of a script or a WebAssembly module.
 
-    python harness/run_vllm.py
-    python harness/run_vllm.py --controller yesno --prompt "Is the sky blue?"
-    python harness/run_vllm.py --controller my_script.py --arg '{"words": 3}' --prompt "..."
-    python harness/run_vllm.py --controller my_ctrl.wasm --arg "..." --prompt "..." --n 3 --temperature 0.8
-
-Everything is in `pyaici.engines.vllm`; this file only starts it.
+run_hf.py has examples of the options. `pyaici.engines.vllm.program` implements the command.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one suite of measurements, writes bench/results/SUITE.json and .png, prints `name value unit` lines last:
+# Runs a suite of measurements and writes bench/results/SUITE.json and .png. Its last lines are `name value unit`:
 #
 #   scripts/bench.sh size
 #   scripts/bench.sh                          lists the suites

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Fetches a Chromium for the tests of the playground, without root and without installing anything, and prints
-# the folder that PATH needs in front. What this machine has already is not fetched.
+# Fetches Chromium for the tests of the playground, without root and without installing it, and prints the folder to
+# put in front of PATH. Fetches nothing if this machine has a browser.
 #
 #   PATH="$(scripts/browser.sh)$PATH"
 #
-# Ends with status 1 if none can be had, and says why. It is kept in ~/.cache/aici/browser.
+# Keeps it in ~/.cache/aici/browser. Ends with status 1 and a reason if there is no browser.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/debian.sh
 
 say() { printf 'browser: %s\n' "$*" >&2; }
 
-# Debian's package, what it needs, and letters; unpacked, not installed
+# unpacks Debian's package, its dependencies and fonts, without installing them
 fetch_chromium() {
     local root=$temporary/root package
     command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || return 1
-    say "fetching Chromium from Debian's packages (100 MB and more): a minute, once"
+    say "fetching Chromium from Debian's packages (over 100 MB): a minute, once"
     apt_here apt-get update >/dev/null 2>&1 || return 1
     fetch_packages "$temporary/packages" chromium fonts-dejavu-core || return 1
     mkdir -p "$root/bin"
@@ -28,7 +28,7 @@ fetch_chromium() {
     mv "$root" "$home"
 }
 
-# The libraries lie beside the program, where the loader does not look; letters too, if this machine has none.
+# The libraries lie beside the program, where the loader does not search. So do fonts, for a machine without any.
 wrap_chromium() {
     cat >"$1/bin/chromium" <<'EOF'
 #!/bin/sh
@@ -52,7 +52,7 @@ EOF
 EOF
 }
 
-# A program that starts is no browser yet: a package may have been a hint to another store, a library too old.
+# The program must load a page: some packages only refer to another store, and a library may be too old.
 works() {
     timeout 60 "$1" --headless --no-sandbox --disable-gpu --user-data-dir="$temporary/profile" \
         --dump-dom about:blank 2>/dev/null | grep -q '<html>'
@@ -64,12 +64,12 @@ done
 home=${XDG_CACHE_HOME:-$HOME/.cache}/aici/browser
 mkdir -p "${home%/*}"
 exec 9>"${home%/*}/browser.lock"
-flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
+flock 9 2>/dev/null || true # of two scripts at once, the second one finds the work done
 if [ ! -x "$home/bin/chromium" ]; then
     temporary=$(mktemp -d "${home%/*}/browser-XXXXXX")
     trap 'rm -rf "$temporary"' EXIT
     if ! fetch_chromium; then
-        say "no Chromium could be had; the tests of the playground are skipped. With root: apt install chromium"
+        say "cannot fetch Chromium, so the tests of the playground are skipped. As root: apt install chromium"
         exit 1
     fi
 fi

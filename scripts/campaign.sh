@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one campaign against the runtime, writes bench/results/CAMPAIGN.json, prints `name value unit` lines last:
+# Runs a campaign against the runtime and writes bench/results/CAMPAIGN.json. Its last lines are `name value unit`:
 #
 #   scripts/campaign.sh modules --seconds 60
 #   scripts/campaign.sh                       lists the campaigns

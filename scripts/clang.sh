@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fetches clang with libFuzzer and the sanitizers for 32 bits, without root and without installing anything, and prints
-# its folder, which has `bin/clang++`: a compiler whose programs have sizes and addresses of 32 bits, as guests do.
+# Fetches clang with libFuzzer and the sanitizers for 32 bits, without root and without installing it, and prints its
+# folder. `bin/clang++` there compiles programs with 32-bit sizes and addresses, as guests have.
 #
 #   "$(scripts/clang.sh)/bin/clang++" -fsanitize=fuzzer,address target.cpp
 #
-# Ends with status 1 if it cannot be had, and says why. It is kept in ~/.cache/aici/clang.
+# Keeps it in ~/.cache/aici/clang. Ends with status 1 and a reason if it cannot be fetched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/debian.sh
@@ -35,8 +35,8 @@ fetch_clang() {
     mv "$root" "$home"
 }
 
-# Its libraries, headers and those of 32 bits lie in the folder, where neither the loader nor a linker looks. The
-# headers of the C++ library are this machine's.
+# The libraries and headers, also those for 32 bits, lie in the folder, where neither the loader nor a linker
+# searches. The headers of the C++ library are this machine's.
 wrap_clang() {
     cat >"$1/bin/clang++" <<WRAPPER
 #!/bin/sh
@@ -55,12 +55,12 @@ WRAPPER
 
 mkdir -p "${home%/*}"
 exec 9>"${home%/*}/clang.lock"
-flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
+flock 9 2>/dev/null || true # of two scripts at once, the second one finds the work done
 if [ ! -x "$home/bin/clang++" ]; then
     temporary=$(mktemp -d "${home%/*}/clang-XXXXXX")
     trap 'rm -rf "$temporary"' EXIT
     if ! fetch_clang; then
-        say "no clang for 32 bits could be had, so readers of grammars are not fuzzed. It needs Debian 12 on x86_64"
+        say "cannot fetch clang for 32 bits, so readers of grammars are not fuzzed. It needs Debian 12 on x86_64"
         exit 1
     fi
 fi

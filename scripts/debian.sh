@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Fetches packages of Debian without root and without installing them: for scripts that source this one.
+# Functions that fetch packages of Debian without root and without installing them. Other scripts source this one.
 #
-# They name in $temporary a folder that they remove themselves.
+# $temporary must name a folder, which the sourcing script removes.
 
-# apt's own words, with lists and archives in a folder of ours
+# COMMAND ARGUMENT...: runs a command of apt with lists and archives in $temporary
 apt_here() {
-    # shellcheck disable=SC2154 # of the script that sources this one
+    # shellcheck disable=SC2154 # set by the sourcing script
     local folder=$temporary/apt
     mkdir -p "$folder/lists/partial" "$folder/cache/archives/partial"
     "$1" -qq -o "Dir::State::Lists=$folder/lists" -o "Dir::Cache=$folder/cache" -o Debug::NoLocking=1 \
         -o "APT::Sandbox::User=$(id -un)" "${@:2}"
 }
 
-# FOLDER PACKAGE...: puts the packages, and what they need that this machine does not have, into a folder
+# FOLDER PACKAGE...: downloads the packages, and their dependencies that this machine lacks, into a folder
 fetch_packages() {
     local names
     names=$(apt_here apt-get install --simulate --no-install-recommends "${@:2}" |

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fuzzes a reader of what strangers send, guided by coverage; ends with status 1 on a finding, which is kept:
+# Fuzzes a reader of untrusted input, guided by coverage. Keeps the input of a finding and ends with status 1:
 #
 #   scripts/fuzz.sh                           lists the targets
 #   scripts/fuzz.sh TARGET --seconds N
-#   scripts/fuzz.sh --help                    what else it takes
+#   scripts/fuzz.sh --help                    lists the options
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/setup.sh hf,sdk,dev

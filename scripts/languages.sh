@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fetches the compilers of Rust and AssemblyScript for the tests of controllers in these languages, without root,
-# and prints the folders that PATH needs in front. What this machine has already is not fetched.
+# Fetches the compilers of Rust and AssemblyScript for the tests of controllers in these languages, without root, and
+# prints the folders to put in front of PATH. Fetches no compiler that this machine has.
 #
 #   PATH="$(scripts/languages.sh)$PATH"
 #
-# Ends with status 1 if one cannot be had; says which, and why. They are kept in ~/.cache/aici/languages.
+# Keeps them in ~/.cache/aici/languages. Ends with status 1 and a reason if a compiler cannot be fetched.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/debian.sh
@@ -13,7 +13,7 @@ home=${XDG_CACHE_HOME:-$HOME/.cache}/aici/languages
 wasm=wasm32-unknown-unknown
 mkdir -p "$home"
 exec 9>"$home/.lock"
-flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
+flock 9 2>/dev/null || true # of two scripts at once, the second one finds the work done
 temporary=$(mktemp -d "$home/.new-XXXXXX")
 trap 'rm -rf "$temporary"' EXIT
 
@@ -28,7 +28,7 @@ has_rust() {
     compgen -G "$libraries/libstd-*.rlib" >/dev/null
 }
 
-# Debian has a new Rust, with the source of its library, beside its old one: the packages are unpacked, not installed.
+# Debian has a new Rust, with the source of its library, besides its old one. Unpacks the packages without installing.
 fetch_rust() {
     local root=$home/rust linker
     [ -d "$root" ] && return
@@ -43,13 +43,13 @@ fetch_rust() {
         dpkg-deb --fsys-tarfile "$package" | tar -x -C "$temporary/rust" --exclude=./usr/share \
             --no-wildcards-match-slash --exclude='./usr/src/*/compiler' --exclude='./usr/src/*/src' || return 1
     done
-    ln -s "$linker" "$temporary/rust/usr/bin/rust-lld" # as rustc calls it
+    ln -s "$linker" "$temporary/rust/usr/bin/rust-lld" # the name that rustc uses
     wrap_rust "$root"
     compile_library "$root" || return 1
     mv "$temporary/rust" "$root"
 }
 
-# The libraries lie beside the programs, where the loader does not look. cargo asks PATH for rustc.
+# The libraries lie beside the programs, where the loader does not search. cargo finds rustc in PATH.
 wrap_rust() {
     local name
     mkdir "$temporary/rust/bin"
@@ -83,7 +83,7 @@ compile_library() {
 
 # ---- AssemblyScript: asc, which runs on Node.js ----------------------------------------------------------------------
 
-# Its version, and the hashes of all that it needs, are those of the starter project.
+# The starter project pins its version and the hashes of all dependencies.
 fetch_assemblyscript() {
     local root=$home/assemblyscript starter=pyaici/cli/templates/assemblyscript version
     version=$(sha256sum <"$starter/package-lock.json")
@@ -99,7 +99,7 @@ fetch_assemblyscript() {
     mv "$temporary/assemblyscript" "$root"
 }
 
-# ---- what there is, and what is fetched ------------------------------------------------------------------------------
+# ---- find or fetch ---------------------------------------------------------------------------------------------------
 
 status=0
 if has_rust; then
@@ -107,7 +107,7 @@ if has_rust; then
 elif fetch_rust; then
     printf '%s:' "$home/rust/bin"
 else
-    say "no Rust for Wasm could be had; its tests are skipped. With rustup: rustup target add $wasm"
+    say "cannot fetch Rust for Wasm, so its tests are skipped. With rustup: rustup target add $wasm"
     status=1
 fi
 if command -v asc >/dev/null; then
@@ -115,7 +115,7 @@ if command -v asc >/dev/null; then
 elif fetch_assemblyscript; then
     printf '%s:' "$home/assemblyscript/node_modules/.bin"
 else
-    say "no AssemblyScript could be had; its tests are skipped. It needs npm, which comes with Node.js"
+    say "cannot fetch AssemblyScript, so its tests are skipped. It needs npm, which Node.js includes"
     status=1
 fi
 exit $status

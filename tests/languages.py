@@ -1,4 +1,4 @@
-"""Tests of languages whose compilers do not come with the package."""
+"""Helper for tests of languages whose compilers the package does not include."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pyaici.build import MissingToolchain
 
 @contextmanager
 def compiler_or_skip() -> Iterator[None]:
-    """Around a build: where this machine has no compiler the test is skipped, with the words of the cure.
+    """Skips the test if the build in the block lacks a compiler, with the advice of the error.
 
-    scripts/test.sh sets AICI_LANGUAGES where it has fetched the compilers; there it is an error.
+    If scripts/test.sh has fetched the compilers, it sets AICI_LANGUAGES, and a missing compiler is an error.
     """
     try:
         yield

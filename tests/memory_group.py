@@ -1,4 +1,4 @@
-"""A memory control group of one's own, version 1 or 2, for tests that run processes in it."""
+"""A private memory control group, version 1 or 2, for tests that run processes in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOUNT = Path("/sys/fs/cgroup")
 
 
 class MemoryGroup:
-    """`join` puts the calling process in it."""
+    """A memory control group. `join` moves the calling process into it."""
 
     def __init__(self, folder: Path, limit_file: str, kills_file: str) -> None:
         self._folder = folder
@@ -27,14 +27,14 @@ class MemoryGroup:
 
     @property
     def kills(self) -> int:
-        """Processes that the kernel has killed for the group's limit."""
+        """Number of processes that the kernel has killed for the group's limit."""
         lines = (self._folder / self._kills_file).read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split()[0] == "oom_kill")
 
 
 @contextmanager
 def memory_group(limit: int) -> Iterator[MemoryGroup]:
-    """Below the group of this process, empty afterwards. Raises OSError where none can be made."""
+    """Creates a group below the group of this process and removes it. Raises OSError if it cannot."""
     folder, files = _place()
     group = MemoryGroup(folder / f"aici-test-{os.getpid()}", *files)
     group._folder.mkdir()
@@ -47,14 +47,14 @@ def memory_group(limit: int) -> Iterator[MemoryGroup]:
             try:
                 group._folder.rmdir()
                 break
-            except OSError:  # processes that have ended are gone in a moment
+            except OSError:  # ended processes leave the group after a moment
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.05)
 
 
 def _place() -> tuple[Path, tuple[str, str]]:
-    """The folder of this process's own memory group, and the files for limit and kills."""
+    """Returns the folder of this process's memory group, and the names of the files for limit and kills."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -65,7 +65,7 @@ def _place() -> tuple[Path, tuple[str, str]]:
 
 
 def _controllers(folder: Path) -> list[str]:
-    """What groups below a group of version 2 may limit."""
+    """Returns the controllers that are enabled below a group of version 2."""
     try:
         return (folder / "cgroup.subtree_control").read_text().split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds what a machine can find of English that is hard to read, in docstrings and comments.
+"""Finds docstrings and comments that are not in plain English, as far as a program can check.
 
 ``python -m tests.plain_english PATH...`` prints a line for each finding.
 """
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: a docstring begins with a verb or a noun, not with a word that points at something else
+#: words that must not begin a docstring, which begins with a verb or a noun
 FRAGMENT = re.compile(
     r"(It|Its|They|Their|That|What|Who|Whose|Whom|Of|As|Where|Which|Those|These|One|Whether)\b"
 )
-#: words that users of English seldom meet, each with what to write
+#: unusual words, each with advice
 WORDS = {
     r"\bshall\b": "must, should, or the plain verb",
     r"\bwhoever\b": "the caller, the owner, any client",
@@ -33,11 +33,11 @@ _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s|\n\s*\n|\n\s*[-*] |\n\s*\d+\. ")
 
 
 def texts(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Yields (line, text, whether it is a docstring) of every docstring and every block of comments."""
+    """Yields (line, text, whether it is a docstring) for every docstring and every block of comments."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if (text := ast.get_docstring(node)) is not None:
-                # a property may be a condition
+                # the docstring of a property may begin with "Whether"
                 property_ = any(ast.unparse(one) == "property" for one in getattr(node, "decorator_list", ()))
                 yield node.body[0].lineno, text.removeprefix("Whether ") if property_ else text, True
     block: list[str] = []
@@ -56,7 +56,7 @@ def texts(source: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def problems(source: str) -> Iterator[tuple[int, str]]:
-    """Yields (line, what is hard to read about it and what to write)."""
+    """Yields (line, problem with advice)."""
     for line, text, is_docstring in texts(source):
         if is_docstring and (found := FRAGMENT.match(text)):
             yield line, f"begins with {found[0]!r}: begin with a verb, or with the noun that it is about"

@@ -1,4 +1,4 @@
-"""Processes of programs under test: which they are, and what they leave behind."""
+"""Finds the processes of programs under test, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from aicirt.ipc.names import process_start_time
 
-#: process id -> start time, which tells it from a later one with the same id
+#: process id -> start time, which distinguishes it from a later process with the same id
 Family = dict[int, int]
 
 
 def family(pid: int) -> Family:
-    """A process and all that it has started, theirs too."""
+    """Returns a process and all its descendants."""
     found: Family = {}
     todo = [pid]
     while todo:
@@ -24,13 +24,13 @@ def family(pid: int) -> Family:
         for task in Path(f"/proc/{number}/task").glob("*/children"):
             try:
                 todo += map(int, task.read_text().split())
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the task has ended meanwhile
                 continue
     return found
 
 
 def command_line(pid: int) -> bytes:
-    """Of a process; empty if it has ended."""
+    """Returns the command line of a process, or an empty text if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -38,12 +38,12 @@ def command_line(pid: int) -> bytes:
 
 
 def private_daemons(members: Family) -> Family:
-    """Those of aicirt that end with one of these processes, children or not, and what they started."""
+    """Returns the daemons that these processes own, children or not, and their descendants."""
     found: Family = {}
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
         if b"--owner-pid" in words and int(words[words.index(b"--owner-pid") + 1]) in members:
             found |= family(int(file.parent.name))
@@ -51,7 +51,7 @@ def private_daemons(members: Family) -> Family:
 
 
 def left_behind(members: Family, seconds: float = 20) -> list[str]:
-    """What is there of them after a while: processes, and names in /dev/shm."""
+    """Waits until the processes and their names in /dev/shm are gone; returns those that stay."""
     deadline = time.monotonic() + seconds
     while (found := _left(members)) and time.monotonic() < deadline:
         time.sleep(0.02)

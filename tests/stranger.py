@@ -1,4 +1,4 @@
-"""Another user of the machine, for attacks that need one."""
+"""Runs code as another user of the machine, for tests of attacks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 STRANGER = pwd.getpwnam("nobody")
-#: for tests in which another user does something: only root can become one
+#: for tests that act as another user, which only root can
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as another user")
 
 
 def let_through(folder: Path) -> None:
-    """Lets another user go through a folder and all above it."""
+    """Lets another user traverse a folder and its parents."""
     for above in (folder, *folder.parents):
         mode = above.stat().st_mode
         if mode & 0o011 != 0o011:
@@ -25,7 +25,7 @@ def let_through(folder: Path) -> None:
 
 
 def start_as_stranger(work: Callable[[], None]) -> int:
-    """Calls `work` in a process of another user; the process id, for `wait_for`."""
+    """Calls `work` in a process of another user; returns the process id, for `wait_for`."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -44,11 +44,11 @@ def start_as_stranger(work: Callable[[], None]) -> int:
 
 
 def wait_for(pid: int) -> None:
-    """Waits for the end of such a process, which must have succeeded."""
+    """Waits for the end of such a process, and checks that it succeeded."""
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "see its traceback"
 
 
 def as_stranger(work: Callable[[], None]) -> None:
-    """Calls `work` as another user, and waits for its end."""
+    """Calls `work` as another user and waits for its end."""
     wait_for(start_as_stranger(work))

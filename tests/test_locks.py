@@ -1,4 +1,4 @@
-"""The locks in scripts/locks, which scripts/setup.sh installs from."""
+"""The locks in scripts/locks, from which scripts/setup.sh installs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = ROOT / "scripts" / "locks"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-#: lock -> the extras that it holds
+#: lock -> its extras
 EXTRAS = {
     "hf": ("hf", "sdk"),
     "dev": ("hf", "sdk", "dev"),
     "vllm-cpu": ("hf", "sdk", "server", "test"),
     "vllm-gpu": ("hf", "sdk", "server", "test", "vllm"),
 }
-#: tag of the interpreter and of the machine -> what markers see there
+#: version of Python and machine -> values for markers of requirements
 PLATFORMS = {
     f"3.{minor} {machine}": {
         "python_version": f"3.{minor}",
@@ -40,7 +40,7 @@ PLATFORMS = {
 
 
 def locked(lock: str, platform: str) -> dict[str, Version]:
-    """The versions of a lock that are installed on a platform."""
+    """Returns the versions of a lock for a platform."""
     lines = (LOCKS / f"{lock}.txt").read_text().replace("\\\n", " ").splitlines()
     found: dict[str, Version] = {}
     for line in lines:
@@ -58,13 +58,13 @@ def locked(lock: str, platform: str) -> dict[str, Version]:
     return found
 
 
-def wanted(extra: str) -> list[Requirement]:
-    """What an extra asks for, those that it includes as well."""
+def requirements_of(extra: str) -> list[Requirement]:
+    """Returns the requirements of an extra and of the extras that it includes."""
     found = []
     for text in PROJECT["project"]["optional-dependencies"][extra]:
         requirement = Requirement(text)
         if requirement.name == "aici":
-            found += [each for more in sorted(requirement.extras) for each in wanted(more)]
+            found += [each for more in sorted(requirement.extras) for each in requirements_of(more)]
         else:
             found.append(requirement)
     return found
@@ -74,10 +74,10 @@ def wanted(extra: str) -> list[Requirement]:
 @pytest.mark.parametrize("lock", EXTRAS)
 def test_lock_has_every_dependency_within_its_range(lock: str, platform: str) -> None:
     have = locked(lock, platform)
-    asked = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
-    asked += [Requirement(text) for text in PROJECT["build-system"]["requires"]]
-    asked += [each for extra in EXTRAS[lock] for each in wanted(extra)]
-    for requirement in asked:
+    required = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+    required += [Requirement(text) for text in PROJECT["build-system"]["requires"]]
+    required += [each for extra in EXTRAS[lock] for each in requirements_of(extra)]
+    for requirement in required:
         if requirement.marker is not None and not requirement.marker.evaluate(PLATFORMS[platform]):
             continue
         if requirement.name == "torch" and lock != "vllm-gpu":
@@ -87,7 +87,7 @@ def test_lock_has_every_dependency_within_its_range(lock: str, platform: str) ->
 
 
 def test_lock_leaves_out_torch() -> None:
-    """Which build of torch is installed is the user's choice: see AICI_TORCH in scripts/setup.sh."""
+    """The user chooses the build of torch: see AICI_TORCH in scripts/setup.sh."""
     for lock in ("hf", "dev", "vllm-cpu"):
         have = locked(lock, "3.11 x86_64")
         assert not {"torch", "triton", "torchvision", "torchaudio"} & set(have)
@@ -98,7 +98,7 @@ def test_lock_leaves_out_torch() -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_both_environments_of_the_main_engine_have_the_same_versions(platform: str) -> None:
+def test_hf_and_dev_locks_have_the_same_versions(platform: str) -> None:
     assert locked("hf", platform).items() <= locked("dev", platform).items()
 
 
@@ -108,17 +108,17 @@ def test_locks_name_no_host() -> None:
         assert "://" not in path.read_text(), path
 
 
-def test_npm_lock_has_hashes_and_the_version_that_is_asked_for() -> None:
+def test_npm_lock_has_hashes_and_the_required_versions() -> None:
     folder = ROOT / "pyaici" / "cli" / "templates" / "assemblyscript"
-    asked = json.loads((folder / "package.json").read_text())["devDependencies"]
+    required = json.loads((folder / "package.json").read_text())["devDependencies"]
     packages = json.loads((folder / "package-lock.json").read_text())["packages"]
-    assert packages.pop("")["devDependencies"] == asked
+    assert packages.pop("")["devDependencies"] == required
     assert all(package["integrity"].startswith("sha512-") for package in packages.values())
-    for name, version in asked.items():
+    for name, version in required.items():
         assert packages[f"node_modules/{name}"]["version"] == version
 
 
-def test_compiler_is_the_same_everywhere() -> None:
-    """Environments share what is built, which depends on the compiler."""
+def test_all_locks_have_the_same_compiler() -> None:
+    """Environments share build outputs, which depend on the compiler."""
     versions = {locked(lock, platform)["ziglang"] for lock in EXTRAS for platform in PLATFORMS}
     assert len(versions) == 1

@@ -1,4 +1,4 @@
-"""The distribution: what a wheel holds, that every way to build gives the same, that it works installed."""
+"""The distribution: contents of the wheel, reproducible builds, and the installed package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> s
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what git tracks or would add: nothing that a build left behind."""
+    """A copy of the files that git tracks or would add, without build outputs."""
     copy = tmp_path_factory.mktemp("checkout") / "aici"
     listing = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=ROOT)
     for name in filter(None, listing.split("\0")):
@@ -44,11 +44,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def distributions(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """The wheel of the checkout, its sdist, and the wheel of the sdist."""
+    """The wheel of the checkout, its sdist, and the wheel built from the sdist."""
     direct, through = tmp_path_factory.mktemp("direct"), tmp_path_factory.mktemp("through")
     build = [sys.executable, "-m", "build", "--no-isolation"]
     run(*build, "--wheel", "--outdir", direct, checkout, cwd=checkout)
-    run(*build, "--outdir", through, checkout, cwd=checkout)  # the sdist, and a wheel from it
+    run(*build, "--outdir", through, checkout, cwd=checkout)  # builds the sdist and a wheel from it
     (wheel,) = direct.glob("*.whl")
     (sdist,) = through.glob("*.tar.gz")
     (again,) = through.glob("*.whl")
@@ -66,7 +66,7 @@ def test_sdist_builds_the_same_wheel(distributions: tuple[Path, Path, Path]) -> 
     assert wheel.name == again.name
 
 
-def test_wheel_holds_packages_controllers_and_sdk(
+def test_wheel_contains_packages_controllers_and_sdk(
     checkout: Path, distributions: tuple[Path, Path, Path]
 ) -> None:
     names = set(contents(distributions[0]))
@@ -96,14 +96,14 @@ def test_wheel_holds_packages_controllers_and_sdk(
     assert {name.split("/")[0] for name in names} == {"aicirt", "pyaici", "aici-0.1.0.dist-info"}
 
 
-def test_sdist_holds_no_built_file(distributions: tuple[Path, Path, Path]) -> None:
+def test_sdist_contains_no_built_files(distributions: tuple[Path, Path, Path]) -> None:
     with tarfile.open(distributions[1]) as archive:
         names = archive.getnames()
     assert not [name for name in names if name.endswith((".wasm", ".o", ".a", ".so", ".pyc"))]
     assert [name for name in names if name.endswith("controllers/sdk/include/aici.h")]
 
 
-def test_metadata(distributions: tuple[Path, Path, Path]) -> None:
+def test_metadata_has_requirements_extras_and_licence(distributions: tuple[Path, Path, Path]) -> None:
     with zipfile.ZipFile(distributions[0]) as archive:
         metadata = archive.read("aici-0.1.0.dist-info/METADATA").decode().partition("\n\n")[0]
     required = re.findall(r"^Requires-Dist: ([\w-]+)[^;\n]*$", metadata, re.MULTILINE)
@@ -124,7 +124,7 @@ def test_metadata(distributions: tuple[Path, Path, Path]) -> None:
 def test_installed_wheel_works_outside_the_repository(
     checkout: Path, distributions: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
-    """A new environment that pip alone fills; then the path from `aici new` to a module that is taken."""
+    """In a new environment with only this wheel, `aici new`, `build` and `check` work for every language."""
     run(sys.executable, "-m", "venv", "env", cwd=tmp_path)
     binaries = tmp_path / "env" / "bin"
     run(binaries / "python", "-m", "pip", "install", "-qq", f"{distributions[0]}[sdk]", cwd=tmp_path)
@@ -144,10 +144,10 @@ def test_installed_wheel_works_outside_the_repository(
         assert "aici_mid_process" in run("aici", "check", f"{name}.wasm", cwd=tmp_path, env=env)
 
 
-def test_a_users_path_ends_with_a_model_under_control(
+def test_installed_wheel_runs_a_new_controller_with_a_model(
     distributions: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
-    """`aici new`, `build` and `run` of the installed wheel; torch and the rest come from this environment."""
+    """`aici new`, `build` and `run` of the installed wheel. Other packages come from this environment."""
     site = tmp_path / "site"
     wheel = str(distributions[0])
     run(sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target", site, wheel, cwd=tmp_path)
@@ -166,8 +166,8 @@ def test_a_users_path_ends_with_a_model_under_control(
     assert "12 tokens sampled, 0 forced" in text
 
 
-def test_editable_hook_removes_what_is_no_controller_any_more(checkout: Path, tmp_path: Path) -> None:
-    """An editable install builds into the tree, where a module of a removed folder must not stay."""
+def test_editable_build_removes_modules_of_removed_controllers(checkout: Path, tmp_path: Path) -> None:
+    """An editable build writes into the tree, where no module of a removed folder must stay."""
     stale = checkout / "pyaici" / "_wasm" / "gone.wasm"
     stale.parent.mkdir(exist_ok=True)
     stale.touch()
@@ -178,8 +178,8 @@ def test_editable_hook_removes_what_is_no_controller_any_more(checkout: Path, tm
     assert not [name for name in contents(wheel) if name.endswith((".wasm", ".h"))]
 
 
-def test_elsewhere_than_linux() -> None:
-    """The import says so, before anything that cannot work is tried."""
+def test_import_on_other_systems_is_an_error() -> None:
+    """The import fails at once with a clear message."""
     program = "import sys; sys.platform = 'darwin'\nimport {}"
     for package in ("aicirt", "pyaici", "pyaici.client.runtime"):
         done = subprocess.run(

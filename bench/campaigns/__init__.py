@@ -1,5 +1,5 @@
-"""Campaigns: what the runtime promises about strangers' code, tried many times.
+"""Campaigns: long tests of what the runtime promises about untrusted code.
 
-Each is a module with a docstring that begins with a summary, and with a function `run(campaign)`;
-``python -m bench.campaigns NAME`` runs one.
+Each is a module with a function `run(campaign)` and a docstring that begins with a summary.
+``python -m bench.campaigns NAME`` runs a campaign.
 """

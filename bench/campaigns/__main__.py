@@ -13,7 +13,7 @@ from bench.report import ROOT, Report
 
 
 def campaigns() -> dict[str, str]:
-    """Name of each campaign and the first line of its docstring."""
+    """Returns the name of each campaign and the first line of its docstring."""
     found = {}
     for file in sorted((ROOT / "bench" / "campaigns").glob("*.py")):
         tree = ast.parse(file.read_text())
@@ -27,17 +27,24 @@ def main(argv: list[str] | None = None) -> int:
     known = campaigns()
     parser = argparse.ArgumentParser(
         prog="scripts/campaign.sh",
-        description="Tries a promise of the runtime many times; the last lines of the output are "
-        "`name value unit`. Whatever fails is kept in a file, whose path is printed.",
+        description="Tests a promise of the runtime many times. The last lines of the output are "
+        "`name value unit`. Writes each failed case to a file and prints the file's path.",
         epilog="campaigns:\n" + "\n".join(f"  {name:<12} {summary}" for name, summary in known.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("campaign", nargs="?", choices=list(known), metavar="CAMPAIGN")
-    parser.add_argument("--count", type=int, help="end after so many cases")
-    parser.add_argument("--seconds", type=float, help="end after so many seconds")
-    parser.add_argument("--seed", type=int, default=1, help="other cases; default: 1")
-    parser.add_argument("--only", type=int, metavar="CASE", help="one case, to see it fail again")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results", help="default: bench/results")
+    parser.add_argument("--count", type=int, help="end after this many cases")
+    parser.add_argument("--seconds", type=float, help="end after this many seconds")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the cases (default: 1)")
+    parser.add_argument(
+        "--only", type=int, metavar="CASE", help="run one case alone, to reproduce its failure"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "bench" / "results",
+        help="folder for the results (default: bench/results)",
+    )
     arguments = parser.parse_args(argv)
     if arguments.campaign is None:
         parser.print_help()

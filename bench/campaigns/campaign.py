@@ -1,4 +1,4 @@
-"""One run of a campaign: how long it goes on, what it says meanwhile, and where what fails is kept."""
+"""A run of a campaign: its duration, its progress messages, and the files of failed cases."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from pathlib import Path
 from bench.report import Report
 
 _PROGRESS_SECONDS = 5.0
-#: for those who do not say how long
+#: the limit of a run without `count` and `seconds`
 _SECONDS = 60.0
-#: failures that are described; more are counted
+#: failures that are written to files; further ones are only counted
 _MOST_FILES = 100
 
 
 @dataclass
 class Campaign:
-    """Cases are numbered from 0; what a case is follows from the seed and its number alone.
+    """A run of a campaign. Cases are numbered from 0; the seed and the number alone determine a case.
 
-    Without `count` and `seconds` it is for the campaign to say when it is over, at `_SECONDS` at the latest.
+    Without `count` and `seconds`, the campaign decides when to end, after `_SECONDS` at the latest.
     """
 
     report: Report
     seed: int
-    #: ends after so many cases
+    #: ends after this many cases
     count: int | None
-    #: or after so many seconds
+    #: ends after this many seconds
     seconds: float | None
-    #: for what fails
+    #: for failed cases
     folder: Path
-    #: of the one case to run again; None = all
+    #: number of the only case to run; None = all
     only: int | None = None
     done: int = 0
     failures: int = 0
-    #: how many cases ended in which way
+    #: outcome -> number of cases
     outcomes: Counter[str] = field(default_factory=Counter)
     begun: float = field(default_factory=time.monotonic)
-    _told: float = 0.0
+    _reported: float = 0.0
 
     @property
     def over(self) -> bool:
-        """Whether no time is left."""
+        """Whether the time is up."""
         seconds = _SECONDS if self.count is None and self.seconds is None else self.seconds
         return seconds is not None and self.elapsed >= seconds
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self.begun
 
     def cases(self, usual: int | None = None) -> Iterator[int]:
-        """Numbers of cases, until there have been enough or time is up.
+        """Yields the numbers of cases until there are enough or the time is up.
 
-        `usual`: how many if nobody says how many, or how long.
+        `usual` is the number of cases of a run without `count` and `seconds`.
         """
         if self.only is not None:
             yield self.only
@@ -70,16 +70,16 @@ class Campaign:
             number += 1
 
     def random(self, case: int, what_for: str = "") -> random.Random:
-        """The source of everything that is random in a case, or of one of several that are independent."""
+        """Returns the random generator of a case. Different `what_for` give independent generators."""
         return random.Random(f"{self.report.suite}/{self.seed}/{case}{what_for}")
 
     def ended(self, outcome: str, cases: int = 1) -> None:
-        """Counts cases; says from time to time how far it has come."""
+        """Counts cases and prints the progress from time to time."""
         self.done += cases
         self.outcomes[outcome] += cases
         now = time.monotonic()
-        if now - self._told >= _PROGRESS_SECONDS:
-            self._told = now
+        if now - self._reported >= _PROGRESS_SECONDS:
+            self._reported = now
             of = f" of {self.count}" if self.count is not None else ""
             rate = self.done / max(self.elapsed, 0.001)
             print(
@@ -88,7 +88,7 @@ class Campaign:
             )
 
     def failed(self, case: int, what: str, data: bytes = b"", suffix: str = ".txt") -> None:
-        """A promise was broken: keeps the case's data and what happened, and says where."""
+        """Records a broken promise: writes what happened, and the case's data, to files; prints the paths."""
         self.failures += 1
         print(f"case {case} of seed {self.seed} failed: {what}", file=sys.stderr)
         if self.failures > _MOST_FILES:
@@ -99,15 +99,15 @@ class Campaign:
             kept = self.folder / f"{stem}{suffix}"
             kept.write_bytes(data)
             print(f"  its data: {kept}", file=sys.stderr)
-        told = self.folder / f"{stem}.failure"
-        with told.open("a") as file:
+        description = self.folder / f"{stem}.failure"
+        with description.open("a") as file:
             file.write(f"{what}\n\nagain: {self.again(case)}\n")
-        print(f"  {told}", file=sys.stderr)
+        print(f"  {description}", file=sys.stderr)
 
     def again(self, case: int) -> str:
-        """The command that runs this case alone."""
+        """Returns the command that runs this case alone."""
         return f"./scripts/campaign.sh {self.report.suite} --seed {self.seed} --only {case}"
 
     def figure(self, name: str, value: float, unit: str, *, target: float | None = None) -> None:
-        """A number for the report, named after the campaign."""
+        """Adds a figure to the report, named after the campaign."""
         self.report.figure(f"{self.report.suite}.{name}", value, unit, target=target)

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, under load until it is told to stop; it outlives its daemons."""
+"""An engine in a separate process, under load until it is told to stop. It survives its daemons."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bench.campaigns.load import Load
 from pyaici.client.runtime import Runtime
 
 _REPORT_SECONDS = 0.1
-#: as many as sequences could need
+#: enough for all sequences
 _DENSE_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a client does; it travels as JSON."""
+    """The configuration of a client, passed as JSON."""
 
     socket: str
     wasm: str
@@ -39,15 +39,15 @@ class Task:
 
 
 def main(task: Task) -> int:
-    """Until standard input ends. Writes a line of JSON for everything that is to be known."""
+    """Runs until standard input ends. Writes events as lines of JSON."""
     before = _open_files()
     number = 0
-    while not _told_to_stop():
+    while not _stop_requested():
         start = time.monotonic()
         try:
             runtime = Runtime(task.socket, num_dense=_DENSE_ROWS)
         except RuntimeFailure as error:
-            _say("refused", code=error.code, message=error.message, start=start, end=time.monotonic())
+            _emit("refused", code=error.code, message=error.message, start=start, end=time.monotonic())
             time.sleep(0.05)
             continue
         number += 1
@@ -58,24 +58,24 @@ def main(task: Task) -> int:
                 wasm = Path(task.wasm).read_bytes()
                 module = runtime.upload(wasm).id
             except RuntimeFailure as error:
-                _say("refused", code=error.code, message=error.message, start=start, end=time.monotonic())
+                _emit("refused", code=error.code, message=error.message, start=start, end=time.monotonic())
                 continue
             chance = random.Random(task.seed * 1000 + number)
             load = Load(runtime, module, vocabulary, task.sequences, chance, task.churn, wasm)
-            _say("connected")
+            _emit("connected")
             _work(load)
             load.finish()
-    gc.collect()  # what was closed while a cycle of Python objects held a view of it
+    gc.collect()  # closes memory that was still in use by a cycle of Python objects
     left = [entry.name for entry in Path("/dev/shm").iterdir() if f"-{os.getpid()}-" in entry.name]
-    _say("stopped", descriptors=_open_files() - before, shm=left)
+    _emit("stopped", descriptors=_open_files() - before, shm=left)
     return 0
 
 
 def _work(load: Load) -> None:
-    """Until it is told to stop, or the supervisor is gone and with it every sequence."""
+    """Steps until it is told to stop, or the supervisor and all sequences are gone."""
     reported = 0.0
     while True:
-        stopping = _told_to_stop()
+        stopping = _stop_requested()
         if not stopping:
             load.step()
         now = time.monotonic()
@@ -83,7 +83,7 @@ def _work(load: Load) -> None:
         if load.losses or load.wrong or stopping or now - reported > _REPORT_SECONDS:
             reported = now
             losses = [asdict(loss) for loss in load.losses]
-            _say("did", done=load.done, wrong=load.wrong, losses=losses, live=load.live, now=now)
+            _emit("did", done=load.done, wrong=load.wrong, losses=losses, live=load.live, now=now)
             load.done, load.wrong, load.losses = Counter(), [], []
         if orphaned:
             load.count, load.churn = 0, {}
@@ -91,7 +91,7 @@ def _work(load: Load) -> None:
             return
 
 
-def _told_to_stop() -> bool:
+def _stop_requested() -> bool:
     return bool(select.select([0], [], [], 0)[0])
 
 
@@ -99,7 +99,7 @@ def _open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _say(event: str, **facts: Any) -> None:
+def _emit(event: str, **facts: Any) -> None:
     print(json.dumps({"event": event, **facts}), flush=True)
 
 

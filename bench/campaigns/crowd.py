@@ -1,4 +1,4 @@
-"""Processes that are fed with damaged modules, and replaced when they die."""
+"""Processes that test damaged modules and are replaced when they die."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from bench.campaigns.sacrifice import COMPILING, DONE, STAGE
 from bench.report import ROOT
 
 _CHUNK = 100
-#: of a process, before another takes its place
+#: cases of a process before it is replaced
 _LIFE = 5000
-#: nothing may take longer: compiling has a limit of 60 s of CPU time
+#: the longest time without a result: compiling has a limit of 60 s of CPU time
 _SILENCE_SECONDS = 150.0
 
 
 class Crowd:
-    """So many processes as there are cores to spare, each fed by a thread."""
+    """A process for each spare core, each controlled by a thread."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
-        #: one core is for the daemon
+        #: number of processes; one core is left for the daemon
         self.width = max(1, min(8, len(os.sched_getaffinity(0)) - 1))
         self._cases = campaign.cases()
         self._lock = threading.Lock()
@@ -41,8 +41,8 @@ class Crowd:
         #: seconds of each stage
         self.times: dict[str, list[float]] = {"check": [], "compile": []}
 
-    def heard(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Number and result of each case, as they come."""
+    def results(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields the number and the result of each case, as they arrive."""
         working = self.width
         while working:
             item = self._results.get()
@@ -56,7 +56,7 @@ class Crowd:
             yield number, result
 
     def work(self) -> None:
-        """Feeds one process after the other, until there are no more cases."""
+        """Runs one process after the other until there are no more cases."""
         try:
             while chunks := self._chunks():
                 self._live(chunks)
@@ -64,7 +64,7 @@ class Crowd:
             self._results.put(None)
 
     def _chunks(self) -> list[tuple[int, int]]:
-        """Cases for the life of one process."""
+        """Returns the cases for one process, as ranges."""
         chunks = []
         with self._lock:
             for _ in range(_LIFE // _CHUNK):
@@ -87,36 +87,36 @@ class Crowd:
                     for result in child.ask(first, last):
                         first = result.pop("case") + 1
                         self._results.put((first - 1, result))
-                    if first < last:  # it died, or was silent, in this case
+                    if first < last:  # the process died, or was silent, in this case
                         first = self._dead(child, first)
                         child = None
             if child is not None:
                 child.close()
 
     def _dead(self, child: Child, expected: int) -> int:
-        """What to make of the end of a process; the number of the next case."""
+        """Records the end of a process; returns the number of the next case."""
         status = child.close()
         number, at = STAGE.unpack(child.stage.read_bytes())
         if at == DONE or number != expected:
-            flaw = f"a process ended with status {status} between two cases: {child.said}"
+            flaw = f"a process ended with status {status} between two cases: {child.stderr}"
             self._results.put((expected, {"end": "died elsewhere", "flaw": flaw}))
             return expected + 1
         result: dict[str, Any] = {"end": f"died {status}"}
-        # while it compiles it may: the runtime's own child does, and the upload ends with a typed error
+        # a process may die while it compiles: in the runtime this ends the upload with a typed error
         if at != COMPILING or child.silent:
             silent = " after a long silence" * child.silent
-            result["flaw"] = f"a process ended with status {status} in stage {at}{silent}: {child.said}"
+            result["flaw"] = f"a process ended with status {status} in stage {at}{silent}: {child.stderr}"
         self._results.put((number, result))
         return int(number) + 1
 
 
 class Child:
-    """One `bench.campaigns.sacrifice`."""
+    """A process that runs `bench.campaigns.sacrifice`."""
 
     def __init__(self, seed: int, stage: Path) -> None:
         self.stage = stage
         self.silent = False
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115, closed with the process
         command = [sys.executable, "-m", "bench.campaigns.sacrifice", "modules", str(seed), str(stage)]
         self._process = subprocess.Popen(
             command,
@@ -124,14 +124,14 @@ class Child:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._stderr,
         )
         self._rest = b""
-        #: the end of what it wrote to stderr, once it is closed
-        self.said = ""
+        #: the end of its error output, once it is closed
+        self.stderr = ""
 
     def ask(self, first: int, last: int) -> Iterator[dict[str, Any]]:
-        """The results of these cases, or of some, if it dies."""
+        """Yields the results of these cases, or of the first of them if the process dies."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{first} {last}\n".encode())
@@ -160,14 +160,14 @@ class Child:
         return line
 
     def close(self) -> str:
-        """Ends it; how it ended."""
+        """Ends the process; returns its exit status or signal."""
         assert self._process.stdin is not None and self._process.stdout is not None
         if self.silent:
             self._process.kill()
         self._process.stdin.close()
         status = self._process.wait()
         self._process.stdout.close()
-        self._said.seek(0)
-        self.said = self._said.read()[-1000:].decode(errors="replace")
-        self._said.close()
+        self._stderr.seek(0)
+        self.stderr = self._stderr.read()[-1000:].decode(errors="replace")
+        self._stderr.close()
         return signal.Signals(-status).name if status < 0 else str(status)

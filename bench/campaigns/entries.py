@@ -1,4 +1,4 @@
-"""Changes of single entries of sections: of those that are there, others made up, and of code."""
+"""Changes to single entries of sections: to existing entries, with generated entries, and to code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXPORTED = (
     *(name for name, _ in EXPORTS.values()),
     *("memory", "aici_abi_v1", "aici_abi_v2", "_start", "", RESERVED + "memory0", RESERVED + "x"),
 )
-#: a module, a name
+#: (module, name)
 _IMPORTED = (*known_imports(), ("env", "memory"), ("aici", "teleport"), ("wasi_unstable", "fd_write"))
 _ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, CODE)
 
@@ -99,7 +99,7 @@ _MADE: dict[int, Callable[[random.Random], bytes]] = {
 
 
 def _pick(rng: random.Random, sections: list[Section]) -> tuple[int, list[bytes]] | None:
-    """Where a section with entries is, and these."""
+    """Returns the index of a section that has entries, and the entries."""
     places = [(i, found) for i, section in enumerate(sections) if (found := entries_of(section))]
     return rng.choice(places) if places else None
 
@@ -144,7 +144,7 @@ def _replace(rng: random.Random, section: int, entries: list[bytes]) -> None:
 
 
 def _add(rng: random.Random, sections: list[Section], _other: list[Section]) -> None:
-    """An entry of any kind, also where there is no such section yet."""
+    """Adds an entry of any kind, in a new section if necessary."""
     kind = rng.choice(tuple(_MADE))
     new = _MADE[kind](rng)
     for place, section in enumerate(sections):
@@ -158,7 +158,7 @@ def _add(rng: random.Random, sections: list[Section], _other: list[Section]) -> 
 
 
 def _count(rng: random.Random, sections: list[Section], _other: list[Section]) -> None:
-    """Another number of entries than there are."""
+    """Changes the number of entries that a section declares."""
     picked = _pick(rng, sections)
     if picked is not None:
         place, found = picked
@@ -181,7 +181,7 @@ CHANGES = (
 
 
 def _instructions(rng: random.Random) -> bytes:
-    """A piece of code that leaves the stack as it is, most of it valid anywhere."""
+    """Returns code that leaves the stack unchanged and is mostly valid anywhere."""
     number = b"\x41" + rng.choice(
         (b"\0", b"\1", b"\x7f", b"\x80\x80\x04", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x78")
     )
@@ -219,7 +219,7 @@ def _instructions(rng: random.Random) -> bytes:
 
 
 def _edit_body(edit: Callable[[random.Random, bytes, bytes], bytes]) -> Callable[..., None]:
-    """Changes one function; `edit` gets its locals and its code."""
+    """Returns a change to one function. `edit` gets the function's locals and its code."""
 
     def changed(rng: random.Random, sections: list[Section], _other: list[Section]) -> None:
         for place, section in enumerate(sections):
@@ -260,7 +260,7 @@ def _one_byte(rng: random.Random, locals_: bytes, code: bytes) -> bytes:
 
 
 def _like_instruction(rng: random.Random, locals_: bytes, code: bytes) -> bytes:
-    """Another operator on two numbers, or another test."""
+    """Replaces an operator or a comparison by another one."""
     places = [at for at, byte in enumerate(code) if 0x46 <= byte <= 0x4F or 0x6A <= byte <= 0x78]
     if not places:
         return locals_ + code

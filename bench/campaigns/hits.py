@@ -1,4 +1,4 @@
-"""What a campaign has hit and when: which losses follow from it, and how soon those who waited heard."""
+"""The faults of a campaign with their times: the losses that they explain, and the delays of errors."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-#: after a worker was hit, calls may hear of it for so long: the longest pause before another is started
+#: time in which calls may fail after a worker was hit: the longest pause before another one is started
 _PAUSE_SECONDS = 12.0
-#: of one that is stopped and that the supervisor must find out about
+#: kind of a worker that is stopped and that the supervisor must notice
 HUNG = "hung_worker"
 
-#: as `bench.campaigns.load.Loss` arrives from another process
+#: a `bench.campaigns.load.Loss` as it arrives from another process
 Loss = dict[str, Any]
 
 
 @dataclass
 class Hits:
-    """Numbers of processes come again, so each has a history. Times are of time.monotonic()."""
+    """The faults by pid, each pid with a history, since pids are reused. Times are of time.monotonic()."""
 
     _hit: dict[int, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
-    #: when there was no daemon
+    #: (start, end) of each time without a daemon
     _down: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, pid: int, kind: str, when: float | None = None) -> None:
-        """`pid` is being hit."""
+        """Records a fault of a process."""
         self._hit[pid].append((time.monotonic() if when is None else when, kind))
 
     def down(self, start: float, end: float) -> None:
-        """There was no daemon."""
+        """Records a time without a daemon."""
         self._down.append((start, end))
 
     def explain(self, loss: Loss) -> bool:
-        """Whether something that it needed had been hit."""
+        """Returns whether a fault explains the loss."""
         end = loss["end"]
         if loss["code"] == "supervisor_died":
             return self.was_down(loss)
@@ -49,12 +49,15 @@ class Hits:
         return any(when <= end < when + _PAUSE_SECONDS for hits in self._hit.values() for when, _ in hits)
 
     def was_down(self, wait: dict[str, Any]) -> bool:
-        """Whether there was no daemon at some time of this wait."""
+        """Returns whether there was no daemon at some time of this wait."""
         return any(start <= wait["end"] and wait["start"] <= end for start, end in self._down)
 
     def delays(self, losses: Iterable[Loss]) -> dict[str, list[tuple[float, Loss]]]:
-        """By what died: milliseconds from the death, or from the wait's beginning if that came later, to the
-        wait's end. Several sequences that were waited for together count once."""
+        """Returns the delay in ms of each loss, by the kind of process that died.
+
+        A delay lasts from the death, or from the beginning of the wait if that came later, to the end of the
+        wait. Several sequences of one wait count once.
+        """
         found: dict[str, list[tuple[float, Loss]]] = {}
         for loss in {(loss["start"], loss["end"]): loss for loss in losses}.values():
             end = loss["end"]
@@ -70,6 +73,6 @@ class Hits:
 
 
 def process_of(loss: Loss) -> int:
-    """That the loss is about; 0 if it does not say."""
+    """Returns the pid that a loss is about; 0 if unknown."""
     named = re.search(r"\(pid (\d+)\)", loss["message"])
     return int(named[1]) if named else int(loss["pid"])

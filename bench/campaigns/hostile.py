@@ -1,4 +1,4 @@
-"""More than two hundred hostile controllers, each beside a well-behaved request in the same worker."""
+"""More than two hundred hostile controllers, each next to a well-behaved request in the same worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyaici.build import build_controller
 from pyaici.client.runtime import Runtime
 from pyaici.testing import small_vocabulary
 
-#: smaller than the defaults where reaching them takes long
+#: lower than the defaults where reaching a limit takes long
 LIMITS = {
     "init_ms": 150,
     "max_suspended_steps": 5,
@@ -36,13 +36,13 @@ LIMITS = {
     "snapshot_bytes": 64 << 20,
     "owner_memory_bytes": 300 << 20,
 }
-#: steps in which one of the strangers must have ended, unless one is late: then it gets what is left of a
-#: processor beside steps that take no time, and the machine decides how many it needs until its time is used
+#: steps within which a hostile request must end. A late one gets more: it runs only in the CPU time that
+#: these very short steps leave, so the number of steps until its time is used up depends on the machine
 _STEPS, _MOST_SECONDS = 24, 20.0
 
 
 def run(campaign: Campaign) -> None:
-    """A case is a row of the table; after the last one comes the first again."""
+    """Runs the campaign. A case is a row of the table, which repeats from its beginning."""
     waits: dict[str, list[float]] = {}
     with arena() as place:
         for case in campaign.cases(len(STRANGERS)):
@@ -62,18 +62,18 @@ def run(campaign: Campaign) -> None:
 
 @dataclass
 class Meeting:
-    """What became of a stranger, and of those beside it."""
+    """The outcome of a hostile controller, and its effects on others."""
 
     outcome: str
     error: AiciError | None = None
-    #: promises that were broken
+    #: broken promises
     problems: list[str] = field(default_factory=list)
-    #: ms that an engine with both waited in each step
+    #: ms that the engine waited in each step
     waits: list[float] = field(default_factory=list)
 
 
 class Arena:
-    """One worker with a witness, for one stranger after the other."""
+    """A worker with a witness, for one hostile controller after the other."""
 
     def __init__(self, runtime: Runtime, folder: Path) -> None:
         vocabulary = small_vocabulary()
@@ -86,7 +86,7 @@ class Arena:
         self._names = self.names()
 
     def meet(self, stranger: Stranger) -> Meeting:
-        """Lets it do what it does beside the witness, to its end or for some steps, and looks at the rest."""
+        """Runs a hostile controller next to the witness, to its end or for some steps; checks the effects."""
         good = self.witness.start()
         self.engine.step([good])
         begun = len(self.engine.waits)
@@ -123,7 +123,7 @@ class Arena:
         return started, None
 
     def _judge(self, stranger: Stranger, requests: list[Request], error: AiciError | None) -> Meeting:
-        """Whether its end was the one that it had to have."""
+        """Compares the outcome with the expected one."""
         errors = [error] if error is not None else [e for request in requests for e in request.errors]
         if errors:
             met = Meeting(errors[0].code, errors[0])
@@ -142,13 +142,13 @@ class Arena:
 
     def _damage(self, good: Request) -> list[str]:
         flaws, self.engine.flaws = self.engine.flaws, []
-        problems = [f"the engine was told: {flaw}" for flaw in flaws]
+        problems = [f"the engine received: {flaw}" for flaw in flaws]
         if difference := self.witness.difference(good):
             problems.append(difference)
         return problems
 
     def _remains(self) -> list[str]:
-        """What is there that was not there before."""
+        """Returns problems with what is left: sequences, replaced processes, names in shared memory."""
         deadline = time.monotonic() + 10
         while any(worker["sequences"] for worker in self.runtime.health()["workers"]):
             if time.monotonic() > deadline:
@@ -164,7 +164,7 @@ class Arena:
         return problems
 
     def names(self) -> set[str]:
-        """What the daemon and this process have in shared memory."""
+        """Returns the names that the daemon and this process have in shared memory."""
         return set(names_of([os.getpid(), *self._pids]))
 
     def _processes(self) -> list[int]:
@@ -174,7 +174,7 @@ class Arena:
 
 @contextmanager
 def arena() -> Iterator[Arena]:
-    """A daemon with one worker, and nothing left of it afterwards."""
+    """Runs a daemon with one worker. Raises RuntimeError if names are left in shared memory."""
     with tempfile.TemporaryDirectory() as folder:
         with Runtime(workers=1, limits=LIMITS, store=Path(folder) / "store") as runtime:
             place = Arena(runtime, Path(folder))
@@ -184,12 +184,12 @@ def arena() -> Iterator[Arena]:
 
 
 def guest(name: str, folder: Path) -> Path:
-    """A controller of ``bench/guests``, compiled."""
+    """Compiles a controller of ``bench/guests``; returns its path."""
     return build_controller(ROOT / "bench" / "guests" / f"{name}.c", folder / f"{name}.wasm").path
 
 
 @cache
 def _outcomes(text: str) -> frozenset[str]:
-    """``"late goes on"`` names two."""
+    """Splits a text such as ``"late goes on"`` into outcomes."""
     whole = {outcome for outcome in (GOES_ON, STOPS) if outcome in text}
     return frozenset(whole | set(text.replace(GOES_ON, "").replace(STOPS, "").split()))

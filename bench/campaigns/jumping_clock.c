@@ -1,4 +1,4 @@
-/* For LD_PRELOAD: every other reading of the time of day is an hour later, as on a machine whose clock is set. */
+/* For LD_PRELOAD: every other reading of the wall clock is an hour later, as if the clock were adjusted. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <sys/syscall.h>

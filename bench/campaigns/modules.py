@@ -1,8 +1,8 @@
-"""Damaged modules, each through what an upload goes through, and run if it is taken.
+"""Damaged modules, each processed like an upload, and run if it is accepted.
 
-Bytes, sections, entries and code of real and small controllers are changed at random. All go through check,
-rewriting, compiler and a worker in processes that may die; a part of them, and all on which one died, through
-a real daemon beside a well-behaved request.
+The campaign changes bytes, sections, entries and code of real and small controllers at random. All modules
+pass check, rewriting, compiler and a worker in processes that may die. Some of them, and all on which a
+process died, also go to a real daemon with a well-behaved request.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bench.campaigns.seeds import seed_modules
 from bench.campaigns.stranger import GOES_ON, STOPS, Stranger
 from bench.measure import percentile
 
-#: how many of those refused and of those taken also go to the daemon: one in so many
+#: one in this many refused modules, and accepted modules, also goes to the daemon
 _REFUSED, _TAKEN = 300, 60
 _REFUSALS = ("check", "compile")
 
 
 def run(campaign: Campaign) -> None:
-    """A case is a module."""
+    """Runs the campaign. A case is a module."""
     crowd = Crowd(campaign)
     seeds = seed_modules()
     with arena() as place:
@@ -36,7 +36,7 @@ def run(campaign: Campaign) -> None:
         for thread in threads:
             thread.start()
         uploads: Counter[str] = Counter()
-        for number, result in crowd.heard():
+        for number, result in crowd.results():
             end = result["end"]
             campaign.ended(end)
             if end.startswith("died"):
@@ -50,7 +50,7 @@ def run(campaign: Campaign) -> None:
             refused = isinstance(met.error, ModuleError)
             uploads["refused" if refused else "taken"] += 1
             if refused != (end in _REFUSALS) and not end.startswith("died"):
-                met.problems.append(f"it ended with {met.outcome}, in the other process with {end}")
+                met.problems.append(f"it ended with {met.outcome}, but with {end} in the other process")
             for problem in met.problems:
                 campaign.failed(number, f"{', '.join(done)}: {problem}", wasm, ".wasm")
         for thread in threads:
@@ -71,7 +71,7 @@ def run(campaign: Campaign) -> None:
 
 
 def _chosen(campaign: Campaign, number: int, end: str) -> bool:
-    """Whether a case goes through the daemon, too: some do, and all on which a process died."""
+    """Returns whether a case also goes to the daemon: some do, and all on which a process died."""
     if end.startswith("died") or campaign.only is not None:
         return True
     one_in = _REFUSED if end in _REFUSALS else _TAKEN
@@ -84,5 +84,5 @@ def _codes(base: type[Any]) -> Iterator[str]:
         yield from _codes(kind)
 
 
-#: whatever is a controller's own fault, or the module's
+#: all outcomes that are the fault of the controller or of the module
 _ANY = " ".join([*_codes(ControllerError), *_codes(ModuleError), GOES_ON, STOPS])

@@ -1,4 +1,4 @@
-"""Modules damaged at random: bytes, sections, entries of sections, and code."""
+"""Random damage to modules: to bytes, sections, entries of sections, and code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aicirt.wasm.module.reader import leb
 from bench.campaigns import entries
 from bench.campaigns.sections import Section, join, split
 
-#: encodings of numbers that decoders get wrong: the largest, too large, longer than they need to be, endless
+#: encodings of numbers that decoders get wrong: the largest, too large, longer than necessary, endless
 LEB_EDGES = (
     *(b"\x00", b"\x01", b"\x7f", b"\x80\x01", b"\xff\x7f", b"\x80\x80\x04", b"\xff\xff\xff\xff\x0f"),
     *(b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\xff\xff\xff\xff\x1f", b"\x80\x80\x80\x80\x00"),
@@ -31,7 +31,7 @@ Change = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
 
 def mutate(rng: random.Random, seeds: Sequence[bytes]) -> tuple[bytes, list[str]]:
-    """A damaged module, and what was done to it, in order."""
+    """Returns a damaged module and the names of the changes, in order."""
     wasm, done = rng.choice(seeds), []
     for _ in range(rng.choices((1, 2, 3, 6), (60, 25, 10, 5))[0]):
         kind = rng.choices(tuple(_KINDS), (30, 20, 25, 25))[0]
@@ -83,7 +83,7 @@ def _splice(rng: random.Random, wasm: bytes, seeds: Sequence[bytes]) -> bytes:
 
 
 def _place(rng: random.Random, wasm: bytes) -> int:
-    """Anywhere, but the first kilobyte, where the structure is, more often."""
+    """Returns a random position, more often in the first kilobyte, which has the structure."""
     most = len(wasm) if rng.random() < 0.5 else min(len(wasm), 1024)
     return rng.randrange(min(8, most), most) if most > 8 else 0
 
@@ -126,7 +126,7 @@ def _shuffle(rng: random.Random, sections: list[Section], _other: list[Section])
 
 
 def _of_another(rng: random.Random, sections: list[Section], other: list[Section]) -> None:
-    """A section of another module, in the place of its own of the same kind if it has one."""
+    """Inserts a section of another module, or replaces the section of the same kind by it."""
     if not other:
         return
     new = rng.choice(other)
@@ -138,7 +138,7 @@ def _of_another(rng: random.Random, sections: list[Section], other: list[Section
 
 
 def _resize(rng: random.Random, sections: list[Section], _other: list[Section]) -> None:
-    """A size that is not that of the content."""
+    """Declares a wrong size for a section."""
     if sections:
         place = rng.randrange(len(sections))
         length = len(sections[place].content)
@@ -169,7 +169,7 @@ def _custom(rng: random.Random, sections: list[Section], _other: list[Section]) 
 
 
 def _start(rng: random.Random, sections: list[Section], _other: list[Section]) -> None:
-    """A start function, which is any function."""
+    """Makes a random function the start function."""
     sections[:] = [section for section in sections if section.id != 8]
     place = next((i for i, section in enumerate(sections) if section.id > 8), len(sections))
     sections.insert(place, Section(8, leb(rng.choice((0, 1, 2, 3, rng.randrange(100), 0xFFFFFFFF)))))

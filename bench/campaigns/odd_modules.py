@@ -1,4 +1,4 @@
-"""Hostile modules that C has no words for: start functions, exceptions, rows of one instruction."""
+"""Hostile modules that cannot be written in C: start functions, exceptions, long rows of one instruction."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def controller(
     mid: str = _MID,
     marker: str = _MARKER,
 ) -> str:
-    """The text of a module that behaves, but for what is put in place of its parts or added."""
+    """Returns the text of a well-behaved module, with some parts added or replaced."""
     return (
         f"(module {imports} {memory} {marker} {arg} {mid} {_SIZED} {_SAMPLE} {_CONTINUE} {' '.join(parts)})"
     )
 
 
 def mid(code: str) -> str:
+    """Returns an `aici_mid_process` that runs this code first."""
     return f'(func (export "aici_mid_process") (result i32) {code} (i32.const 1024))'
 
 
@@ -42,7 +43,7 @@ _STOP = '(import "aici" "stop" (func $stop))'
 
 
 ODD_MODULES: tuple[Stranger, ...] = (
-    of_module("good", "behaves: the others of these differ from it", "goes on", "", controller()),
+    of_module("good", "behaves well: the other modules are variations of it", "goes on", "", controller()),
     of_module(
         "name_explodes",
         "traps in a function whose C++ name doubles when it is demangled",
@@ -103,14 +104,14 @@ ODD_MODULES: tuple[Stranger, ...] = (
     ),
     of_module(
         "throw",
-        "throws what nobody catches",
+        "throws an exception that is not caught",
         "trap",
         "exception",
         controller("(tag $t)", mid=mid("(throw $t)")),
     ),
     of_module(
         "throw_storm",
-        "throws and catches for ever",
+        "throws and catches forever",
         "late time_limit",
         "aici_mid_process",
         controller(
@@ -121,7 +122,7 @@ ODD_MODULES: tuple[Stranger, ...] = (
     ),
     of_module(
         "throw_and_keep",
-        "throws, keeps what it caught, and recurses",
+        "throws, keeps the caught exception, and recurses",
         "trap",
         "stack",
         controller(
@@ -154,7 +155,7 @@ ODD_MODULES: tuple[Stranger, ...] = (
     ),
     of_module(
         "endless_branches",
-        "a loop of nothing but a branch table",
+        "a loop that has only a branch table",
         "late time_limit",
         "aici_mid_process",
         controller(mid=mid("(loop $l (br_table $l $l $l (i32.const 1)))")),

@@ -1,4 +1,4 @@
-"""The processes of a campaign as it sees them: a daemon that can be started again, and clients."""
+"""The processes of a campaign: a daemon that can be restarted, and clients."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from bench.report import ROOT
 from pyaici.build import build_controller
 from pyaici.client.control import Control
 
-#: starting takes a second or two of a processor, which others may have
+#: starting takes a second or two of CPU time, for which it may have to wait
 READY_SECONDS = 90.0
 
 
 def build_ledger(folder: Path) -> Path:
-    """The guest of `bench.campaigns.load`, compiled."""
+    """Compiles the guest of `bench.campaigns.load`; returns its path."""
     return build_controller(ROOT / "bench" / "guests" / "ledger.c", folder / "ledger.wasm").path
 
 
 class DaemonProcess:
-    """An aicirt on a socket where one can be started again; use as a context manager."""
+    """An aicirt that can be restarted on the same socket. Use it as a context manager."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.socket = folder / "aicirt.sock"
@@ -49,12 +49,12 @@ class DaemonProcess:
 
     @property
     def pid(self) -> int:
-        """Of the supervisor."""
+        """The supervisor's pid."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Returns when clients can connect. Raises RuntimeError if it does not start."""
+        """Starts the daemon and waits until clients can connect. Raises RuntimeError if it does not start."""
         read_fd, write_fd = os.pipe()
         with self.log.open("ab") as log, open(read_fd, "rb") as ready:
             self._process = subprocess.Popen(
@@ -65,24 +65,24 @@ class DaemonProcess:
                 raise RuntimeError(f"the daemon did not start: {self.log.read_text()[-2000:]}")
 
     def stop(self) -> None:
-        """By SIGTERM."""
+        """Stops the daemon with SIGTERM."""
         assert self._process is not None
         self._process.terminate()
         self.wait()
 
     def wait(self) -> int:
-        """Until it has ended; its exit status."""
+        """Waits until the daemon has ended; returns its exit status."""
         assert self._process is not None
         return self._process.wait(READY_SECONDS)
 
     def processes(self) -> dict[str, int]:
-        """By name: supervisor, builder, worker0 ... Raises RuntimeFailure if it does not answer."""
+        """Returns the pids by name: supervisor, builder, worker0 and so on. Raises RuntimeFailure."""
         health = self._health()
         found = {"supervisor": self.pid, "builder": health["builder"]["pid"]}
         return found | {f"worker{worker['index']}": worker["pid"] for worker in health["workers"]}
 
     def client_pids(self) -> list[int]:
-        """Processes that are connected."""
+        """Returns the pids of the connected clients."""
         return [client["pid"] for client in self._health()["clients"]]
 
     def _health(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class DaemonProcess:
 
 
 class ClientProcess:
-    """A client at work; counts what it says."""
+    """A client in a separate process. Collects its events."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -103,7 +103,7 @@ class ClientProcess:
         self.losses: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
         self.connections = 0
-        #: what it said last
+        #: its last message
         self.stopped: dict[str, Any] | None = None
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.campaigns.client", json.dumps(asdict(task))],
@@ -116,15 +116,15 @@ class ClientProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The client's pid."""
         return self._process.pid
 
     def status(self) -> int | None:
-        """Exit status, or None while it runs."""
+        """Returns the exit status, or None while the client runs."""
         return self._process.poll()
 
     def await_answers(self, more: int, seconds: float = READY_SECONDS) -> bool:
-        """Whether so many more right answers come in time."""
+        """Waits for this many more correct answers; returns whether they came in time."""
         goal, deadline = self.done["answers"] + more, time.monotonic() + seconds
         while self.done["answers"] < goal:
             if time.monotonic() > deadline or self.status() is not None:
@@ -133,14 +133,14 @@ class ClientProcess:
         return True
 
     def stop(self) -> int:
-        """Tells it to stop; its exit status."""
+        """Stops the client; returns its exit status."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         return self.wait()
 
     def wait(self) -> int:
-        """Until it has ended and everything it said has been read; its exit status."""
+        """Waits until the client has ended and its output has been read; returns its exit status."""
         status = self._process.wait(READY_SECONDS)
         self._reader.join(READY_SECONDS)
         for stream in (self._process.stdin, self._process.stdout):
@@ -153,33 +153,33 @@ class ClientProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             try:
-                said = json.loads(line)
-            except ValueError:  # it was killed while it wrote
+                message = json.loads(line)
+            except ValueError:  # it was killed while writing
                 continue
-            event = said.pop("event")
+            event = message.pop("event")
             if event == "did":
-                self.done.update(said["done"])
-                self.wrong += said["wrong"]
-                self.losses += said["losses"]
+                self.done.update(message["done"])
+                self.wrong += message["wrong"]
+                self.losses += message["losses"]
             elif event == "refused":
-                self.refused.append(said)
+                self.refused.append(message)
             elif event == "connected":
                 self.connections += 1
             elif event == "stopped":
-                self.stopped = said
+                self.stopped = message
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a process."""
+    """Memory and descriptors of a process."""
 
     rss_kib: int
-    #: -1 where we may not look
+    #: -1 if they cannot be read
     descriptors: int
 
 
 def size_of(pid: int) -> Size | None:
-    """None if it is gone."""
+    """Returns the size of a process, or None if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -193,7 +193,7 @@ def size_of(pid: int) -> Size | None:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it has started and that live, or are zombies of it."""
+    """Returns the pids of a process's children, zombies included."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -207,7 +207,7 @@ def children(pid: int) -> list[int]:
 
 
 def state_of(pid: int) -> str:
-    """R, S, T, Z ... as in /proc; empty if it is gone."""
+    """Returns the state of a process as in /proc: R, S, T, Z, ...; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -215,7 +215,7 @@ def state_of(pid: int) -> str:
 
 
 def ended(pid: int, start: int | None, seconds: float) -> bool:
-    """Whether that very process ends in time."""
+    """Waits for the end of the process with this start time; returns whether it came in time."""
     deadline = time.monotonic() + seconds
     while start is not None and process_start_time(pid) == start:
         if time.monotonic() > deadline:
@@ -225,6 +225,6 @@ def ended(pid: int, start: int | None, seconds: float) -> bool:
 
 
 def names_of(pids: Iterable[int | str]) -> list[str]:
-    """Shared memory that is still named, of these processes: numbers, or ``number-start time``."""
+    """Returns the names in shared memory of these processes, given as pid or as ``pid-start time``."""
     marks = [f"-{pid}-" for pid in pids]
     return [e.name for e in Path("/dev/shm").iterdir() if any(mark in e.name for mark in marks)]

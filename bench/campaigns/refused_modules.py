@@ -1,4 +1,4 @@
-"""Modules that are refused at upload, and some at the border of what is."""
+"""Modules that the runtime refuses at upload, and some borderline cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BITS = [" ".join("i32" if n >> bit & 1 else "i64" for bit in range(13)) for n i
 
 
 REFUSED_MODULES: tuple[Stranger, ...] = (
-    # ---- what a module may not be
+    # ---- invalid modules
     of_module("empty", "a file without content", "module", "not WebAssembly", b"\0"),
     of_module("text", "a file of text", "module", "wat2wasm", b"(module)"),
     of_module("component", "a component", "module", "component", b"\0asm\x0d\0\1\0"),
@@ -137,17 +137,17 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     of_module("command", "a command with _start", "module", "_start", controller('(func (export "_start"))')),
     of_module(
         "start_type",
-        "its start function takes five arguments, which nobody gives",
+        "its start function takes five arguments",
         "module",
         "start function",
-        # the text format would not take it: the type is changed afterwards
+        # the text format does not allow it: changes the index of the start function afterwards
         bytes(wat2wasm(controller("(func $s (param i32 i32 i32 i32 i32)) (func) (start 4)"))).replace(
             b"\x08\x01\x04", b"\x08\x01\x03"
         ),
     ),
     of_module(
         "import_unknown",
-        "imports what does not exist",
+        "imports a function that does not exist",
         "module",
         "does not exist",
         controller(imports='(import "env" "system" (func (param i32) (result i32)))'),
@@ -197,7 +197,7 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     of_module("tables", "a thousand tables", "module", "tables", controller("(table 1 funcref)" * 1000)),
     of_module(
         "global_reference",
-        "a mutable reference, which no clone could have",
+        "a mutable reference, which cannot be cloned",
         "module",
         "cloned",
         controller("(global (mut externref) (ref.null extern))"),
@@ -211,7 +211,7 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     ),
     of_module(
         "types",
-        "five thousand types, each other than the others",
+        "five thousand different types",
         "module",
         "types",
         controller(*(f"(type (func (param {bits})))" for bits in _BITS)),
@@ -225,7 +225,7 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     ),
     of_module(
         "data_computed",
-        "data whose place each instance computes",
+        "data at an address that each instance computes",
         "module",
         "computed",
         controller(f'(data (offset {_COMPUTED}) "x")'),
@@ -260,14 +260,14 @@ REFUSED_MODULES: tuple[Stranger, ...] = (
     ),
     of_module(
         "invalid_code",
-        "code of other types than it says",
+        "code with wrong types",
         "module",
         "does not compile",
         controller(mid='(func (export "aici_mid_process") (result i32) (i64.const 0))'),
     ),
     of_module(
         "nested",
-        "fifty thousand blocks in each other",
+        "fifty thousand nested blocks",
         "goes on module",
         "",
         controller(f"(func {'(block ' * 50_000} {')' * 50_000})"),

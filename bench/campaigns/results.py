@@ -1,6 +1,7 @@
-"""Random results of every callback, and random calls of the imports, beside a well-behaved request.
+"""Random results of every callback, and random calls of the imports, next to a well-behaved request.
 
-A guest returns what its argument says: structs, addresses, lengths, verbs, rows and numbers at their edges.
+The argument of the guest determines its results: structs, addresses, lengths, verbs, rows, and edge cases of
+numbers.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from pyaici.client.capabilities import ALL, Capabilities
 from pyaici.client.runtime import Runtime
 from pyaici.testing import small_vocabulary
 
-#: requests that are in the same steps
+#: requests in the same steps
 _TOGETHER = 12
-#: of one request, after which it makes place for another
+#: steps of a request, before another one replaces it
 _STEPS = 14
-#: short, so that those that are to wait end soon
+#: low limits, so that waiting sequences end soon
 _LIMITS = {"init_ms": 100, "max_suspended_steps": 4, "max_idle_steps": 6, "max_late_steps": 2}
 
 
 def run(campaign: Campaign) -> None:
-    """What is counted are results that the runtime judged; a case is a request, which returns several."""
+    """Runs the campaign. A case is a request, which returns several results. `done` counts the results."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         with Runtime(workers=1, limits=_LIMITS, store=store) as runtime:
@@ -50,7 +51,7 @@ def run(campaign: Campaign) -> None:
 
 
 class Table:
-    """Requests that come and go around a witness, all in one worker."""
+    """Changing requests next to a witness, all in one worker."""
 
     def __init__(self, campaign: Campaign, runtime: Runtime, folder: Path) -> None:
         vocabulary = small_vocabulary()
@@ -61,14 +62,14 @@ class Table:
         self._puppet, witness = (runtime.upload(guest(name, folder)).id for name in ("puppet", "witness"))
         self._witness = Witness(self._engine, witness)
         self._good = self._witness.start()
-        #: number of the case -> (request, steps that it may still make)
+        #: number of the case -> (request, remaining steps)
         self._requests: dict[int, tuple[Request, int]] = {}
         #: cases since the witness began
         self._beside: list[int] = []
         self.requests = self.witnesses = 0
 
     def play(self) -> None:
-        """Until there have been enough results, or time is up."""
+        """Runs cases until there are enough results or the time is up."""
         campaign = self._campaign
         wanted = campaign.count or 0
         for case in itertools.count() if campaign.only is None else (campaign.only,):
@@ -87,11 +88,11 @@ class Table:
             campaign.failed(-1, f"{health['restarts']} processes died")
 
     def script(self, case: int) -> bytes:
-        """The argument of a case."""
+        """Returns the argument of a case."""
         return random_script(self._campaign.random(case), self._engine.vocab_size)
 
     def _abilities(self, case: int) -> Capabilities:
-        """Mostly an engine that can do everything."""
+        """Returns the capabilities of the engine, mostly all."""
         rng = self._campaign.random(case, "engine")
         if rng.random() < 0.9:
             return ALL
@@ -120,9 +121,9 @@ class Table:
                 request.finish()
             elif left == _STEPS - 2 and not case % 5:
                 self._clone(case, request)
-        engine, heard = self._engine, self._engine.heard
+        engine, before = self._engine, self._engine.results
         engine.step([self._good, *(request for request, _ in self._requests.values())])
-        self._campaign.ended("step", engine.heard - heard - len(self._good.live))
+        self._campaign.ended("step", engine.results - before - len(self._good.live))
         for flaw in engine.flaws:
             self._campaign.failed(min(self._requests), f"one of the cases {sorted(self._requests)}: {flaw}")
         engine.flaws.clear()
@@ -143,7 +144,7 @@ class Table:
             self._campaign.failed(case, f"it cannot be cloned: {error!r}", self.script(case), ".script")
 
     def _judge(self, case: int, error: AiciError) -> None:
-        """What a controller does is its own error, not one of the runtime; rows may be used up."""
+        """Records a failure unless the error is one of the controller, or rows are used up."""
         if not isinstance(error, ControllerError | SpaceError):
             self._campaign.failed(case, f"it ended with {error!r}", self.script(case), ".script")
 

@@ -1,7 +1,7 @@
 """A process that may die: it checks, compiles and runs one damaged module after the other.
 
 ``python -m bench.campaigns.sacrifice SUITE SEED STAGE`` reads lines "FIRST LAST" with numbers of cases and
-prints a line of JSON for each of them. The file STAGE tells at any time which case it is at, and how far.
+prints a line of JSON for each case. The file STAGE always has the number and the stage of the current case.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from bench.campaigns.seeds import seed_modules
 from bench.host import LocalWorker, load_for_guests
 from pyaici.testing import small_vocabulary
 
-#: number of the case, and the stage it is in
+#: number of the case, and its stage
 STAGE = struct.Struct("<QI")
 CHECKING, COMPILING, RUNNING, DONE = range(4)
-#: short, so that those that loop do not take the time of all others
+#: low limits, so that loops do not take the time of other cases
 _LIMITS = {"init_ms": 10, "mid_ms": 2, "max_late_steps": 1, "max_templates": 1, "mid_host_ms": 2}
 _STEPS = 3
-#: which every undamaged controller takes: a list, a pattern, or words
+#: valid for every undamaged controller: as a list, a pattern, or words
 ARGUMENT = '["red", "green"]'
 
 
 def case(suite: str, seed: int, number: int, seeds: Sequence[bytes]) -> tuple[bytes, list[str]]:
-    """The module of a case, and what was done to it."""
+    """Returns the module of a case, and the names of its changes."""
     return mutate(random.Random(f"{suite}/{seed}/{number}"), seeds)
 
 
 class Sacrifice:
-    """Does with a module what the compile child and a worker do."""
+    """Processes modules as the compile child and a worker do."""
 
     def __init__(self, stage: mmap.mmap) -> None:
         config = WorkerConfig.with_overrides(_LIMITS)
@@ -59,7 +59,7 @@ class Sacrifice:
         self.number = 0
 
     def try_module(self, wasm: bytes) -> dict[str, Any]:
-        """How it ended: "check", "compile" or the error's code, and "flaw" if that must not be."""
+        """Returns how a module ended: "check", "compile" or the error's code, and "flaw" for a defect."""
         self._at(CHECKING)
         begun = time.perf_counter()
         try:
@@ -86,7 +86,7 @@ class Sacrifice:
         return found | self._run(module)
 
     def _at(self, stage: int) -> None:
-        """Notes the stage, and bounds what compiling may take, as the compile child does."""
+        """Records the stage, and limits CPU time and memory of compiling as the compile child does."""
         STAGE.pack_into(self._stage, 0, self.number, stage)
         cpu = memory = resource.RLIM_INFINITY
         if stage == COMPILING:
@@ -105,7 +105,7 @@ class Sacrifice:
         return True
 
     def _run(self, module: wasmtime.Module) -> dict[str, Any]:
-        """Its life in a worker, up to some steps."""
+        """Runs a module in a worker for some steps."""
         worker = self._worker
         program = None
         try:
@@ -131,7 +131,7 @@ class Sacrifice:
         except ControllerError as error:
             return {"end": error.code}
         except ModuleError as error:
-            return {"end": "load", "flaw": f"what compiled cannot be loaded: {error}"}
+            return {"end": "load", "flaw": f"the compiled module cannot be loaded: {error}"}
         except AiciError as error:
             return {"end": error.code, "flaw": f"it ended with {error!r}"}
         except Exception as error:
@@ -150,7 +150,7 @@ class Sacrifice:
 
 
 def main(suite: str, seed: int, stage: Path) -> None:
-    """Until there are no more lines."""
+    """Runs cases until standard input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     seeds = seed_modules()
     with stage.open("r+b") as file, mmap.mmap(file.fileno(), STAGE.size) as memory, Sacrifice(memory) as life:

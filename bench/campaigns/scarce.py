@@ -1,4 +1,4 @@
-"""The cases of the campaign `scarcity`, in a process of their own that may be short of things."""
+"""The cases of the campaign `scarcity`, each in a separate process with scarce resources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bench.campaigns.short_supply import (
     load_on,
     mount,
     refused,
-    say,
+    report,
     until_refused,
 )
 from pyaici.client.daemon import Daemon
@@ -40,14 +40,14 @@ from pyaici.client.runtime import Runtime
 
 @dataclass(frozen=True)
 class Case:
-    """`needs`: "mounts" (of its own), or "user" (who is not root)."""
+    """A case. `needs` is "mounts" (a private mount namespace), "user" (not root), or empty."""
 
     work: Callable[[bytes], None]
     needs: str = ""
 
 
 def _shm_small(wasm: bytes) -> None:
-    """64 MiB of shared memory, as containers have by default: so many clients, and then an error."""
+    """64 MiB of shared memory, the default of containers: some clients connect, then one gets an error."""
     mount("/dev/shm", "64m")
     with Daemon(workers=1) as daemon:
         loads: list[Load] = []
@@ -65,7 +65,7 @@ def _shm_small(wasm: bytes) -> None:
 
 
 def _shm_full(wasm: bytes) -> None:
-    """Nothing left in /dev/shm: neither clients nor daemons start, those that are there go on."""
+    """A full /dev/shm: neither clients nor daemons can start, existing ones continue."""
     mount("/dev/shm", "16m")
     with Daemon(workers=1) as daemon:
         load = connect(daemon, wasm)
@@ -91,7 +91,7 @@ def _shm_full(wasm: bytes) -> None:
 
 
 def _disk_full(wasm: bytes) -> None:
-    """No room where modules are kept."""
+    """No space in the folder of modules."""
     with tempfile.TemporaryDirectory() as folder:
         mount(folder, "256k")
         store = Path(folder) / "store"
@@ -106,7 +106,7 @@ def _disk_full(wasm: bytes) -> None:
 
 
 def _read_only(wasm: bytes) -> None:
-    """A folder of modules that may only be read serves those that are there."""
+    """A read-only folder of modules: existing modules can be used, uploads get an error."""
     with tempfile.TemporaryDirectory() as folder:
         mount(folder, "16m")
         store = Path(folder) / "store"
@@ -127,7 +127,7 @@ def _read_only(wasm: bytes) -> None:
 
 
 def _no_landlock(wasm: bytes) -> None:
-    """A kernel without Landlock: workers run without it and say so."""
+    """A kernel without Landlock: workers run without it and report that."""
     syscalls.deny(syscalls.LANDLOCK, errno.ENOSYS)
     with Runtime(workers=1) as runtime:
         runtime.register(VOCABULARY)
@@ -136,7 +136,7 @@ def _no_landlock(wasm: bytes) -> None:
 
 
 def _no_pagemap_scan(wasm: bytes) -> None:
-    """A kernel before 6.7: forks find changed pages in the old way."""
+    """A kernel before 6.7: forks find changed pages by reading the page map."""
     syscalls.deny_ioctl(_PAGEMAP_SCAN, errno.ENOTTY)
     finder = change_finder()
     assert isinstance(finder, PagemapReader)
@@ -149,7 +149,7 @@ def _no_pagemap_scan(wasm: bytes) -> None:
 
 
 def _few_descriptors(wasm: bytes) -> None:
-    """The worker, then the supervisor, may open nothing more."""
+    """No more file descriptors: first for the worker, then for the supervisor."""
     with Runtime(workers=1) as runtime:
         runtime.register(VOCABULARY)
         load = load_on(runtime, wasm)
@@ -166,7 +166,7 @@ def _few_descriptors(wasm: bytes) -> None:
 
 
 def _no_processes(wasm: bytes) -> None:
-    """No process more for this user: no compilation, no worker, no daemon; what is there goes on."""
+    """No more processes for this user: no compilation, worker or daemon can start; existing ones continue."""
     with Daemon(workers=1) as daemon:
         load = connect(daemon, wasm)
         health = load.runtime.health()
@@ -187,14 +187,14 @@ def _no_processes(wasm: bytes) -> None:
 
 
 def _threads_of_a_new_daemon() -> None:
-    """With each process or thread more it comes further, until there are enough."""
+    """Raises the limit by one process or thread at a time until a daemon can start."""
     for more in range(30):
         used = sum(len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in _own_processes())
         with limited(os.getpid(), resource.RLIMIT_NPROC, used + more):
             try:
                 Runtime(workers=1).close()
             except RuntimeFailure as error:
-                say("daemon", error)
+                report("daemon", error)
                 assert re.search("ulimit -u|no thread", error.message), error.message
             else:
                 return
@@ -213,7 +213,7 @@ def _own_processes() -> list[str]:
 
 
 def _small_stack(wasm: bytes) -> None:
-    """What guests need is looked at before any runs: too little is an error, enough is enough."""
+    """A small stack: the runtime checks its size before any guest runs. Too small a stack is an error."""
     with limited(os.getpid(), resource.RLIMIT_STACK, 256 << 10):
         with refused("the stack of this thread has .*raise `ulimit -s`"):
             Runtime(workers=1)
@@ -224,7 +224,7 @@ def _small_stack(wasm: bytes) -> None:
 
 
 def _no_address_space(wasm: bytes) -> None:
-    """No room for another guest in a worker: the sequence does not start, others go on."""
+    """No address space for another guest in a worker: the sequence does not start, others continue."""
     with Runtime(workers=1) as runtime:
         runtime.register(VOCABULARY)
         load = load_on(runtime, wasm)
@@ -240,14 +240,14 @@ def _no_address_space(wasm: bytes) -> None:
 
 
 def _clock_jumps(wasm: bytes) -> None:
-    """The time of day jumps by an hour at every other look that the daemon's processes take at it."""
+    """A wall clock that jumps by an hour at every other reading of the daemon's processes."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["LD_PRELOAD"] = str(jumping_clock(Path(folder)))
         with Runtime(workers=1) as runtime:
             runtime.register(VOCABULARY)
             load = load_on(runtime, wasm)
             goes_on(load)
-            time.sleep(2)  # they wait for something to do
+            time.sleep(2)  # the processes wait for work
             goes_on(load)
             (worker,) = runtime.health()["workers"]
             os.kill(worker["pid"], signal.SIGKILL)
@@ -275,7 +275,7 @@ def _open_files() -> int:
 
 
 def main(case: str, wasm: str) -> None:
-    """Exits with an error if anything is not as it should be."""
+    """Runs a case. Exits with an error if it fails."""
     before = _open_files()
     CASES[case].work(Path(wasm).read_bytes())
     left = _open_files() - before

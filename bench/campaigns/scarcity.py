@@ -1,4 +1,4 @@
-"""What a machine may be short of, one thing at a time: typed errors, and work as before when it is back."""
+"""Scarce resources, one at a time: typed errors, and normal operation when a resource is available again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bench.campaigns.scarce import CASES
 from bench.report import ROOT
 
 _CASE_SECONDS = 180.0
-#: mounts of its own; where we are not root, as the root of a user namespace
+#: a private mount namespace; if we are not root, as root of a user namespace
 _OWN_MOUNTS = (
     ["unshare", "--mount"] if os.getuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 )
 _USER = 65533
-#: root has no limit on processes; the other user may read what root has installed
+#: another user, since root has no limit on processes; may read files that root has installed
 _OTHER_USER = [
     *(
         "setpriv",
@@ -37,7 +37,7 @@ _OTHER_USER = [
 
 
 def run(campaign: Campaign) -> None:
-    """A case is one thing that is short. Figures: what was tried, what could not be."""
+    """Runs the campaign. A case is one scarce resource. Figures: cases tried, and cases not possible here."""
     not_tried = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -61,7 +61,7 @@ def run(campaign: Campaign) -> None:
 
 
 def prefix_of(case: str) -> list[str] | None:
-    """The words before the command; None where this user may not have what the case needs."""
+    """Returns the words before the command, or None if the case is not possible for this user."""
     if "mounts" in CASES[case].needs:
         works = (
             shutil.which("unshare")
@@ -82,7 +82,7 @@ def prefix_of(case: str) -> list[str] | None:
 
 
 def _try(command: list[str]) -> str:
-    """What went wrong; empty if all is well. Prints what the case was told."""
+    """Runs a case and prints the errors that it got; returns what went wrong, or an empty text."""
     with tempfile.TemporaryDirectory() as home:
         if command[: len(_OTHER_USER)] == _OTHER_USER:
             os.chown(home, _USER, _USER)

@@ -1,4 +1,4 @@
-"""Random arguments for ``bench/guests/puppet.c``: results that are mostly nearly right, and wild calls."""
+"""Random arguments for ``bench/guests/puppet.c``: mostly almost valid results, and invalid calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from enum import IntEnum
 
-#: what a number is counted from, and the number
+#: (base, offset)
 Operand = tuple[int, int]
 
 
@@ -27,7 +27,7 @@ class Op(IntEnum):
 
 
 class Base(IntEnum):
-    """What an operand is counted from."""
+    """Bases of operands."""
 
     PLAIN = 0
     ANSWER = 1
@@ -40,12 +40,12 @@ class Base(IntEnum):
 
 
 CALLBACKS = ("arg", "init", "prompt", "post", "pre", "mid")
-#: what the puppet's CALL takes as a function: the imports, exit, random_get and fd_write
+#: functions that the puppet's CALL knows: the imports, exit, random_get and fd_write
 _FUNCTIONS = range(11)
 _ENDING = (6, 7, 8)
 _READ, _TOKENIZE, _VAR_GET, _VAR_WRITE, _FD_WRITE = 0, 2, 3, 4, 10
 _FLOATS = (*(0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e-45, -1e-45, 3.4e38, -3.4e38, math.inf, -math.inf, math.nan),)
-#: NaNs that Python does not make
+#: NaNs that Python does not produce
 _NANS = (0x7F800001, 0xFFC00000, 0xFFFFFFFF, 0x7FFFFFFF)
 _STOP, _CONTINUE, _SUSPEND, _FORK, _SAMPLE, _SPLICE = range(6)
 _ALL, _BITMASK, _TOKEN, _SPARSE, _DENSE, _SAME = range(6)
@@ -53,7 +53,7 @@ _STEPS = 8
 
 
 def random_script(rng: random.Random, vocab_size: int) -> bytes:
-    """One argument: what a sequence does in its life."""
+    """Returns an argument: all operations of a sequence."""
     return _Writer(rng, vocab_size).script()
 
 
@@ -70,7 +70,7 @@ class _Writer:
         self._edges = [n & 0xFFFFFFFF for n in (*small, *near, *powers)]
 
     def script(self) -> bytes:
-        """All callbacks' operations."""
+        """Returns the operations of all callbacks."""
         rng = self._random
         parts: dict[str, list[int]] = {name: [] for name in CALLBACKS}
         if rng.random() < 0.05:
@@ -80,7 +80,7 @@ class _Writer:
                 parts[name] = self._calls(0.7) + self._return(
                     (Base.PLAIN, 0 if rng.random() < 0.8 else self._edge())
                 )
-        # some do the same thing again and again
+        # some sequences repeat one action
         habit = rng.choices(("", "suspend", "splice nothing"), (90, 5, 5))[0]
         for _ in range(_STEPS):
             parts["post"] += self._calls(0.05) + self._answer(
@@ -106,7 +106,11 @@ class _Writer:
         return self._answer([12, verb, self._random.randint(0, 3)])
 
     def _mid(self) -> list[int]:
-        """size, verb, kind, row, len, default, temperature, top_k, backtrack, ff_tokens, num_ff, flags."""
+        """Returns a result.
+
+        Its fields: size, verb, kind, row, len, default, temperature, top_k, backtrack, ff_tokens, num_ff,
+        flags.
+        """
         rng, vocab = self._random, self._vocab
         words = -(-vocab // 32)
         kind = rng.choices(
@@ -114,7 +118,7 @@ class _Writer:
         )
         before: list[int] = []
         row: Operand = (Base.BUFFER, 0)
-        size, flags = rng.choice((44, 48)), rng.randint(0, 7)  # at the smaller size they do not count
+        size, flags = rng.choice((44, 48)), rng.randint(0, 7)  # the smaller size has no flags
         plain = [size, _SAMPLE, _ALL, row, 0, 0, 0, 0, 0, 0, 0, flags]
         match kind[0]:
             case "mask":
@@ -147,7 +151,7 @@ class _Writer:
         return before + self._answer(plain)
 
     def _answer(self, fields: Sequence[int | Operand]) -> list[int]:
-        """A result, mostly with none or one of its fields replaced, sometimes at another address."""
+        """Returns a result, sometimes with fields replaced, or at another address."""
         rng = self._random
         operands = [field if isinstance(field, tuple) else (Base.PLAIN, field) for field in fields]
         if rng.random() < 0.08:
@@ -155,14 +159,14 @@ class _Writer:
                 place = rng.randrange(len(operands))
                 base = operands[place][0]
                 operands[place] = self._pointer(Base(base), 0.5) if base else (Base.PLAIN, self._number())
-        if rng.random() < 0.01:  # what was answered last, or something near it
+        if rng.random() < 0.01:  # the previous answer, or an address near it
             return self._return(self._pointer(Base.ANSWER, 0.5))
         return self._op(Op.ANSWER, (len(operands),), *operands)
 
     def _return(self, operand: Operand) -> list[int]:
         return self._op(Op.RETURN, operand)
 
-    # -- what else a callback does -----------------------------------------------------------------
+    # -- other actions of a callback ---------------------------------------------------------------
 
     def _calls(self, likely: float) -> list[int]:
         rng = self._random
@@ -190,7 +194,7 @@ class _Writer:
                 *((Base.BUFFER, 0), (0, rng.randrange(4)), (Base.BUFFER, 8), (0, rng.choice((0, 9, 1000)))),
                 *((0, rng.randrange(3)), (0, rng.choice((0, 1, 0xFFFFFFFF)))),
             ],
-            # fd, -, the parts (addresses and lengths), their number, where to say how much was written
+            # fd, -, the parts (addresses and lengths), their number, address for the written length
             _FD_WRITE: [
                 *((0, rng.choice((1, 1, 2, 0, 3))), (0, 0), (Base.BUFFER, 128)),
                 *((0, rng.choice((1, 2, 1024, 1025))), (Base.BUFFER, 0)),
@@ -223,7 +227,7 @@ class _Writer:
     # -- numbers ------------------------------------------------------------------------------------
 
     def _pointer(self, base: Base, near: float) -> Operand:
-        """`near`: how likely it is where it should be, or not far from there."""
+        """Returns an address, with probability `near` at the right place or close to it."""
         rng = self._random
         if rng.random() < near:
             return base, rng.choice((0, 0, 1, 2, 3, -1, -4, 4))

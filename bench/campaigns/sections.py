@@ -1,4 +1,4 @@
-"""The sections of a module, and the entries of a section, as far as they can be told apart."""
+"""Splits modules into sections, and sections into entries, as far as they are well-formed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = b"\0asm\1\0\0\0"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One section; `size` is what it says of itself, if that is not the truth."""
+    """A section. `size` is its declared size if that is wrong."""
 
     id: int
     content: bytes
@@ -24,7 +24,7 @@ class Section:
 
 
 def split(wasm: bytes) -> list[Section]:
-    """The sections up to where they cannot be told apart; the rest is lost."""
+    """Returns the sections up to the first malformed one and drops the rest."""
     sections = []
     reader = Reader(wasm, min(8, len(wasm)))
     try:
@@ -39,13 +39,13 @@ def split(wasm: bytes) -> list[Section]:
 
 
 def join(sections: list[Section]) -> bytes:
-    """A module of these sections."""
+    """Returns a module of these sections."""
     parts = [bytes([s.id]) + (s.size or leb(len(s.content))) + s.content for s in sections]
     return _HEAD + b"".join(parts)
 
 
 def entries_of(section: Section) -> list[bytes] | None:
-    """The entries of a section that has some; None if they cannot be told apart."""
+    """Returns the entries of a section, or None if it has no entries or is malformed."""
     skip = _SKIP.get(section.id)
     if skip is None:
         return None
@@ -61,7 +61,7 @@ def entries_of(section: Section) -> list[bytes] | None:
 
 
 def of_entries(section_id: int, entries: list[bytes]) -> Section:
-    """A section of these entries."""
+    """Returns a section of these entries."""
     return Section(section_id, leb(len(entries)) + b"".join(entries))
 
 

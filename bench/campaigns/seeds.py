@@ -1,4 +1,4 @@
-"""The modules that the campaign `modules` damages: real controllers, and small ones for all that there is."""
+"""The modules that the campaign `modules` damages: real controllers, and small ones for every feature."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.campaigns.odd_modules import controller, mid
 from bench.report import ROOT
 from pyaici.build import build_controller
 
-#: how often each is taken: large ones take long to compile
+#: weights; large modules have low ones, since they take long to compile
 _CONTROLLERS = {"yesno": 6, "yesno_zig": 4, "uppercase": 2, "choice": 1, "regex": 1}
 _GUESTS = {"witness": 2, "puppet": 4}
 _OF_SMALL = 8
@@ -65,7 +65,7 @@ _SMALL = (
 
 
 def seed_modules() -> list[bytes]:
-    """All of them, each as often as it shall be taken."""
+    """Returns all modules, each repeated by its weight."""
     small = [bytes(wat2wasm(text)) for text in _SMALL]
     found = [wasm for wasm in small for _ in range(_OF_SMALL)]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What the cases of the campaign `scarcity` share: making things short, and what must be seen then."""
+"""Helpers for the cases of the campaign `scarcity`: they make resources scarce and check the effects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load_on(runtime: Runtime, wasm: bytes) -> Load:
 
 
 def goes_on(load: Load) -> None:
-    """Right answers still come, and nothing else."""
+    """Checks that correct answers still come, and no errors."""
     goal = load.done["answers"] + _ANSWERS
     while load.done["answers"] < goal:
         load.step()
@@ -50,7 +50,7 @@ def goes_on(load: Load) -> None:
 
 
 def until_refused(load: Load) -> None:
-    """The supervisor needs a moment to see that the worker is dead."""
+    """Starts sequences until the supervisor has noticed that the worker is dead; raises that error."""
     for _ in range(200):
         try:
             load.runtime.free([load.runtime.instantiate(load.module, "1 0", [1])])
@@ -62,18 +62,18 @@ def until_refused(load: Load) -> None:
 
 @contextmanager
 def refused(pattern: str) -> Iterator[None]:
-    """What is done here ends with a typed error that says this."""
+    """Checks that the block raises a typed error with a message that matches `pattern`."""
     try:
         yield
     except RuntimeFailure as error:
-        say("refused", error)
-        assert re.search(pattern, error.message, re.DOTALL), f"{error.message!r} does not say {pattern!r}"
+        report("refused", error)
+        assert re.search(pattern, error.message, re.DOTALL), f"{error.message!r} does not match {pattern!r}"
     else:
-        raise AssertionError(f"nothing was refused: {pattern!r}")
+        raise AssertionError(f"no error was raised, expected {pattern!r}")
 
 
 def comes_back(work: Callable[[], None], seconds: float = 30) -> None:
-    """There is room again: it works, at the latest when the supervisor tries again."""
+    """Repeats `work` until it succeeds, at the latest when the supervisor tries again."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -84,7 +84,7 @@ def comes_back(work: Callable[[], None], seconds: float = 30) -> None:
             time.sleep(0.1)
 
 
-def say(what: str, error: RuntimeFailure) -> None:
+def report(what: str, error: RuntimeFailure) -> None:
     print(json.dumps(f"{what}: {type(error).__name__}: {error.message}"[:300]), flush=True)
 
 
@@ -112,7 +112,7 @@ def fill(path: Path) -> None:
 
 
 def jumping_clock(folder: Path) -> Path:
-    """A library for LD_PRELOAD with which the time of day jumps to and fro."""
+    """Builds a library for LD_PRELOAD that makes the wall clock jump back and forth."""
     library = folder / "jumping_clock.so"
     source = ROOT / "bench" / "campaigns" / "jumping_clock.c"
     compiler = [sys.executable, "-m", "ziglang", "cc", "-shared", "-fPIC", "-O1", "-o", str(library)]

@@ -1,12 +1,12 @@
-"""One kind of hostile controller: what it does, and what it must end with."""
+"""A kind of hostile controller: its misdeed and its expected outcome."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: what a stranger may end with that is no error
+#: outcomes without an error
 GOES_ON, STOPS = "goes on", "stops"
-#: mid_process that takes too long, depending on who had the processor
+#: outcomes of a mid_process that takes too long; which one depends on the load of the machine
 TOO_LATE = "late time_limit"
 
 
@@ -16,20 +16,20 @@ class Stranger:
 
     name: str
     does: str
-    #: code of the typed error, or several of which one must come; `GOES_ON` or `STOPS`
+    #: expected outcome: the code of a typed error, `GOES_ON` or `STOPS`; or several of these
     outcome: str
     #: part of the error's message
     words: str = ""
-    #: for ``bench/guests/hostile.c``
+    #: argument for ``bench/guests/hostile.c``
     arg: str = ""
-    #: to upload instead, Wasm or its text
+    #: module to upload instead, Wasm or its text
     module: str | bytes = ""
-    #: so many requests, each with an argument of its own
+    #: number of requests, each with a different argument
     times: int = 1
-    #: bytes to which the argument is filled up
+    #: bytes to which the argument is padded
     size: int = 0
 
 
 def of_module(name: str, does: str, outcome: str, words: str, module: str | bytes) -> Stranger:
-    """One with a module of its own, and without an argument."""
+    """Returns a hostile controller with a separate module and without an argument."""
     return Stranger(name, does, outcome, words, module=module)

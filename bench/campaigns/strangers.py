@@ -1,4 +1,4 @@
-"""Hostile controllers: what each does, and what it must end with. The table of the campaign `hostile`."""
+"""The table of the campaign `hostile`: hostile controllers, each with its misdeed and expected outcome."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _in_every_callback() -> Iterator[Stranger]:
         yield Stranger(f"{where}_trap", f"{name} traps", "trap", f"{name} trapped", f"{where} unreachable")
         yield Stranger(
             f"{where}_memory",
-            f"{name} takes all memory that it gets, and traps then",
+            f"{name} takes all memory that it can get, then traps",
             f"memory_limit {limit}",
             name,
             f"{where} take_memory",
         )
-        yield Stranger(f"{where}_print", f"{name} prints for ever", limit, name, f"{where} print_for_ever")
+        yield Stranger(f"{where}_print", f"{name} prints forever", limit, name, f"{where} print_for_ever")
         outcome = {"start": "failed", "arg": "failed", "init": "argument"}.get(where, "failed")
         yield Stranger(f"{where}_fail", f"{name} calls aici_fail", outcome, "no such luck", f"{where} fail")
         outcome = STOPS if where in ("post", "pre", "mid") else outcome
@@ -45,18 +45,24 @@ def _in_every_callback() -> Iterator[Stranger]:
 STRANGERS: tuple[Stranger, ...] = (
     *_in_every_callback(),
     # ---- traps of each kind
-    Stranger("load_outside", "reads outside of its memory", "trap", "out of bounds", "mid load_outside"),
-    Stranger("store_outside", "writes outside of its memory", "trap", "out of bounds", "mid store_outside"),
+    Stranger("load_outside", "reads outside its memory", "trap", "out of bounds", "mid load_outside"),
+    Stranger("store_outside", "writes outside its memory", "trap", "out of bounds", "mid store_outside"),
     Stranger("divide", "divides by zero", "trap", "divide by zero", "mid divide"),
     Stranger("overflow", "divides the least integer by -1", "trap", "overflow", "mid overflow"),
-    Stranger("call_nothing", "calls a function pointer that is none", "trap", "table", "mid call_nothing"),
+    Stranger("call_nothing", "calls an invalid function pointer", "trap", "table", "mid call_nothing"),
     Stranger(
-        "call_other_type", "calls a function as one of another type", "trap", "type", "mid call_other_type"
+        "call_other_type",
+        "calls a function through a pointer of another type",
+        "trap",
+        "type",
+        "mid call_other_type",
     ),
     Stranger("exit", "exits with a status", "failed", "status 7", "mid leave 7"),
     Stranger("exit_well", "exits with status 0", STOPS, "", "mid leave 0"),
     Stranger("abort", "calls abort", "trap", "unreachable", "mid die"),
-    Stranger("fail_with_garbage", "fails with bytes that are no text", "failed", "", "mid fail_with_garbage"),
+    Stranger(
+        "fail_with_garbage", "fails with bytes that are not UTF-8", "failed", "", "mid fail_with_garbage"
+    ),
     # ---- the stack
     Stranger("recurse_calling", "calls the host at each level", "trap", "stack", "mid recurse_calling"),
     Stranger("recurse_calling_pre", "the same in pre_process", "trap time_limit", "", "pre recurse_calling"),
@@ -70,7 +76,7 @@ STRANGERS: tuple[Stranger, ...] = (
         "touch_in_mid", "fills 60 MB in each mid_process", f"{TOO_LATE} {GOES_ON}", "", "mid touch_memory"
     ),
     Stranger("move", "moves 60 MB by a byte, again and again", TOO_LATE, _MID, "mid move_memory"),
-    Stranger("grow_by_nothing", "calls memory.grow with 0 for ever", TOO_LATE, _MID, "mid grow_by_nothing"),
+    Stranger("grow_by_nothing", "calls memory.grow with 0 forever", TOO_LATE, _MID, "mid grow_by_nothing"),
     Stranger("grow_by_all", "asks for 4 GiB, a hundred times", GOES_ON, "", "mid grow_by_all"),
     # ---- time
     Stranger(
@@ -86,46 +92,58 @@ STRANGERS: tuple[Stranger, ...] = (
         "pre_above", "uses more than its time on the critical path", "time_limit", "1 ms", "pre work 6000"
     ),
     Stranger("post_above", "uses more than its time in post_process", "time_limit", "1 ms", "post work 6000"),
-    Stranger("sleep", "sleeps in poll_oneoff for ever", TOO_LATE, _MID, "mid sleep_for_ever"),
+    Stranger("sleep", "sleeps in poll_oneoff forever", TOO_LATE, _MID, "mid sleep_for_ever"),
     Stranger("sleep_in_pre", "sleeps on the critical path", "time_limit", "1 ms", "pre sleep_for_ever"),
-    Stranger("yield", "calls sched_yield for ever", TOO_LATE, _MID, "mid yield_for_ever"),
+    Stranger("yield", "calls sched_yield forever", TOO_LATE, _MID, "mid yield_for_ever"),
     Stranger("clock", "waits for the clock, which stands still", TOO_LATE, _MID, "mid wait_for_clock"),
-    Stranger("random", "takes random numbers for ever", TOO_LATE, _MID, "mid random_for_ever"),
+    Stranger("random", "takes random numbers forever", TOO_LATE, _MID, "mid random_for_ever"),
     Stranger("random_in_pre", "the same on the critical path", "time_limit", "1 ms", "pre random_for_ever"),
     Stranger(
-        "write_parts", "writes a thousand parts at a time for ever", TOO_LATE, _MID, "mid write_for_ever"
+        "write_parts", "writes a thousand parts at a time forever", TOO_LATE, _MID, "mid write_for_ever"
     ),
     Stranger(
         "write_in_a_row", "512 slow host calls without a loop", "time_limit", "1 ms", "pre write_in_a_row"
     ),
-    Stranger("read", "reads its prompt for ever", TOO_LATE, _MID, "mid read_for_ever"),
+    Stranger("read", "reads its prompt forever", TOO_LATE, _MID, "mid read_for_ever"),
     Stranger(
         "read_all", "reads 30 MB in each pre_process", "time_limit", "1 ms", "pre read_all 0 ", size=30 << 20
     ),
-    Stranger("capability", "asks for capabilities for ever", "time_limit", "1 ms", "post ask_for_ever"),
+    Stranger("capability", "asks for capabilities forever", "time_limit", "1 ms", "post ask_for_ever"),
     Stranger("tokenize", "tokenizes 4 KiB again and again", "time_limit", "aici_tokenize", "mid tokenize"),
-    Stranger("tokenize_small", "tokenizes a letter for ever", f"{TOO_LATE}", "", "mid tokenize_small"),
+    Stranger("tokenize_small", "tokenizes a letter forever", f"{TOO_LATE}", "", "mid tokenize_small"),
     Stranger("tokenize_in_pre", "tokenizes on the critical path", "time_limit", "1 ms", "pre tokenize 1000"),
     Stranger("tokenize_in_post", "tokenizes in post_process", "time_limit", "1 ms", "post tokenize 1000"),
     Stranger(
-        "tokenize_in_prompt", "tokenizes for ever in init_prompt", "time_limit", "prompt", "prompt tokenize"
+        "tokenize_in_prompt", "tokenizes forever in init_prompt", "time_limit", "prompt", "prompt tokenize"
     ),
     # ---- the log
     Stranger("print_much", "prints a megabyte in each step", GOES_ON, "", "mid print_much"),
-    Stranger("print_garbage", "prints bytes that are no text", GOES_ON, "", "mid print_garbage"),
+    Stranger("print_garbage", "prints bytes that are not UTF-8", GOES_ON, "", "mid print_garbage"),
     Stranger("print_in_init", "prints a megabyte in aici_init", GOES_ON, "", "init print_much"),
     # ---- variables
-    Stranger("variables", "makes variables without end", "variable_limit", "1024", "mid make_variables"),
-    Stranger("variables_long", "makes large ones", "variable_limit", "1048576", "mid make_long_variables"),
-    Stranger("variable_extended", "appends without end", "variable_limit", "1048576", "mid extend_variable"),
-    Stranger("variable_rewritten", "writes 64 KiB for ever", TOO_LATE, _MID, "mid rewrite_variable"),
-    Stranger("variable_in_init", "writes one in aici_init", "argument", "aici_init", "init write_variable"),
+    Stranger("variables", "creates variables without end", "variable_limit", "1024", "mid make_variables"),
+    Stranger(
+        "variables_long", "creates large variables", "variable_limit", "1048576", "mid make_long_variables"
+    ),
+    Stranger(
+        "variable_extended",
+        "appends to a variable without end",
+        "variable_limit",
+        "1048576",
+        "mid extend_variable",
+    ),
+    Stranger(
+        "variable_rewritten", "writes 64 KiB to a variable forever", TOO_LATE, _MID, "mid rewrite_variable"
+    ),
+    Stranger(
+        "variable_in_init", "writes a variable in aici_init", "argument", "aici_init", "init write_variable"
+    ),
     # ---- imports with wild pointers and lengths
     Stranger("read_outside", "aici_read to a wild pointer", "result", "outside", "mid read_to_outside"),
     Stranger("read_end", "aici_read over the end of memory", "result", "outside", "mid read_to_the_end"),
-    Stranger("read_behind", "aici_read far behind a source's end", GOES_ON, "", "mid read_far_behind"),
+    Stranger("read_behind", "aici_read far beyond a source's end", GOES_ON, "", "mid read_far_behind"),
     Stranger(
-        "read_source", "aici_read of a source that is none", "result", "4294967295", "mid read_other_source"
+        "read_source", "aici_read of an unknown source", "result", "4294967295", "mid read_other_source"
     ),
     Stranger(
         "tokenize_outside", "aici_tokenize of a wild pointer", "result", "outside", "mid tokenize_outside"
@@ -135,7 +153,7 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger("var_name_4g", "aici_var_get with a name of 4 GiB", "result", "name of", "mid name_too_long"),
     Stranger(
         "var_length",
-        "aici_var_get with a wild place for the length",
+        "aici_var_get with a wild address for the length",
         "result",
         "outside",
         "mid length_outside",
@@ -146,54 +164,61 @@ STRANGERS: tuple[Stranger, ...] = (
     ),
     Stranger("write_4g", "aici_var_write of 4 GiB", "result", "over the limit", "mid write_value_too_long"),
     Stranger(
-        "write_op", "aici_var_write with another operation", "result", "no operation", "mid write_otherwise"
+        "write_op",
+        "aici_var_write with an unknown operation",
+        "result",
+        "no operation",
+        "mid write_otherwise",
     ),
     Stranger("fail_outside", "aici_fail with a wild message", "result", "outside", "mid fail_outside"),
-    Stranger(
-        "capability_wild", "aici_capability of a number that is none", GOES_ON, "", "mid ask_for_nothing"
-    ),
+    Stranger("capability_wild", "aici_capability of an unknown number", GOES_ON, "", "mid ask_for_nothing"),
     Stranger("wasi_outside", "WASI calls with wild pointers", GOES_ON, "", "mid wasi_outside"),
     Stranger("files", "opens files", GOES_ON, "", "mid open_files"),
-    Stranger(
-        "vocabulary", "overwrites the vocabulary that all share", GOES_ON, "", "mid overwrite_vocabulary"
-    ),
+    Stranger("vocabulary", "overwrites the shared vocabulary", GOES_ON, "", "mid overwrite_vocabulary"),
     # ---- its step argument
     Stranger("arg_null", "its step argument is at 0", GOES_ON + " result protocol", "", "arg null"),
     Stranger(
-        "arg_outside", "its step argument is outside of memory", "result", "aici_step_arg", "arg outside"
+        "arg_outside", "its step argument is outside its memory", "result", "aici_step_arg", "arg outside"
     ),
     Stranger(
         "arg_end", "its step argument crosses the end of memory", "result", "aici_step_arg", "arg at_the_end"
     ),
-    Stranger("arg_small", "its step argument says that it is small", "result", "size is 8", "arg small"),
+    Stranger("arg_small", "its step argument declares a small size", "result", "size is 8", "arg small"),
     Stranger("arg_unaligned", "its step argument has an odd address", GOES_ON, "", "arg unaligned"),
     Stranger("arg_overwritten", "overwrites its step argument", GOES_ON, "", "mid overwrite_arg"),
-    Stranger("arg_shrunk", "says later that its step argument is small", GOES_ON, "", "pre shrink_arg"),
+    Stranger("arg_shrunk", "declares a small size of its step argument later", GOES_ON, "", "pre shrink_arg"),
     Stranger("refuse", "refuses its argument", "argument", "returned", "init refuse"),
     Stranger("refuse_prompt", "refuses its prompt", "failed", "returned", "prompt refuse"),
     # ---- arguments of many sizes
-    Stranger("argument_none", "is given no argument", GOES_ON, "", ""),
-    Stranger("argument_64k", "is given 64 KiB", GOES_ON, "", "mid ask_for_nothing 0 ", size=64 << 10),
-    Stranger("argument_8m", "is given 8 MiB", GOES_ON, "", "mid ask_for_nothing 0 ", size=8 << 20),
+    Stranger("argument_none", "has no argument", GOES_ON, "", ""),
     Stranger(
-        "argument_300m", "is given more than a message holds", "protocol", "limit", "mid x 0 ", size=300 << 20
+        "argument_64k", "has an argument of 64 KiB", GOES_ON, "", "mid ask_for_nothing 0 ", size=64 << 10
+    ),
+    Stranger("argument_8m", "has an argument of 8 MiB", GOES_ON, "", "mid ask_for_nothing 0 ", size=8 << 20),
+    Stranger(
+        "argument_300m",
+        "has an argument larger than a message",
+        "protocol",
+        "limit",
+        "mid x 0 ",
+        size=300 << 20,
     ),
     # ---- results of the critical part
     Stranger("post_null", "post_process returns null", "result", "aici_post_result", "post null"),
     Stranger(
         "post_outside", "post_process returns a wild pointer", "result", "aici_post_result", "post outside"
     ),
-    Stranger("post_size", "its result says that it has no size", "result", "size is 0", "post size 0"),
-    Stranger("post_verb", "it returns a verb that is none", "result", "verb 99", "post verb 99"),
+    Stranger("post_size", "its result declares the size 0", "result", "size is 0", "post size 0"),
+    Stranger("post_verb", "it returns an unknown verb", "result", "verb 99", "post verb 99"),
     Stranger("pre_null", "pre_process returns null", "result", "aici_pre_result", "pre null"),
     Stranger("pre_outside", "pre_process returns a wild pointer", "result", "aici_pre_result", "pre outside"),
     Stranger(
         "pre_end", "its result crosses the end of memory", "result", "aici_pre_result", "pre at_the_end"
     ),
     Stranger(
-        "pre_size", "its result says that it is huge, which it may be", GOES_ON, "", "pre size 4294967295"
+        "pre_size", "its result declares a huge size, which is allowed", GOES_ON, "", "pre size 4294967295"
     ),
-    Stranger("pre_verb", "it returns a verb of the runtime", "result", "verb 7", "pre verb 7"),
+    Stranger("pre_verb", "it returns a verb that only the runtime may use", "result", "verb 7", "pre verb 7"),
     # ---- results of mid_process
     Stranger("mid_null", "mid_process returns null", "result", "aici_mid_result", "answer null"),
     Stranger(
@@ -202,22 +227,38 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger(
         "mid_end", "its result crosses the end of memory", "result", "aici_mid_result", "answer at_the_end"
     ),
-    Stranger("mid_size", "its result says that it has no size", "result", "size is 0", "answer size 0"),
-    Stranger("mid_verb", "it returns a verb of the runtime", "result", "verb 6", "answer verb 6"),
-    Stranger("row_kind", "it returns a kind of row that is none", "result", "row kind 77", "answer kind 77"),
+    Stranger("mid_size", "its result declares the size 0", "result", "size is 0", "answer size 0"),
+    Stranger(
+        "mid_verb", "it returns a verb that only the runtime may use", "result", "verb 6", "answer verb 6"
+    ),
+    Stranger("row_kind", "it returns an unknown kind of row", "result", "row kind 77", "answer kind 77"),
     Stranger("row_null", "its mask is at 0", f"{GOES_ON} empty_mask", "", "answer row_null"),
-    Stranger("row_outside", "its mask is outside of memory", "result", "row:", "answer row_outside"),
+    Stranger("row_outside", "its mask is outside its memory", "result", "row:", "answer row_outside"),
     Stranger("row_end", "its mask crosses the end of memory", "result", "row:", "answer row_at_the_end"),
     Stranger("row_unaligned", "its mask has an odd address", GOES_ON, "", "answer row_unaligned"),
     Stranger("row_short", "its mask has no words", "result", "row_len is 0", "answer row_short"),
     Stranger("row_huge", "its mask claims 4 Gi words", GOES_ON, "", "answer row_huge"),
     Stranger("row_empty", "its mask allows nothing", "empty_mask", "", "answer row_empty"),
-    Stranger("row_padding", "its mask allows only what is no token", "empty_mask", "", "answer row_padding"),
     Stranger(
-        "row_token", "it forces a token that is none", "result", "token 2147483647", "answer token 2147483647"
+        "row_padding",
+        "its mask allows only bits beyond the vocabulary",
+        "empty_mask",
+        "",
+        "answer row_padding",
     ),
     Stranger(
-        "same_before", "it asks for the row before the first one", "result", "SAME", "answer same_before"
+        "row_token",
+        "it forces a token outside the vocabulary",
+        "result",
+        "token 2147483647",
+        "answer token 2147483647",
+    ),
+    Stranger(
+        "same_before",
+        "it asks for the previous row in the first step",
+        "result",
+        "SAME",
+        "answer same_before",
     ),
     Stranger("temperature_nan", "its temperature is NaN", "result", "temperature", "answer temperature_nan"),
     Stranger(
@@ -233,57 +274,71 @@ STRANGERS: tuple[Stranger, ...] = (
     Stranger("sparse_nan", "a bias is NaN", "result", "NaN", "answer sparse_nan"),
     Stranger("sparse_inf", "a bias is infinite", "result", "inf", "answer sparse_inf"),
     Stranger(
-        "sparse_token", "a bias is for a token that is none", "result", "sparse token", "answer sparse_token"
+        "sparse_token",
+        "a bias is for a token outside the vocabulary",
+        "result",
+        "sparse token",
+        "answer sparse_token",
     ),
     Stranger("sparse_many", "a hundred thousand biases", "result", "100000 sparse", "answer sparse_many"),
     Stranger(
-        "sparse_wrap", "so many that their bytes overflow", "result", "sparse entries", "answer sparse_wrap"
+        "sparse_wrap",
+        "so many biases that their bytes overflow",
+        "result",
+        "sparse entries",
+        "answer sparse_wrap",
     ),
     Stranger("sparse_default", "the default bias is NaN", "result", "row_default", "answer sparse_default"),
-    Stranger("sparse_nothing", "no biases, all else forbidden", "empty_mask", "", "answer sparse_nothing"),
-    Stranger("sparse_outside", "biases outside of memory", "result", "row:", "answer sparse_outside"),
+    Stranger(
+        "sparse_nothing", "no biases, all other tokens forbidden", "empty_mask", "", "answer sparse_nothing"
+    ),
+    Stranger("sparse_outside", "biases outside its memory", "result", "row:", "answer sparse_outside"),
     Stranger("dense_nan", "a dense bias is NaN", "result", "NaN", "answer dense_nan"),
     Stranger("dense_inf", "a dense bias is infinite", "result", "inf", "answer dense_inf"),
     Stranger("dense_nothing", "dense biases forbid everything", "empty_mask", "", "answer dense_nothing"),
     Stranger("dense_short", "dense biases for one token", "result", "row_len is 1", "answer dense_short"),
-    Stranger("dense_outside", "dense biases outside of memory", "result", "row:", "answer dense_outside"),
+    Stranger("dense_outside", "dense biases outside its memory", "result", "row:", "answer dense_outside"),
     Stranger(
         "dense_unaligned", "dense biases at an odd address", f"{GOES_ON} result", "", "answer dense_unaligned"
     ),
     # ---- splices
     Stranger("splice_many", "forces 4097 tokens at once", "result", "4097 ff_tokens", "splice many"),
-    Stranger("splice_wrap", "so many that their bytes overflow", "result", "ff_tokens", "splice wrap"),
+    Stranger(
+        "splice_wrap", "forces so many tokens that their bytes overflow", "result", "ff_tokens", "splice wrap"
+    ),
     Stranger("splice_most", "forces 4096 tokens in every step", GOES_ON + " " + STOPS, "", "splice most"),
-    Stranger("splice_outside", "forces tokens outside of memory", "result", "ff_tokens:", "splice outside"),
-    Stranger("splice_token", "forces a token that is none", "result", "4294967295", "splice token"),
+    Stranger("splice_outside", "forces tokens outside its memory", "result", "ff_tokens:", "splice outside"),
+    Stranger("splice_token", "forces a token outside the vocabulary", "result", "4294967295", "splice token"),
     Stranger("splice_unaligned", "forces tokens at an odd address", GOES_ON, "", "splice unaligned"),
-    Stranger("backtrack", "takes 4 G tokens back", "result", "backtrack is", "splice back_all"),
+    Stranger("backtrack", "backtracks 4 Gi tokens", "result", "backtrack is", "splice back_all"),
     Stranger(
         "backtrack_storm",
-        "takes a thousand tokens back, and puts others there",
+        "backtracks a thousand tokens and forces others",
         GOES_ON,
         "",
         "splice back_storm",
     ),
-    Stranger("splice_nothing", "splices nothing for ever", "livelock", "8 rounds", "splice nothing"),
+    Stranger("splice_nothing", "splices nothing forever", "livelock", "8 rounds", "splice nothing"),
     # ---- forks and suspending
     Stranger("fork_bomb", "forks in every step, and so do its children", "fork_limit", "16", "fork always"),
-    Stranger("fork_4g", "forks into 4 G", "fork_limit", "4294967295", "fork once 4294967295"),
+    Stranger("fork_4g", "forks into 4 Gi sequences", "fork_limit", "4294967295", "fork once 4294967295"),
     Stranger("fork_17", "forks into one more than allowed", "fork_limit", "17", "fork once 17"),
     Stranger("fork_16", "forks into as many as allowed", GOES_ON, "", "fork once 16"),
     Stranger("fork_0", "forks into none", STOPS, "", "fork once 0"),
     Stranger(
         "fork_heavy", "forks in each step with 60 MB changed", f"{GOES_ON} {TOO_LATE}", "", "fork heavy 60"
     ),
-    Stranger("fork_relay", "its child goes on in its place, for ever", "livelock", "8 rounds", "fork relay"),
+    Stranger("fork_relay", "its child replaces it, forever", "livelock", "8 rounds", "fork relay"),
     Stranger("children_trap", "all of its children trap", "trap", _MID, "fork children_trap"),
-    Stranger("suspend", "is suspended for ever", "deadlock", "5 rounds", "fork suspend"),
+    Stranger("suspend", "is suspended forever", "deadlock", "5 rounds", "fork suspend"),
     Stranger(
         "suspend_write", "is suspended, and writes variables", "livelock", "8 rounds", "fork suspend_write"
     ),
     Stranger("suspend_all", "forks into eight that are suspended", "deadlock", "all 8", "fork suspend_all"),
-    Stranger("suspend_turns", "two of which one is always suspended", GOES_ON, "", "fork suspend_turns"),
-    Stranger("wait", "one waits for another that does nothing", "livelock", "8 rounds", "fork wait"),
+    Stranger(
+        "suspend_turns", "two forks, one of which is always suspended", GOES_ON, "", "fork suspend_turns"
+    ),
+    Stranger("wait", "a fork waits for another one that does nothing", "livelock", "8 rounds", "fork wait"),
     # ---- snapshots
     Stranger(
         "snapshots", "eight arguments, 20 MB of snapshot each", GOES_ON, "", "init snapshot 20", times=8
@@ -291,7 +346,7 @@ STRANGERS: tuple[Stranger, ...] = (
     *(
         Stranger(
             f"slow_{where}",
-            f"ten arguments, a part of the time of {name} each",
+            f"ten arguments that use a part of the time of {name} each",
             GOES_ON,
             "",
             f"{where} work 30000",
@@ -301,7 +356,7 @@ STRANGERS: tuple[Stranger, ...] = (
         if where in ("start", "arg", "init", "prompt")
     ),
     Stranger("many_arguments", "fifty arguments", GOES_ON, "", "mid ask_for_nothing", times=50),
-    # ---- memory of all together
+    # ---- memory of all requests together
     Stranger(
         "memory_together",
         "ten requests fill 60 MB each",

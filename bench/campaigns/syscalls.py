@@ -1,4 +1,4 @@
-"""System calls that this process and its children shall not have, as on an older kernel: a seccomp filter."""
+"""Denies system calls to this process and its children with a seccomp filter, to simulate older kernels."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import struct
 from aicirt.sandbox import kernel, seccomp
 
 _PR_SET_NO_NEW_PRIVS = 38
-#: in struct seccomp_data: number of the call, low half of its second argument
+#: offsets in struct seccomp_data: number of the call, low half of its second argument
 _NUMBER, _SECOND = 0, 24
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-#: create_ruleset, add_rule, restrict_self: the same numbers everywhere
+#: create_ruleset, add_rule, restrict_self: the same numbers on all architectures
 LANDLOCK = (444, 445, 446)
 _IOCTL = {"x86_64": 16, "aarch64": 29}
 
 
 def deny(numbers: tuple[int, ...], errno: int, *, second: int | None = None) -> None:
-    """They fail with `errno`; if `second` is given, where it is their second argument. For good.
+    """Makes these system calls fail with `errno`, for the rest of the process.
 
-    Raises OSError.
+    With `second`, only calls with this second argument fail. Raises OSError if the filter cannot be loaded.
     """
     code: list[tuple[int, int, int, int]] = []
     for number in numbers:
@@ -35,5 +35,5 @@ def deny(numbers: tuple[int, ...], errno: int, *, second: int | None = None) -> 
 
 
 def deny_ioctl(request: int, errno: int) -> None:
-    """As `deny`, one request of ioctl."""
+    """Makes one request of ioctl fail, see `deny`."""
     deny((_IOCTL[platform.machine()],), errno, second=request)

@@ -1,7 +1,7 @@
 """All attacks of one user at once against two well-behaved users of a real server, over HTTP.
 
-The model is a tiny one of random weights with the tokenizer of the default model: a token takes some
-milliseconds, so that whatever delays one is seen. ``--only N`` is attack N of the table alone.
+The model is tiny, with random weights and the tokenizer of the default model. A token takes some
+milliseconds, so that delays are visible. ``--only N`` runs attack N of the table alone.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from tests.processes import left_behind
 from tests.pyaici.server.tiny_model import make_tiny_model
 
 RATIO_TARGET = 3.0
-#: part of the time in which the victims are alone, half of it before the attacks and half after them
+#: fraction of the time without attacks, half of it before and half after them
 _ALONE = 0.3
-#: requests that generate at the same time: a quarter of the default, for two cores
+#: concurrent requests: a quarter of the default, for two cores
 _STREAMS = 16
 _SECONDS = 60.0
-#: errors of each victim that are told; all are counted
-_TOLD = 10
-#: bytes of a compiler for the largest module, and MiB for caches, buffers and what allocators keep
+#: errors of each victim that are described; all are counted
+_MOST_ERRORS = 10
+#: bytes of a compiler for the largest module, and MiB for caches, buffers and allocators
 _COMPILER_BYTES, _BESIDES_MIB = 1 << 30, 512
-#: how long the attacker's own process has to end
+#: seconds that the attacker's process has to end
 _END_SECONDS = 60
 
 
 def run(campaign: Campaign) -> None:
-    """A case is a request of a victim; it fails if the answer is wrong."""
+    """Runs the campaign. A case is a request of a victim. It fails if the answer is wrong."""
     seconds = campaign.seconds or _SECONDS
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / "tmp"
@@ -86,15 +86,15 @@ class Place:
     memory: MemoryWatch
 
     def play(self, seconds: float, folder: Path, temporary: Path) -> None:
-        """The victims alone, beside the attacks, and alone again; adds the figures."""
+        """Runs the victims alone, with the attacks, and alone again; adds the figures."""
         victims = [
             Victim("ann", Client(self.port, self.tokens["ann"], "127.0.0.2"), script_request),
             Victim("bob", Client(self.port, self.tokens["bob"], "127.0.0.2"), regex_request),
         ]
-        for victim in victims:  # loads what they run
+        for victim in victims:  # loads controllers and scripts
             victim.ask()
             if victim.errors:
-                raise RuntimeError(f"before any attack, {victim.errors[0]}")
+                raise RuntimeError(f"a victim failed before any attack: {victim.errors[0]}")
         with self.memory:
             before = self.memory.look()
             workers = self.memory.workers()
@@ -106,15 +106,15 @@ class Place:
             self._phase(victims, seconds * _ALONE / 2, found["alone"])
             bound = before["all"] + self._growth(temporary)
             restarts = self._restarts() + len(workers - self.memory.workers())
-        self._tell_times(victims, found)
-        self._tell_memory(before, after, bound)
-        self._tell_attacks(results)
+        self._report_times(victims, found)
+        self._report_memory(before, after, bound)
+        self._report_attacks(results)
         self.campaign.figure("restarts", restarts, "processes", target=0)
         if restarts:
             self.campaign.failed(-1, f"{restarts} processes were replaced")
 
     def _phase(self, victims: list[Victim], seconds: float, found: dict[str, list[float]]) -> None:
-        """Both victims at work for so long."""
+        """Runs both victims for this time and collects their samples."""
         stop = threading.Event()
         threads = [threading.Thread(target=victim.work, args=[stop]) for victim in victims]
         for victim in victims:
@@ -130,7 +130,7 @@ class Place:
 
     @contextmanager
     def _attacks(self, folder: Path) -> Iterator[dict[str, Counter[str]]]:
-        """All attacks, until the end of the block; what became of them is there then."""
+        """Runs all attacks until the end of the block; the yielded dict then has their outcomes."""
         popular = hashlib.sha256(bundled_controllers()["regex"].read_bytes()).hexdigest()
         words = [str(self.port), self.tokens["mallory"], str(folder), popular]
         if self.campaign.only is not None:
@@ -144,26 +144,26 @@ class Place:
         ) as process:
             yield results
             try:
-                said, _ = process.communicate(timeout=_END_SECONDS)
+                output, _ = process.communicate(timeout=_END_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
-        results.update({name: Counter(counts) for name, counts in json.loads(said).items()})
+        results.update({name: Counter(counts) for name, counts in json.loads(output).items()})
 
     def _restarts(self) -> int:
         _, body = Client(self.port, "", "127.0.0.2").ask("GET", "/metrics")
         lines = [line for line in body.decode().splitlines() if line.startswith("aici_worker_restarts_total")]
         return int(float(lines[0].split()[1]))
 
-    def _tell_times(self, victims: list[Victim], found: dict[str, dict[str, list[float]]]) -> None:
+    def _report_times(self, victims: list[Victim], found: dict[str, dict[str, list[float]]]) -> None:
         campaign, ratios = self.campaign, []
         campaign.figure("load", os.getloadavg()[0], "processes")
         for victim in victims:
             campaign.ended("requests", victim.requests)
             for number, problem in enumerate(victim.errors):
-                if number < _TOLD:
+                if number < _MOST_ERRORS:
                     campaign.failed(number, problem)
-            campaign.failures += max(0, len(victim.errors) - _TOLD)
+            campaign.failures += max(0, len(victim.errors) - _MOST_ERRORS)
             for what, name in (("gap", "token"), ("first", "first_token")):
                 for when, samples in found.items():
                     values = samples[f"{victim.name}.{what}"]
@@ -179,7 +179,7 @@ class Place:
         campaign.figure("innocent_errors", sum(len(victim.errors) for victim in victims), "errors", target=0)
 
     def _growth(self, temporary: Path) -> float:
-        """MiB by which a user may make all processes grow, by the limits of the server and its daemon."""
+        """Returns the MiB by which one user can make all processes grow under the configured limits."""
         (socket,) = temporary.glob("*/aicirt.sock")
         with closing(Control(socket)) as control:
             health = control.call("health")
@@ -189,17 +189,19 @@ class Place:
         compilers = DaemonSettings().owner_compilations * _COMPILER_BYTES
         return float(guests + server + compilers) / (1 << 20) + _BESIDES_MIB
 
-    def _tell_memory(self, before: dict[str, float], after: dict[str, float], bound: float) -> None:
+    def _report_memory(self, before: dict[str, float], after: dict[str, float], bound: float) -> None:
         self.campaign.figure("server_mb.bound", bound, "MiB")
         if self.memory.peak["all"] > bound:
-            self.campaign.failed(-1, f"{self.memory.peak['all']:.0f} MiB of memory, more than {bound:.0f}")
+            self.campaign.failed(
+                -1, f"{self.memory.peak['all']:.0f} MiB of memory, over the bound of {bound:.0f} MiB"
+            )
         for kind, mib in sorted(self.memory.peak.items()):
             name = "server_mb" if kind == "all" else f"server_mb.{kind}"
             self.campaign.figure(name, mib, "MiB")
             self.campaign.figure(f"{name}.before", before.get(kind, 0.0), "MiB")
             self.campaign.figure(f"{name}.after", after.get(kind, 0.0), "MiB")
 
-    def _tell_attacks(self, results: dict[str, Counter[str]]) -> None:
+    def _report_attacks(self, results: dict[str, Counter[str]]) -> None:
         for name, counts in results.items():
             for outcome, count in sorted((+counts).items()):
                 self.campaign.figure(f"attack.{name}.{outcome}", count, "times")

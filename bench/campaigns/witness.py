@@ -1,19 +1,19 @@
-"""A well-behaved request beside strangers: what it answers and prints must be what it does alone."""
+"""A well-behaved request next to hostile ones: its answers and output must be those of a run alone."""
 
 from __future__ import annotations
 
 from aicirt.contract.abi import Verb
 from bench.campaigns.engine import Engine, Request
 
-#: answers of each branch that are compared; it forks in its fourth step
+#: answers of each branch to compare; the request forks in its fourth step
 STEPS = 12
 
 
 class Witness:
-    """Knows what the request answers alone, and compares."""
+    """Knows the answers of the request alone, and compares others with them."""
 
     def __init__(self, engine: Engine, module: str) -> None:
-        """`module`: id of a compiled ``bench/guests/witness.c``. Nothing else may run now."""
+        """Runs the request alone. `module` is the id of a compiled ``bench/guests/witness.c``."""
         self._engine = engine
         self._module = module
         self.late = 0
@@ -27,17 +27,17 @@ class Witness:
             raise RuntimeError(f"the witness does not work alone: {self._errors or self._answers}")
 
     def start(self) -> Request:
-        """A new request, the same as all others."""
+        """Starts a request. All requests are equal."""
         return Request(self._engine, self._module, "I saw it all", (84, 104, 101, 260, 270))
 
     def done(self, request: Request) -> bool:
-        """Whether it has answered as often as is compared, or has ended."""
+        """Returns whether the request has enough answers to compare, or has ended."""
         answers = _by_branch(request)
         enough = len(answers) == 2 and all(len(answers[n]) >= STEPS for n in answers)
         return enough or not request.live
 
     def difference(self, request: Request) -> str | None:
-        """What is different from the request that was alone, as far as this one has come; None: nothing."""
+        """Returns the first difference from the request that ran alone, in the answers so far, or None."""
         self.late += request.verbs.count(Verb.LATE)
         if request.errors:
             return f"the witness ended: {request.errors[0]!r}"

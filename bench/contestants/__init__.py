@@ -1,4 +1,4 @@
-"""Engines that find masks, each behind the same few methods, to be measured beside each other."""
+"""Engines that compute masks, behind a common interface for comparisons."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from abc import ABC, abstractmethod
 
 
 class Refused(ValueError):
-    """The engine does not take the grammar; the message is its own."""
+    """The engine refuses the grammar. The message is the engine's."""
 
 
 class Contestant(ABC):
-    """One engine with one grammar and one vocabulary.
+    """An engine with a grammar and a vocabulary.
 
-    `compile`, then for each text `reset`, and for each token of it `mask` and `accept`.
+    Call `compile`, then for each text `reset`, and for each of its tokens `mask` and `accept`.
     """
 
-    #: as figures are named
+    #: part of the names of figures
     name: str
 
     @abstractmethod
     def compile(self) -> None:
-        """From the text of the grammar to where masks can be asked for; nothing that was made before is used.
+        """Prepares the grammar, from its text until masks can be computed. Reuses nothing from earlier calls.
 
-        Raises Refused.
+        Raises Refused if the engine refuses the grammar.
         """
 
     @abstractmethod
     def reset(self) -> None:
-        """A new text begins."""
+        """Begins a new text."""
 
     @abstractmethod
     def mask(self) -> None:
-        """Finds the tokens that may come."""
+        """Computes the mask of the next token."""
 
     @abstractmethod
     def accept(self, token: int) -> None:
-        """The token that comes, which the mask allows. What this takes counts with the next mask."""
+        """Appends a token that the mask allows. Its time counts towards the next mask."""
 
     @abstractmethod
     def row(self) -> bytes:
-        """The mask, a bit for each token, the lowest first. To be asked for once, before the next one."""
+        """Returns the mask, one bit per token, lowest first. Call it once, before the next mask."""

@@ -1,4 +1,4 @@
-"""A controller of ours, in a worker inside this process."""
+"""An AICI controller, in a worker inside this process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Aici(Contestant):
     def row(self) -> bytes:
         assert self._mask is not None
         if not isinstance(self._mask.row, Sample):
-            return b""  # nothing may come but the end
+            return b""  # the text can only end here
         return self._worker.row(self._mask.row)
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""Engines of others, which run natively: llguidance, xgrammar, outlines-core, kbnf."""
+"""Other engines, which run natively: llguidance, xgrammar, outlines-core, kbnf."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyaici.tokens import Vocabulary
 
 
 class Natives:
-    """What these engines make of one vocabulary, each when it is first needed."""
+    """A vocabulary in the form that each engine needs, built when it is first used."""
 
     def __init__(self, vocabulary: Vocabulary, loaded: LoadedVocabulary) -> None:
         self.vocabulary = vocabulary
@@ -48,7 +48,7 @@ class Natives:
 
     @cached_property
     def kbnf(self) -> kbnf.Vocabulary:
-        # of tokens with the same text it knows one: the last, which is the one that models use
+        # kbnf keeps one of several tokens with the same text: the last one, which models use
         texts = {ids[-1]: text for text, ids in self._ids().items()}
         return kbnf.Vocabulary(
             {token: kbnf.Token(text) for token, text in texts.items()},
@@ -63,12 +63,12 @@ class Natives:
         return ids
 
 
-#: it shall come through with grammars for which its own limit, 50 000 items in a mask, is too low
+#: llguidance's default limit, 50 000 items in a mask, is too low for some of the grammars
 _LIMITS = LLParserLimits(step_max_items=2_000_000)
 
 
 class Llguidance(Contestant):
-    """`grammar` is what one of LLMatcher.grammar_from_... makes."""
+    """llguidance. `grammar` is the result of one of LLMatcher.grammar_from_...."""
 
     name = "llguidance"
 
@@ -98,7 +98,7 @@ class Llguidance(Contestant):
 
 
 class Xgrammar(Contestant):
-    """`compile_with` calls one of a compiler's methods."""
+    """xgrammar. `compile_with` calls one of the compiler's methods."""
 
     name = "xgrammar"
 
@@ -110,7 +110,7 @@ class Xgrammar(Contestant):
 
     @classmethod
     def of_schema(cls, natives: Natives, schema: Any) -> Xgrammar:
-        """A JSON schema: other properties may come where it says nothing, and any blanks."""
+        """Returns a contestant for a JSON schema: additional properties as it allows them, any blanks."""
         text = json.dumps(schema)
 
         def compile_with(compiler: xgrammar.GrammarCompiler) -> xgrammar.CompiledGrammar:
@@ -140,7 +140,7 @@ class Xgrammar(Contestant):
 
 
 class OutlinesCore(Contestant):
-    """A regular expression. The masks of all states are found by `compile`."""
+    """outlines-core with a regular expression. `compile` computes the masks of all states."""
 
     name = "outlines"
 
@@ -169,7 +169,7 @@ class OutlinesCore(Contestant):
 
 
 class Kbnf(Contestant):
-    """A grammar in KBNF, in the reference configuration. `reset` keeps the masks that it has found."""
+    """kbnf in its reference configuration, with a grammar in KBNF. `reset` keeps the cached masks."""
 
     name = "kbnf"
 

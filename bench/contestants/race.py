@@ -1,4 +1,4 @@
-"""Contestants on the same text, one after the other, round by round."""
+"""A race: contestants process the same text, one after the other, round by round."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class RaceError(AssertionError):
 
 @dataclass
 class Result:
-    """What one contestant needed: ms of each compilation, us of the masks of each round."""
+    """Times of one contestant: ms of each compilation, us of the masks of each round."""
 
     compile_ms: list[float] = field(default_factory=list)
     rounds: list[list[float]] = field(default_factory=list)
 
     @property
     def mask_us(self) -> list[float]:
-        """For each token, what its mask took, the token before it included: the median of all rounds."""
+        """The time of each token's mask, with accepting the token before it: the median of all rounds."""
         return [statistics.median(times) for times in zip(*self.rounds, strict=True)]
 
     @property
@@ -42,7 +42,7 @@ class Result:
 
 
 def walk(contestant: Contestant, tokens: Sequence[int]) -> list[float]:
-    """Microseconds of the mask before each token of a text. Raises RaceError."""
+    """Returns the microseconds of the mask before each token. Raises RaceError if a token is not allowed."""
     times: list[float] = []
     contestant.reset()
     for place, token in enumerate(tokens):
@@ -58,9 +58,9 @@ def walk(contestant: Contestant, tokens: Sequence[int]) -> list[float]:
 
 
 def race(contestants: Sequence[Contestant], tokens: Sequence[int], rounds: int) -> Mapping[str, Result]:
-    """In each round each of them compiles its grammar and goes through the text.
+    """Lets each contestant compile its grammar and walk through the text in each round.
 
-    Raises Refused and RaceError.
+    Raises Refused if an engine refuses its grammar, and RaceError if it does not allow a token of the text.
     """
     results = {contestant.name: Result() for contestant in contestants}
 

@@ -1,5 +1,5 @@
-/* A controller of some size: the argument is the MiB of memory that aici_init fills. aici_init_prompt then changes
- * 64 KiB of it, in four places, so that a sequence differs from the snapshot as one does that has run for a while. */
+/* A controller of a given size: the argument is the MiB of memory that aici_init fills. aici_init_prompt then changes
+ * 64 KiB of it, in four places, so that a sequence differs from the snapshot as if it had run for a while. */
 #include <aici.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ AICI_EXPORT(aici_init) int aici_init(uint32_t size) {
     char text[16] = {0};
     if (size == 0 || size >= sizeof text) return 1;
     aici_read(AICI_ARG, 0, text, sizeof text - 1);
-    /* all memory together shall have this size: 128 KiB of it are stack, statics and the allocator's */
+    /* the argument is the size of the whole memory, of which stack, static data and allocator take 128 KiB */
     size_of_memory = (size_t)atoi(text) * MIB - (128 << 10);
     if (!(memory = malloc(size_of_memory))) return 1;
     for (size_t at = 0; at < size_of_memory; at += PAGE) memory[at] = 1;

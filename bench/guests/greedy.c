@@ -1,5 +1,5 @@
-/* Takes processor time from others. The argument has two numbers and a text that means nothing: how many thousand
- * rounds of a loop aici_init does, how many each mid_process does (-1: for ever), and whatever makes the argument new. */
+/* A controller that uses much CPU time. The argument has two numbers, and any text that makes it unique: thousands of
+ * rounds of a loop in aici_init, and in each mid_process (-1: endless). */
 #include <aici.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-/* What strangers may do. The argument is "<where> <what> [number]": a callback and a misdeed of the table below. In the
- * callbacks of steps it is done from the second step on, so that the first shows the sequence alive.
- * `bench/campaigns/strangers.py` lists them with what each must end with. */
+/* A hostile controller. The argument is "<where> <what> [number]": a callback and a misdeed of the table below. In the
+ * callbacks of steps the misdeed begins in the second step, so that the first one shows a working sequence.
+ * `bench/campaigns/strangers.py` lists the misdeeds with their expected outcomes. */
 #include <aici.h>
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void *wild = (void *)0xfffffff0u;
 
 static int is(const char *name) { return strcmp(what, name) == 0; }
 
-/* ---- misdeeds that any callback can do --------------------------------------------------------------------------- */
+/* ---- misdeeds for any callback ----------------------------------------------------------------------------------- */
 
 static void loop(void) {
     for (;;) sink++;
@@ -39,7 +39,7 @@ static int deeper(int n) { return n < 1 << 30 ? n + deeper(n + 1) * (int)sink + 
 static void recurse(void) { sink += (uint32_t)deeper(1); }
 
 static int deeper_calling(int n) {
-    sink += aici_capability((uint32_t)n); /* the host's function runs on what is left of the stack */
+    sink += aici_capability((uint32_t)n); /* the host's function runs on the rest of the stack */
     return n < 1 << 30 ? n + deeper_calling(n + 1) * (int)sink + 1 : 0;
 }
 static void recurse_calling(void) { sink += (uint32_t)deeper_calling(1); }
@@ -55,7 +55,7 @@ static void load_outside(void) { sink += *(volatile uint32_t *)wild; }
 static void store_outside(void) { *(volatile uint32_t *)wild = 1; }
 
 static void divide(void) {
-    volatile int32_t nothing = 0, something = 1000; /* 1 / x would be compiled to something else */
+    volatile int32_t nothing = 0, something = 1000; /* 1 / x would compile to something else */
     sink = (uint32_t)(something / nothing);
 }
 
@@ -66,7 +66,7 @@ static void overflow(void) {
 
 static void call_nothing(void) { ((void (*volatile)(void))0xffff)(); }
 
-static void call_other_type(void) { /* through a number, so that the compiler cannot see what it is */
+static void call_other_type(void) { /* through an integer, so that the compiler does not see the type */
     volatile uint32_t place = (uint32_t)(uintptr_t)loop;
     ((double (*)(double, double))(uintptr_t)place)(1, 2);
 }
@@ -96,7 +96,7 @@ static void take_memory_and_go_on(void) {
     }
 }
 
-/* malloc would round up to a power of two */
+/* instead of malloc, which rounds up to a power of two */
 static char *take(uint32_t size) {
     uint32_t pages = __builtin_wasm_memory_grow(0, size >> 16);
     if (pages == 0xffffffff) __builtin_trap();
@@ -122,7 +122,7 @@ static void grow_by_all(void) {
     for (int i = 0; i < 100; i++) sink += (uint32_t)__builtin_wasm_memory_grow(0, 0xffff);
 }
 
-/* host functions without end: none of them waits */
+/* endless calls of host functions that never block */
 
 static void sleep_for_ever(void) {
     __wasi_subscription_t subscription = {0};
@@ -159,7 +159,7 @@ __attribute__((import_module("wasi_snapshot_preview1"), import_name("fd_write"))
 imported_write(uint32_t fd, const void *parts, uint32_t count, void *written);
 
 #define EIGHT(x) x; x; x; x; x; x; x; x
-static void write_in_a_row(void) { /* no loop, no function: nothing of Wasm's own looks at the time */
+static void write_in_a_row(void) { /* no loop and no Wasm call, so no epoch check in Wasm */
     static __wasi_ciovec_t parts[1024];
     static __wasi_size_t written;
     for (int i = 0; i < 1024; i++) parts[i] = (__wasi_ciovec_t){(uint8_t *)kilobytes, 1};
@@ -223,7 +223,7 @@ static void rewrite_variable(void) {
 
 /* imports with wild pointers and lengths */
 
-static void read_all(void) { /* one call of the host, and back: nothing looks at the time in between */
+static void read_all(void) { /* one call of the host, without a check of the time in between */
     static char *block;
     if (!block) block = take(HUGE_SIZE);
     sink += aici_read(AICI_ARG, 0, block, HUGE_SIZE);
@@ -248,7 +248,7 @@ static void fail_outside(void) { aici_fail(wild, 0xffffffff); }
 static void fail_with_garbage(void) { aici_fail("\xff\xfe\0\x80", 4); }
 static void ask_for_nothing(void) { sink += aici_capability(0xffffffff); }
 
-static void wasi_outside(void) { /* each answers EFAULT, EBADF or ENOSYS */
+static void wasi_outside(void) { /* each returns EFAULT, EBADF or ENOSYS */
     __wasi_size_t size;
     sink += __wasi_random_get(wild, 4096) + __wasi_clock_time_get(1, 1, wild) + __wasi_clock_res_get(1, wild);
     sink += __wasi_fd_write(1, wild, 1, &size) + __wasi_fd_write(1, wild, 0x7fffffff, &size);

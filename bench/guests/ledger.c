@@ -1,6 +1,6 @@
-/* A controller whose every answer follows from its argument, its prompt and all that it has been told, by a hash: who
- * knows these knows what it must answer, and notices an answer, a row, a variable or a log of another sequence.
- * bench/campaigns/ledger.py knows. The argument is "<key> <forks>", both numbers. */
+/* A controller whose answers are a hash of its argument, its prompt and all its inputs. bench/campaigns/ledger.py
+ * computes the same hash, and so detects an answer, a row, a variable or a log of another sequence. The argument is
+ * "<key> <forks>", both numbers. */
 #include <aici.h>
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     if (arg.step % 8 == 0) printf("%08x %08x\n", (unsigned)key, (unsigned)hash);
 
     uint32_t kind = hash >> 8 & 15, rare = hash >> 12 & 15;
-    if (kind == 3) { /* takes one token back every other time */
+    if (kind == 3) { /* backtracks one token every other time */
         tokens[0] = pick(hash);
         tokens[1] = pick(hash >> 5);
         mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SPLICE, .backtrack = hash & 1 && arg.step > 4,

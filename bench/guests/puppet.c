@@ -1,10 +1,10 @@
-/* A controller that does what its argument says, word by word: whoever writes the argument decides what every callback
- * returns, where from, and with which arguments it calls the imports. `bench/campaigns/script.py` writes them.
+/* A controller that interprets its argument: the argument determines the result of every callback, the address of the
+ * result, and the calls of imports with their arguments. `bench/campaigns/script.py` writes arguments.
  *
- * The argument is little-endian words: for each callback the number of words that are its own, then these. They are
- * operations: each call does those from where the last call of the same callback stopped, up to the first ANSWER or
- * RETURN. Operands are two words: what the second is counted from, and a number. When nothing is left, a callback
- * answers that it goes on. */
+ * The argument consists of little-endian words: for each callback the number of its words, then the words of all. They
+ * encode operations. A call executes operations from where the last call of the same callback stopped, up to the first
+ * ANSWER or RETURN. An operand is two words: a base, and an offset from it. Without further operations, a callback
+ * continues normally. */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum { PLAIN, AT_ANSWER, AT_BUFFER, AT_END, AT_ARG, AT_RESULT, AT_VOCABULARY, AT
 static aici_step_arg arg = {sizeof(aici_step_arg)};
 static uint32_t answer[16], buffer[4096];
 static uint32_t script[MOST_WORDS], result;
-/* of each callback: its next word, and the end of its words */
+/* for each callback: its next word, and the end of its words */
 static uint32_t at[NUM_CALLBACKS], end[NUM_CALLBACKS], now;
 static volatile uint32_t sink;
 
@@ -40,7 +40,7 @@ static uint32_t operand(void) {
     }
 }
 
-/* of WASI, as they are: libc would look at its arguments first */
+/* the imports of WASI themselves: libc would validate the arguments first */
 #define WASI(name) __attribute__((import_module("wasi_snapshot_preview1"), import_name(#name)))
 WASI(random_get) uint32_t imported_random(uint32_t at, uint32_t length);
 WASI(fd_write) uint32_t imported_write(uint32_t fd, uint32_t parts, uint32_t count, uint32_t written_at);
@@ -64,7 +64,7 @@ static uint32_t call(void) {
     }
 }
 
-/* What the callback returns; `fallback` when the script is over. */
+/* Runs operations and returns the result of the callback, or `fallback` when the script has ended. */
 static uint32_t perform(uint32_t callback, uint32_t fallback) {
     now = callback;
     while (at[now] < end[now]) {

@@ -1,5 +1,5 @@
-// The regular-expression controller for measuring warm masks: when tokens are taken back it starts its text over
-// and keeps what it has learned, its states and masks. The argument is the expression, or `until:` and a text.
+// The regular-expression controller for measuring warm masks: after a backtrack it starts its text over and keeps its
+// cached states and masks. The argument is the expression, or `until:` and a text.
 #include <span>
 #include <string>
 #include <string_view>

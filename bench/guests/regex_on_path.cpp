@@ -1,5 +1,5 @@
-// The regular-expression controller with a part on the critical path: tokens are appended in post_process, and
-// pre_process is asked in every step. The argument is the expression.
+// The regular-expression controller with a part on the critical path: it appends tokens in post_process, and has a
+// pre_process in every step. The argument is the expression.
 #include <span>
 #include <string_view>
 

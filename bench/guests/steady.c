@@ -1,5 +1,5 @@
-/* The smallest controller with a part on the critical path: it takes note of each token in post_process, goes on in
- * pre_process, and returns a mask that is ready. What its steps cost is the runtime's own time. */
+/* The smallest controller with a part on the critical path: it reads each token in post_process, continues in
+ * pre_process, and returns a fixed mask. The time of its steps is the runtime's own. */
 #include <aici.h>
 
 AICI_CONTROLLER

@@ -1,6 +1,6 @@
-/* A well-behaved controller whose every answer depends on all that has happened to it: its argument, its prompt, all
- * tokens, its random numbers, its variables, the vocabulary image, and a part of its memory that only it may change.
- * If anything of a stranger reached it, its masks and its log would be other ones. In the fourth step it forks. */
+/* A well-behaved controller whose answers depend on its whole history: its argument, its prompt, all tokens, its random
+ * numbers, its variables, the vocabulary image, and a part of its memory that only it may change. Interference by
+ * another sequence changes its masks and its log. In the fourth step it forks. */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ static void mix_all(const void *data, uint32_t size) {
     for (uint32_t i = 0; i < size; i++) mix(((const uint8_t *)data)[i]);
 }
 
-/* Each step writes the next 16 cells, from the first again behind the last: write number n sets cell n % CELLS to
- * n * 3 + 1. Cells that have not been written hold a pattern. */
+/* Each step writes the next 16 cells, cyclically: write number n sets cell n % CELLS to n * 3 + 1. Cells that have not
+ * been written hold a pattern. */
 static uint32_t expected_at(uint32_t at) {
     if (at >= written) return ~at;
     uint32_t last = written - 1;
@@ -99,7 +99,7 @@ AICI_EXPORT(aici_mid_process) const aici_mid_result *aici_mid_process(void) {
         mix((uint32_t)branch);
         mix(arg.num_group);
     }
-    if (arg.step < FORK_STEP) { /* the seeds of forks are not the same in every run */
+    if (arg.step < FORK_STEP) { /* seeds of forks differ between runs */
         uint32_t random;
         arc4random_buf(&random, sizeof random);
         mix(random);
@@ -112,7 +112,7 @@ AICI_EXPORT(aici_mid_process) const aici_mid_result *aici_mid_process(void) {
         mix(bytes[i]);
         mask[i] = state & text[i];
     }
-    mask[2] |= 1u << (state & 31); /* one of the bytes 64 to 95 at least */
+    mask[2] |= 1u << (state & 31); /* at least one of the bytes 64 to 95 */
     printf("step %u of branch %d: %08x\n", arg.step, branch, state);
     mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_BITMASK,
                             .row = (uint32_t)(uintptr_t)mask, .row_len = words};

@@ -1,1 +1,1 @@
-"""The suites: each is a module whose docstring begins with a summary, with ``run(report: Report)``."""
+"""The suites. Each is a module with ``run(report: Report)`` and a docstring that begins with a summary."""

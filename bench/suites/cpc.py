@@ -1,4 +1,4 @@
-"""Character-prefix completion with a real model: how exact, how far off masks are, and what it costs."""
+"""Character-prefix completion with a real model: exactness, cost, and the error of masks alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyaici.cpc import CoverTree, Session, TokenTrie, enumeration, exact, heal_c
 from pyaici.engines.hf import EngineModel, HfEngine
 from pyaici.models import default_model_path
 
-#: what is in the editor, and what is typed behind it
+#: name -> text in the editor, and the prefix that is typed after it
 PAIRS = {
     "bridge": ("We walked along the river until we reached the br", "id"),
     "friend": ("I have not seen you for ages, my fri", "end"),
@@ -45,19 +45,20 @@ PAIRS = {
 }
 _QUICK = ("bridge", "paris", "munich")
 SAMPLES, QUICK_SAMPLES = 2000, 400
-#: suggestions for each pair, of the model here and of one that is only asked for the prefix
+#: suggestions for each pair, from character-prefix completion and from a chat model that is prompted for the
+#: prefix
 SEEDS, QUICK_SEEDS = 5, 1
-#: samples that are drawn from one session: most are drawn while its bounds are still being learned
+#: samples drawn from one session; most are drawn while the session still learns its bounds
 _FRESH = 25
-#: covers that the chi-square test tells apart
+#: covers that the chi-square test distinguishes
 CATEGORIES = 50
-#: prefixes with fewer histories leave nothing to save
+#: prefixes with fewer histories leave no evaluations to save
 MANY = 15
 RATIO_TARGET = 0.4
 
 
 class Replay:
-    """What a model has said in a session, said again at once."""
+    """Replays the log-probabilities that a model returned in a session, without running it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -69,7 +70,7 @@ class Replay:
 
 
 def run(report: Report) -> None:
-    """Each pair is enumerated, sampled many times from what was enumerated, and then typed anew."""
+    """Enumerates each pair, samples many times from the enumeration, and then types the pair anew."""
     torch.set_num_threads(1)
     path = default_model_path()
     model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
@@ -122,13 +123,13 @@ def run(report: Report) -> None:
     report.figure("cpc.tv_heal", float(np.mean(healed)), "ratio")
     report.figure("cpc.tv_pcas", float(np.mean(far)), "ratio")
     report.figure("cpc.tv_pcas_max", max(far), "ratio")
-    # the chance that the smallest of so many would be this small; where one cover has it all there is no test
+    # the probability that the smallest of these p-values is this small; with a single cover there is no test
     tests = sum(value < 1 for value in values)
     report.figure("cpc.chi2_p", -math.expm1(tests * math.log1p(-min(values))), "ratio")
 
 
 def cover_probabilities(tree: CoverTree) -> dict[tuple[int, ...], float]:
-    """p(cover | prefix) of every cover of a tree that has been enumerated."""
+    """Returns p(cover | prefix) of every cover of an enumerated tree."""
     covers = {}
     for node, log_chance in _histories(tree):
         shares = np.exp(node.log_covering + log_chance - tree.root.lower).tolist()
@@ -138,9 +139,10 @@ def cover_probabilities(tree: CoverTree) -> dict[tuple[int, ...], float]:
 
 
 def masked_distance(tree: CoverTree) -> float:
-    """Total variation between exact covers and those under masks at every step; all histories are known.
+    """Returns the total variation between exact covers and covers under masks at every step.
 
-    Below a history both choose its covering tokens by their probabilities, so that sums over these do.
+    The tree must be enumerated. Below a history, both distributions choose among its covering tokens by their
+    probabilities, so sums over these tokens suffice.
     """
     distance = 0.0
     masked = {(): 0.0}
@@ -154,7 +156,7 @@ def masked_distance(tree: CoverTree) -> float:
 
 
 def share_of(tree: CoverTree, stem: tuple[int, ...]) -> float:
-    """How likely it is that a cover is this history and one more token: what token healing draws from."""
+    """Returns the probability that a cover is this history and one more token, as token healing assumes."""
     for node, log_chance in _histories(tree):
         if node.history == stem:
             return math.exp(log_chance + node.log_covered - tree.root.lower)
@@ -162,14 +164,14 @@ def share_of(tree: CoverTree, stem: tuple[int, ...]) -> float:
 
 
 def trials_untold(tree: CoverTree) -> float:
-    """Trials that the controller needs, on the average, with an engine that tells no probabilities."""
+    """Returns the mean number of trials of the controller with an engine that reports no probabilities."""
     root = tree.root
     allowed = np.logaddexp(root.log_covered, np.logaddexp.reduce(root.log_partial, initial=-np.inf))
     return math.exp(allowed - root.lower)
 
 
 def _histories(tree: CoverTree) -> list[tuple[Any, float]]:
-    """All nodes, each with the logarithm of its history's probability; parents first."""
+    """Returns all nodes, parents first, each with the logarithm of its history's probability."""
     found = {tree.root.history: 0.0}
     for node in tree.nodes():
         for token, weight in zip(node.partial.tolist(), node.log_partial.tolist(), strict=True):
@@ -178,7 +180,10 @@ def _histories(tree: CoverTree) -> list[tuple[Any, float]]:
 
 
 def _draw(tree: CoverTree, samples: int, seed: int) -> tuple[Counter[tuple[int, ...]], float, float]:
-    """Exact samples from fresh sessions; evaluations and trials for the first of each, on the average."""
+    """Draws exact samples from fresh sessions.
+
+    Returns the counts of covers, and the mean evaluations and trials of the first sample of each session.
+    """
     model = Replay(tree.session)
     rng = np.random.default_rng(seed)
     counts: Counter[tuple[int, ...]] = Counter()
@@ -197,7 +202,10 @@ def _draw(tree: CoverTree, samples: int, seed: int) -> tuple[Counter[tuple[int, 
 def _type(
     engine: HfEngine, trie: TokenTrie, tokens: list[int], prefix: str, typed: str, seed: int
 ) -> tuple[float, list[float], list[int]]:
-    """Types the end of a prefix, a sample each: ms of the first, of the others, their evaluations."""
+    """Types the end of a prefix and draws a sample after each keystroke.
+
+    Returns the ms of the first sample, the ms of the others, and the evaluations of the others.
+    """
     session = Session(EngineModel(engine), trie)
     rng = np.random.default_rng(seed)
     times, evaluations = [], []

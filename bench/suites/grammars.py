@@ -1,4 +1,4 @@
-"""Grammars of every sort: masks and compilation of our controllers inside Wasm, beside native engines."""
+"""Masks and compilation for many kinds of grammars: controllers in Wasm compared with native engines."""
 
 from __future__ import annotations
 
@@ -23,37 +23,39 @@ from bench.schemas import real_schemas
 from bench.tool_schema import tool_schema
 from bench.vocabularies import vocabulary
 
-#: vocabularies; figures that have a target are those of the last one
+#: vocabularies; figures of the last one have targets
 SIZES = ("32k", "131k")
 _OFFICIAL = SIZES[-1]
 _ROUNDS = 7
-#: the most that ours may take of what llguidance takes
+#: upper limit of our time relative to llguidance
 _MOST_C_RATIO = 1.0
-#: the most that masks of KBNF may take, us
+#: upper limits of masks of KBNF, us
 _MOST_KBNF_P50, _MOST_KBNF_P99 = 30.0, 300.0
-#: the most that ours may take of what llguidance takes for JSON schemas: masks, and p50 of compilation
+#: upper limits of our time relative to llguidance for JSON schemas: masks, and p50 of compilation
 _MOST_SCHEMA_RATIO, _MOST_SCHEMA_COMPILE_RATIO = 1.5, 2.0
 _SCHEMA_ROUNDS = 3
-#: of the published schemas one of so many; and how many xgrammar races, too, which needs seconds for one
+#: every n-th published schema is used; number of schemas for xgrammar, which takes seconds for each
 _EVERY, _SLOW = 2, 15
-#: the most milliseconds for a tool of fifty properties: until masks can be asked for; later requests
+#: upper limits for a tool of fifty properties, ms: until masks can be computed; start of later requests
 _MOST_BUILD_MS, _MOST_START_MS = 20.0, 0.3
 
 
 def run(report: Report) -> None:
-    """Of each grammar, engine and vocabulary: microseconds of a mask, the token before it included (mean, p50
-    and p99 over the tokens of a text, of each token the median of all rounds), and milliseconds from the text
-    of the grammar to where masks can be asked for (p50). Every round compiles anew: nothing is known before.
+    """Measures masks and compilation of each grammar, engine and vocabulary.
 
-    Ours does not force tokens here: every step has a mask, as every step of the others has one.
-    Raises RaceError if an engine forbids a token of its text.
+    Figures of masks are microseconds, with accepting the token before: mean, p50 and p99 over the tokens of a
+    text, where each token counts with the median of all rounds. Figures of compilation are milliseconds
+    (p50), from the text of the grammar until masks can be computed. Every round compiles anew.
+
+    Our controllers do not force tokens here, so that every step has a mask, as with the other engines. Raises
+    RaceError if an engine forbids a token of its text.
     """
     with tempfile.TemporaryDirectory() as folder:
         controllers = Controllers(Path(folder))
         for size in SIZES[:1] if report.quick else SIZES:
             words = vocabulary(size)
             loaded = load_for_guests(words, masks_only=True)
-            # what is slow is to be seen, not ended
+            # a long limit, so that slow masks show in the figures
             with LocalWorker(loaded, config=WorkerConfig.with_overrides({"mid_ms": 1000})) as worker:
                 arena = Arena(words, loaded, worker, controllers)
                 _cases(report, size, arena)
@@ -78,7 +80,7 @@ def _cases(report: Report, size: str, arena: Arena) -> None:
 
 
 def _schemas(report: Report, size: str, arena: Arena) -> None:
-    """All schemas that both engines take, together; some of them with xgrammar, which takes longer."""
+    """Measures all schemas that both engines accept, and some of them with xgrammar, which takes longer."""
 
     def two(schema: Any) -> list[Contestant]:
         return [arena.aici_schema(schema), arena.llguidance_schema(schema)]
@@ -105,7 +107,10 @@ def _pool(report: Report, name: str, pool: Pool) -> None:
         stricter = pool.stricter.get(engine, [])
         report.figure(f"{name}.{engine}_stricter", len(stricter), "schemas")
         if stricter:
-            print(f"{engine} takes these, but not their instances: {', '.join(stricter)}", file=sys.stderr)
+            print(
+                f"{engine} accepts these schemas, but not their instances: {', '.join(stricter)}",
+                file=sys.stderr,
+            )
 
 
 def _schema_ratios(report: Report, name: str, pool: Pool, *, official: bool) -> None:
@@ -120,7 +125,7 @@ def _schema_ratios(report: Report, name: str, pool: Pool, *, official: bool) -> 
 
 
 def _tool(report: Report, controllers: Controllers) -> None:
-    """Requests for a tool of fifty properties, forced tokens and all: one builds, others start from there."""
+    """Measures requests for a tool of fifty properties, with forced tokens: the first one and later ones."""
     words = vocabulary(SIZES[0] if report.quick else _OFFICIAL)
     build_ms, start_ms = [], []
     with LocalWorker(load_for_guests(words)) as worker:
@@ -151,13 +156,13 @@ def _times(report: Report, name: str, mask_us: list[float], compile_ms: list[flo
 
 
 def _ratio(parts: list[Mapping[str, Result]]) -> float:
-    """The mean of ours to that of llguidance, where all texts count alike."""
+    """Returns our mean relative to llguidance's, with equal weight for all texts."""
     ours, theirs = (sum(results[engine].masks.mean for results in parts) for engine in ("aici", "llguidance"))
     return ours / theirs
 
 
 def _kbnf(report: Report, size: str, texts: list[list[float]]) -> None:
-    """Both grammars together, and how much more the last quarter of a text takes than the second."""
+    """Reports both grammars together, and the slowdown from the second quarter of a text to the last."""
     masks = summarise([time for times in texts for time in times])
     name = "grammars.kbnf" if size == _OFFICIAL else f"grammars.kbnf.{size}"
     report.figure(f"{name}.p50_us", masks.median, "us", target=_MOST_KBNF_P50 if size == _OFFICIAL else None)

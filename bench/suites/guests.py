@@ -14,11 +14,11 @@ from aicirt.wasm.memory import PAGE
 from bench.measure import alternate, summarise
 from bench.report import Report
 
-#: memory of the guest in MiB, and the most that a fork of it may take, in us
+#: memory of the guest in MiB -> upper limit of a fork, us
 FORKS = {1: 100.0, 4: 130.0, 16: 250.0}
 _CHANGED_PAGES = (64 << 10) // PAGE
 _ROUNDS = 300
-#: calls per sample where one takes about a microsecond
+#: calls per sample, where a call takes about a microsecond
 _BATCH = 200
 
 _WAT = """(module (import "bench" "nothing" (func $nothing (param i32 i32) (result i32)))
@@ -29,7 +29,7 @@ _WAT = """(module (import "bench" "nothing" (func $nothing (param i32 i32) (resu
 
 
 def run(report: Report) -> None:
-    """Medians; forks and starts are timed without the closing of what they made."""
+    """Reports medians. Forks and starts are timed without closing the guests."""
     engine = Engine()
     ticker = Ticker(engine)
     nothing = HostFunction("bench", "nothing", FuncType(("i32", "i32"), ("i32",)), lambda _guest, _a, _b: 0)
@@ -65,7 +65,7 @@ def _calls(report: Report, linker: Linker, ticker: Ticker) -> None:
 
 
 def clones(report: Report, linker: Linker, prefix: str = "guests") -> None:
-    """Forks of guests of which 64 KiB changed since the base, in one piece and page by page."""
+    """Measures forks of guests with 64 KiB changed since the base, in one piece and in scattered pages."""
     forks: dict[str, Callable[[], float]] = {}
     starts: dict[str, Callable[[], float]] = {}
     snapshots: dict[str, Callable[[], float]] = {}
@@ -83,12 +83,12 @@ def clones(report: Report, linker: Linker, prefix: str = "guests") -> None:
                 guest.view[page * stride * PAGE] = 2
             targets[f"fork.{mib}mb{layout}"] = target
             forks[f"fork.{mib}mb{layout}"] = partial(_timed, partial(guest.fork_many, 1))
-            starts[f"next_child{layout}"] = partial(_next_child, guest)  # those of the largest stay
+            starts[f"next_child{layout}"] = partial(_next_child, guest)  # keeps the largest guest
             opened += [base, guest]
         starts["start"] = partial(_timed, partial(_start, snapshot))
         snapshots[f"snapshot.{mib}mb"] = partial(_timed_snapshot, base)
         opened.append(program)
-    # apart, since a snapshot of 16 MiB empties the caches of the processor
+    # in separate groups, since a snapshot of 16 MiB evicts the processor's caches
     for group, rounds in ((forks, _ROUNDS), (starts, _ROUNDS), (snapshots, 50)):
         _add(report, prefix, alternate(group, rounds), targets)
     for item in opened:
@@ -100,7 +100,7 @@ def _program(linker: Linker, pages: int) -> Program:
 
 
 def _batched(call: Callable[[], object]) -> Callable[[], float]:
-    """Microseconds of one of many calls."""
+    """Returns a function that measures the microseconds of one call, as the mean of many."""
 
     def sample() -> float:
         start = time.perf_counter()
@@ -112,9 +112,9 @@ def _batched(call: Callable[[], object]) -> Callable[[], float]:
 
 
 def _timed(make: Callable[[], Iterable[Instance]]) -> float:
-    """Microseconds to make guests, which are closed afterwards: the middle one of five turns.
+    """Returns the microseconds that making guests takes, the median of five turns. Closes the guests.
 
-    The garbage collector, which runs between two samples, leaves cold caches behind.
+    A median, since the garbage collector runs between two samples and leaves cold caches behind.
     """
     turns = []
     for _ in range(5):
@@ -131,7 +131,7 @@ def _start(snapshot: Snapshot) -> list[Instance]:
 
 
 def _next_child(guest: Instance) -> float:
-    """What each child after the first adds."""
+    """Returns the microseconds that each child after the first adds."""
     return (_timed(partial(guest.fork_many, 5)) - _timed(partial(guest.fork_many, 1))) / 4
 
 

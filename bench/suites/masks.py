@@ -1,4 +1,4 @@
-"""Masks of five constraints, through the SDK inside Wasm, beside native llguidance."""
+"""Masks of five constraints: the SDK in Wasm compared with native llguidance."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bench.vocabularies import PACKAGES, vocabulary
 from pyaici.build import build_controller
 from pyaici.tokens import Vocabulary
 
-#: names of passes: in a sequence that begins from the snapshot after init, and the second in the same one
+#: names of passes: the first in a sequence that begins from the snapshot after init, and the second one
 COLD, WARM = "cold", "warm"
 PASSES = (COLD, WARM)
-#: the most that ours may take of what llguidance takes, at 131 k tokens
+#: upper limits of our time relative to llguidance, at 131 k tokens
 TARGETS = {COLD: 0.35, WARM: 0.05}
-#: single constraints are compared where llguidance needs more than this, us
+#: single constraints count if llguidance needs more than this, us
 _WORTH_COMPARING = 20.0
 _ROUNDS, _TURNS = 15, 5
 
@@ -38,8 +38,11 @@ class MaskError(AssertionError):
 
 
 def run(report: Report) -> None:
-    """Microseconds of one mask, the token before it included: the mean over the positions of a text, of which
-    the median over all rounds. Raises MaskError if two engines disagree about a token of text."""
+    """Measures the microseconds of a mask, with accepting the token before it.
+
+    A figure is the median over all rounds of the mean over the positions of a text. Raises MaskError if two
+    engines disagree about a token of text.
+    """
     with tempfile.TemporaryDirectory() as folder:
         guests = {
             COLD: build_controller(ROOT / "controllers" / "regex", Path(folder) / "regex.wasm").path,
@@ -95,8 +98,10 @@ Walk = Callable[[], tuple[float, list[bytes]]]
 
 
 def _timed(walk: Walk) -> float:
-    """Microseconds of one mask: the median of a few walks, as the first finds the processor's caches full of
-    what the other engine and the garbage collector looked at."""
+    """Returns the microseconds of a mask, the median of a few walks.
+
+    A median, since the other engine and the garbage collector have filled the caches before the first walk.
+    """
     times = []
     for _ in range(_TURNS):
         seconds, masks = walk()
@@ -107,7 +112,7 @@ def _timed(walk: Walk) -> float:
 def _walks(
     worker: LocalWorker, programs: dict[str, Program], constraint: Constraint, tokens: Sequence[int]
 ) -> dict[str, Walk]:
-    """The two passes of our engine; each gives seconds and masks."""
+    """Returns the two passes of our engine. Each returns seconds and masks."""
     cold = worker.template(programs[COLD], constraint.argument)
     warm = worker.template(programs[WARM], constraint.argument_again)
     return {
@@ -119,7 +124,7 @@ def _walks(
 def _ours(
     worker: LocalWorker, template: Template, tokens: Sequence[int], *, passes: int
 ) -> tuple[float, list[bytes]]:
-    """The last of some passes of a new sequence."""
+    """Runs some passes of a new sequence; returns seconds and masks of the last one."""
     seq = worker.start(template)
     for number in range(passes):
         taken, masks = 0.0, []
@@ -128,7 +133,7 @@ def _ours(
             taken_back = len(tokens) - 1 if number and not place else 0
             mask = worker.mask(seq, news, backtrack=taken_back, sampled=bool(news))
             if not isinstance(mask.row, Sample):
-                raise MaskError(f"at token {place} there was no mask but forced tokens {mask.forced}")
+                raise MaskError(f"at token {place} there was no mask, but forced tokens {mask.forced}")
             taken += mask.seconds
             masks.append(worker.row(mask.row))
     worker.free([seq])
@@ -153,7 +158,7 @@ def _check(
     ours: Sequence[bytes],
     theirs: Sequence[bytes],
 ) -> None:
-    """Special tokens and the end are each engine's own affair; all else must agree."""
+    """Raises MaskError if masks differ. Ignores special tokens and the end: engines differ in them."""
     text = np.array([bool(token) for token in vocabulary.tokens])
     for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
         mine, yours = _bits(one)[: len(text)], _bits(other)[: len(text)]

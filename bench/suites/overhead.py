@@ -18,12 +18,12 @@ from pyaici.client.runtime import Runtime
 from pyaici.engines.hf import HfEngine, Phase, Request
 from pyaici.models import default_model_path
 
-#: sequences in the batch -> runs, and the most that control may add to one generated token, ms
+#: sequences in the batch -> runs, and upper limit of what control adds to a generated token, ms
 BATCHES = {1: (24, 0.3), 8: (8, 0.3)}
-#: any text: the same tokens as without control, so that the forward passes are the same
+#: allows any text, so that tokens and forward passes are the same as without control
 _PATTERN = "(?s).*"
 _TOKENS, _QUICK_TOKENS, _WARM_UP_TOKENS = 49, 9, 17
-#: steps of one engine in a row; the first of them is not counted, as the other's has just run
+#: steps of one engine in a row; the first one does not count, since the other engine has just run
 _BLOCK = 8
 _PROMPTS = (
     "Once upon a time there was a",
@@ -38,11 +38,11 @@ _PROMPTS = (
 
 
 class TokensDifferError(AssertionError):
-    """The two ways of generating did not do the same work."""
+    """Generation with and without control produced different tokens."""
 
 
 def run(report: Report) -> None:
-    """Two engines, with and without control, take turns; medians of the differences of pairs of steps."""
+    """Reports medians of the differences of pairs of steps. Engines with and without control take turns."""
     torch.set_num_threads(1)
     path = default_model_path()
     model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
@@ -54,7 +54,7 @@ def run(report: Report) -> None:
         with HfEngine(model, tokenizer, runtime) as controlled, HfEngine(model, tokenizer) as free:
             for batch, (runs, target) in BATCHES.items():
                 pairs = _Pairs(controlled, free, module, batch)
-                # warm-up, and the template
+                # warms up and builds the template
                 pairs.run(_QUICK_TOKENS if report.quick else _WARM_UP_TOKENS)
                 pairs.clear()
                 for _ in range(1 if report.quick else runs):
@@ -63,10 +63,10 @@ def run(report: Report) -> None:
 
 
 class _Pairs:
-    """Times of steps with and without control, ms; the n-th steps of both make a pair.
+    """Times of steps with and without control, ms. The n-th steps of both make a pair.
 
-    `times` are of whole steps, `beside` what they spend outside the forward pass: that has less noise, but
-    does not show what the worker's use of memory and caches costs the forward pass.
+    `times` are those of whole steps. `beside` is the time outside the forward pass: it has less noise, but
+    does not show how the worker's use of memory and caches slows the forward pass down.
     """
 
     def __init__(self, controlled: HfEngine, free: HfEngine, module: str, batch: int) -> None:
@@ -81,7 +81,7 @@ class _Pairs:
             times.clear()
 
     def run(self, max_tokens: int) -> None:
-        """One generation by each. Raises TokensDifferError."""
+        """Generates once with each engine. Raises TokensDifferError if the tokens differ."""
         requests = [
             [
                 engine.add(Request(prompt, module=module, arg=_PATTERN, max_tokens=max_tokens))
@@ -101,7 +101,7 @@ class _Pairs:
         gc.enable()
         tokens = []
         for engine, numbers in zip(self._engines, requests, strict=True):
-            engine.run()  # controllers still hear of the end
+            engine.run()  # tells controllers about the end
             tokens.append([result.tokens for request in numbers for result in engine.results(request)])
         if tokens[0] != tokens[1]:
             raise TokensDifferError(f"with control: {tokens[0]}; without: {tokens[1]}")

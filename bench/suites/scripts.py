@@ -1,4 +1,4 @@
-"""Controllers in Python and JavaScript beside the same in C++: starts, steps, forks, memory, sizes."""
+"""Controllers in Python and JavaScript compared with C++: starts, steps, forks, memory, sizes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _TURNS = 5
 _ROUNDS, _QUICK_ROUNDS = 60, 3
 #: mask rows for each sequence: one held by the engine, one being written
 _ROWS = 2
-#: what is measured: constraints that scripts can name as patterns
+#: constraints that scripts can express as patterns
 _MEASURED = tuple(constraint for constraint in CONSTRAINTS if not constraint.until)
 
-#: `leave`: the controller in C++ goes on as long as the model does not end its text
+#: `leave=False`: like the controller in C++, continue until the model ends its text
 _PYTHON = """
 from aici import *
 PATTERN = regex(argument)
@@ -49,7 +49,7 @@ _LANGUAGES = {"py": ("pyctrl", _PYTHON), "js": ("jsctrl", _JAVASCRIPT)}
 
 
 def run(report: Report) -> None:
-    """Medians. A step is timed in the worker, beside one of the controller `regex` with the same token."""
+    """Reports medians. Steps are timed in the worker, as are those of `regex` with the same tokens."""
     vocab = vocabulary("32k" if report.quick else "131k")
     spell = Speller([b"" if token in vocab.special else text for token, text in enumerate(vocab.tokens)])
     texts = {one.name: list(spell(one.long_text.encode()))[:_TOKENS] for one in _MEASURED}
@@ -104,7 +104,7 @@ def _steps(
 
 
 def _mean_step(worker: LocalWorker, template: Template, tokens: Sequence[int]) -> float:
-    """Microseconds of a step, over all tokens of a text."""
+    """Returns the microseconds of a step, the mean over all tokens of a text."""
     seq = worker.start(template)
     seconds = sum(mask.seconds for mask in worker.walk(seq, tokens))
     worker.free([seq])
@@ -117,7 +117,7 @@ def _forks(
     templates: dict[tuple[str, str], Template],
     texts: dict[str, list[int]],
 ) -> None:
-    """Of a sequence in the middle of its text."""
+    """Measures forks of a sequence in the middle of its text."""
     name = _MEASURED[0].name
     parents = {language: walked(worker, templates[language, name], texts[name]) for language in _LANGUAGES}
     samples = alternate(
@@ -131,7 +131,7 @@ def _forks(
 
 
 def _fork(parent: Guest) -> float:
-    """Microseconds until a child could be stepped; the middle of some."""
+    """Returns the microseconds until a child is ready for a step, the median of some turns."""
 
     def turn() -> float:
         start = time.perf_counter()
@@ -150,7 +150,7 @@ def _memory(
     templates: dict[tuple[str, str], Template],
     texts: dict[str, list[int]],
 ) -> None:
-    """Of a sequence with its mask rows; shared, and not counted: code, vocabulary and the snapshot."""
+    """Measures a sequence with its mask rows. Code, vocabulary and snapshot are shared and do not count."""
     rows = _ROWS * worker.layout.row_bytes / 1024
     for language in _LANGUAGES:
         kib = [kib_of_each(worker, templates[language, one.name], texts[one.name])[0] for one in _MEASURED]
@@ -165,7 +165,7 @@ def _starts(report: Report, runtime: Runtime) -> None:
     for language, module in modules.items():
         arguments = [_argument(language, one) for one in _MEASURED]
         for argument in arguments:
-            _first_mask(runtime, module, argument)  # now its snapshot is known
+            _first_mask(runtime, module, argument)  # builds its snapshot
         contestants[f"scripts.{language}.start_ms"] = partial(_mean_start, runtime, module, arguments)
     for name, values in alternate(contestants, _rounds(report)).items():
         report.samples(name, values, "ms")
@@ -177,7 +177,7 @@ def _mean_start(runtime: Runtime, module: str, arguments: Sequence[str]) -> floa
 
 
 def _first_mask(runtime: Runtime, module: str, argument: str) -> float:
-    """Milliseconds from the call that starts a sequence to its first mask."""
+    """Returns the milliseconds from the call that starts a sequence to its first mask."""
     start = time.perf_counter()
     seq = runtime.instantiate(module, argument, (1, 2, 3))
     answer = runtime.begin_step([StepInput(seq)]).wait().mid[seq]

@@ -1,4 +1,4 @@
-"""Time to the first token, and tokens a second, through the HTTP server beside the same engine without it."""
+"""Time to the first token and tokens per second through the HTTP server, compared with the bare engine."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from pyaici.models import default_model_path
 _BATCHES = (1, 8)
 _TOKENS, _QUICK_TOKENS = 48, 3
 _ROUNDS, _QUICK_ROUNDS = 10, 1
-#: any text: the same tokens as without control
+#: allows any text, so that the tokens are the same as without control
 _PATTERN = "(?s).*"
 _PROMPT = "Client number {}: once upon a time there was a"
 
 
 @dataclass
 class _Times:
-    """Of one batch: seconds to the first token of each request, and tokens a second of all together."""
+    """Times of a batch: seconds to the first token of each request, and tokens per second of all together."""
 
     first: list[float] = field(default_factory=list)
     rate: float = 0.0
 
 
 def run(report: Report) -> None:
-    """Both generate the same tokens, in turn; neither keeps the cache of prompts."""
+    """Generates the same tokens with the server and the bare engine in turn, without a cache of prompts."""
     torch.set_num_threads(1)
     folder = default_model_path()
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -133,7 +133,7 @@ def _served(url: str, controlled: bool, batch: int, count: int) -> _Times:
                 tokens[number] = event.get("usage", {}).get("completion_tokens", 0)
 
     with contextlib.ExitStack() as stack:
-        # made, and connected, before: a client takes longer to make than a server to answer
+        # connects before the measurement: creating a client takes longer than an answer of the server
         clients = [stack.enter_context(httpx2.Client(timeout=600)) for _ in range(batch)]
         for http in clients:
             http.get(f"{url}/health").raise_for_status()

@@ -14,7 +14,7 @@ TARGET = 40.0
 
 
 def run(report: Report) -> None:
-    """Builds everything; the sizes are those of the files that the wheel holds."""
+    """Builds everything and reports the sizes of the files that the wheel contains."""
     with tempfile.TemporaryDirectory() as folder:
         for built in build_all(Path(folder)):
             layers = built.name == PROBE_NAME

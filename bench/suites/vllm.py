@@ -1,4 +1,4 @@
-"""Controllers in vLLM: what a step costs beside free requests, and beside vLLM's own structured outputs."""
+"""Controllers in vLLM: cost of a step compared with free requests and with vLLM's own structured outputs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bench.measure import percentile, summarise
 from bench.report import ROOT, Report
 
 BACKENDS = ("xgrammar", "guidance")
-#: the most that a step may take longer than a free one, ms
+#: upper limit of the time that a step takes longer than a free one, ms
 _MOST_ADDED_MS = 0.3
 #: the batch whose figures have targets
 _OFFICIAL = 8
 
 
 def run(report: Report) -> None:
-    """Of each batch and constraint: tokens a second of all sequences together, and ratios of these, which are
-    medians of paired rounds with the range of nine tenths of them (`_low`, `_high`). And of one batch, from
-    within the engine, the milliseconds of a step that the seat and vLLM's handling of masks take.
+    """Measures the tokens per second of all sequences together, for each batch and constraint.
 
-    Raises RuntimeError with what an engine said if one fails.
+    Ratios are medians of paired rounds, with the range of nine tenths of them (`_low`, `_high`). For one
+    batch, also measures inside the engine how many milliseconds of a step AICI ("seat") and vLLM's handling
+    of masks take. Raises RuntimeError with an engine's output if it fails.
     """
     for backend in BACKENDS[:1] if report.quick else BACKENDS:
         found = race(backend, quick=report.quick)
@@ -38,7 +38,7 @@ def run(report: Report) -> None:
 
 
 def race(backend: str, *, quick: bool) -> dict[str, Any]:
-    """What bench.vllm_race prints, run with vLLM's environment."""
+    """Runs bench.vllm_race in vLLM's environment and returns its results."""
     python = ROOT / ".venv-vllm" / "bin" / "python"
     command = [str(python if python.exists() else Path(sys.executable)), "-m", "bench.vllm_race", backend]
     if quick:
@@ -65,7 +65,7 @@ def _first_token(report: Report, backend: str, samples: dict[str, list[float]]) 
 
 
 def _parts(report: Report, batch: str, backend: str, samples: dict[str, list[float]]) -> None:
-    """Of a step under our controllers: what the seat takes, and vLLM to hand masks over and apply them."""
+    """Reports the parts of a step under our controllers: AICI ("seat"), and vLLM's handling of masks."""
     for part, values in samples.items():
         name = f"vllm.{batch}.regex.{part}.beside_{backend}_ms"
         report.samples(name, values, "ms")

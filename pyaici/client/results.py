@@ -1,4 +1,4 @@
-"""What workers answer: results and rows, checked before anything uses them.
+"""Results of workers: verbs and rows, checked before anything uses them.
 
 A guest may have broken out of its sandbox, so no message of a worker is trusted.
 """
@@ -118,9 +118,9 @@ def read_message(data: bytes) -> list[Any]:
     kind = message[OPERATION]
     least = _FIELDS.get(kind) if type(kind) is int else None
     if least is None:
-        raise ProtocolError("a message of unknown kind")
+        raise ProtocolError("the message has an unknown kind")
     if len(message) < least or type(message[SUBJECT]) is not int:
-        raise ProtocolError(f"a message of kind {kind} without its fields")
+        raise ProtocolError(f"a message of kind {kind} lacks fields")
     return message
 
 
@@ -132,44 +132,44 @@ def check_children(payload: Any, link: int, live: Container[int]) -> list[int]:
         or not _are_ints(payload)
         or len(set(payload)) < len(payload)
     ):
-        raise ProtocolError("a fork whose children are no list of numbers")
+        raise ProtocolError(f"a fork must list 1 to {MAX_CHILDREN} children, each a different number")
     for child in payload:
         if child >> 24 != 1 << 7 | link or child in live:
-            raise ProtocolError(f"a fork with child {child}, which is no new sequence of this worker")
+            raise ProtocolError(f"a fork has child {child}, which is not a new sequence of this worker")
     return payload
 
 
 def check_splice(backtrack: Any, tokens: Any, vocab_size: int) -> list[int]:
     """Returns the tokens that a splice appends. Raises ProtocolError."""
     if type(backtrack) is not int or not 0 <= backtrack < 1 << 31:
-        raise ProtocolError("a splice takes back no number of tokens")
+        raise ProtocolError("a splice has a backtrack that is not a number of tokens")
     if type(tokens) is not list or not _are_ints(tokens):
-        raise ProtocolError("a splice appends what are no tokens")
+        raise ProtocolError("a splice has tokens that are not a list of numbers")
     if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
-        raise ProtocolError(f"a splice appends a token that is not below {vocab_size}")
+        raise ProtocolError(f"a splice appends a token that is not between 0 and {vocab_size - 1}")
     return tokens
 
 
 def check_sampling(temperature: Any, top_k: Any) -> None:
     """Checks temperature and top_k of a row. Raises ProtocolError."""
     if temperature is not None and not (type(temperature) in (int, float) and 0 <= temperature < 1e30):
-        raise ProtocolError("a row with an impossible temperature")
+        raise ProtocolError("a row has an invalid temperature")
     if type(top_k) is not int or not 0 <= top_k <= MAX_TOP_K:
-        raise ProtocolError("a row with an impossible top_k")
+        raise ProtocolError("a row has an invalid top_k")
 
 
-def read_variables(told: Any) -> dict[bytes, bytes]:
+def read_variables(entries: Any) -> dict[bytes, bytes]:
     """Returns the last values of variables by name. Raises ProtocolError."""
-    found = {name: value for name, _, value in told}
+    found = {name: value for name, _, value in entries}
     if not all(type(name) is type(value) is bytes for name, value in found.items()):
-        raise ProtocolError("variables that are no bytes")
+        raise ProtocolError("a variable has a name or a value that is not bytes")
     return found
 
 
 def nonsense(sender: str, error: Exception) -> str:
     """Returns the error message for a worker's invalid message."""
     what = error.message if isinstance(error, AiciError) else repr(error)[:200]
-    return f"{sender} has sent nonsense, and is not heard any more: {what}"
+    return f"{sender} has sent an invalid message and is no longer used: {what}"
 
 
 def _are_ints(values: list[Any]) -> bool:
@@ -228,11 +228,11 @@ class SegmentRows:
         if temperature is not None or top_k != 0:
             check_sampling(temperature, top_k)
         if type(generation) is not int:
-            raise ProtocolError("a row with an impossible generation")
+            raise ProtocolError("a row has an invalid generation")
         held = self._held.get(seq)
         if kind == ROW_SAME:
             if held is None or seq in self._declined:
-                problem = f"sequence {seq} asks for the row of a step whose answer was never fetched"
+                problem = f"sequence {seq} reuses a row from a step whose results were not fetched"
                 return MidResult(Verb.ERROR, error=ProtocolError(problem))
             row = held.row
             if row.temperature != temperature or row.top_k != top_k:
@@ -240,7 +240,7 @@ class SegmentRows:
             return MidResult(_SAMPLE, row)
         if kind == _BITMASK:
             if number < 0:
-                raise ProtocolError(f"mask row {number}")
+                raise ProtocolError(f"a mask has the invalid row number {number}")
             row = Row(_BITMASK, self._masks[number], temperature=temperature, top_k=top_k)
         else:
             row = self._other_row(kind, number, entries, default)
@@ -260,7 +260,7 @@ class SegmentRows:
             return
         seq, _, kind, number, generation = entry[:5]
         if type(number) is not int or type(generation) is not int:
-            raise ProtocolError("a row with an impossible number")
+            raise ProtocolError("a row has an invalid number")
         if kind in (RowKind.BITMASK, RowKind.SPARSE, RowKind.DENSE):
             self._released[kind == RowKind.DENSE].extend((number, generation))
         if seq in self._held:  # without a held row a sequence cannot ask for the same again
@@ -296,25 +296,25 @@ class SegmentRows:
         if kind == RowKind.ALL:
             return Row(RowKind.ALL)
         if type(number) is not int or number < 0:
-            raise ProtocolError("a row with an impossible number")
+            raise ProtocolError("a row has an invalid number")
         if kind == RowKind.TOKEN:
             if number >= self._vocab_size:
-                raise ProtocolError(f"a row with token {number}, which is not below {self._vocab_size}")
+                raise ProtocolError(f"a row has token {number}, which is not below {self._vocab_size}")
             return Row(RowKind.TOKEN, token=number)
         if kind == RowKind.SPARSE:
             return self._sparse_row(number, entries, default)
         if kind == RowKind.DENSE:
             return Row(RowKind.DENSE, bias=self._dense[number])
-        raise ProtocolError("a row of unknown kind")
+        raise ProtocolError("a row has an unknown kind")
 
     def _sparse_row(self, number: int, entries: int, default: float) -> Row:
         """Returns a checked copy: the worker could change the segment after the check."""
         if type(entries) is not int or not 0 <= 2 * entries <= self._row_words:
-            raise ProtocolError("a sparse row with an impossible number of entries")
+            raise ProtocolError("a sparse row has an invalid number of entries")
         if type(default) is not float or default not in (0.0, -math.inf):
-            raise ProtocolError("a sparse row with an impossible default")
+            raise ProtocolError("a sparse row has an invalid default")
         pairs = self._rows[number, : 2 * entries].copy().reshape(entries, 2)
         tokens, bias = pairs[:, 0], pairs[:, 1].view(np.float32)
         if entries and not (int(tokens.max()) < self._vocab_size and (bias < math.inf).all()):
-            raise ProtocolError("a sparse row with an impossible token or bias")
+            raise ProtocolError("a sparse row has an invalid token or bias")
         return Row(RowKind.SPARSE, default=default, tokens=tokens, bias=bias)

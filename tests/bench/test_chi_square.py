@@ -1,4 +1,4 @@
-"""The p-values of the chi-square test against closed forms, and what counts it takes for probable."""
+"""The chi-square test: its p-values compared with closed forms, and for fair and unfair counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.chi_square import p_value, survival
 
 
 @pytest.mark.parametrize("statistic", [0.01, 0.5, 1.0, 3.0, 10.0, 50.0, 200.0])
-def test_survival_has_its_closed_forms(statistic: float) -> None:
+def test_survival_equals_closed_forms(statistic: float) -> None:
     half = statistic / 2
     assert survival(statistic, 1) == pytest.approx(math.erfc(math.sqrt(half)), rel=1e-9, abs=1e-15)
     assert survival(statistic, 2) == pytest.approx(math.exp(-half), rel=1e-9)
@@ -19,7 +19,7 @@ def test_survival_has_its_closed_forms(statistic: float) -> None:
     assert survival(statistic, 20) == pytest.approx(poisson, rel=1e-8)
 
 
-def test_p_values_of_fair_counts_are_uniform_and_of_others_small() -> None:
+def test_p_values_are_uniform_for_fair_counts_and_small_for_others() -> None:
     probabilities = {0: 0.5, 1: 0.3, 2: 0.15, 3: 0.05}
     rng = np.random.default_rng(0)
     values = []
@@ -31,7 +31,7 @@ def test_p_values_of_fair_counts_are_uniform_and_of_others_small() -> None:
     assert p_value({0: 999, "other": 1}, probabilities) == 0.0
 
 
-def test_unlikely_categories_are_counted_together() -> None:
+def test_unlikely_categories_are_merged() -> None:
     probabilities = dict.fromkeys(range(100), 0.001) | {"much": 0.9}
     counts = {"much": 900} | dict.fromkeys(range(100), 1)
     assert p_value(counts, probabilities) == pytest.approx(1.0)

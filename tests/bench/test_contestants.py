@@ -1,4 +1,4 @@
-"""Contestants find the same masks, and a race tells who does not go along with its text."""
+"""Contestants compute the same masks, and a race reports an engine that forbids a token of the text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATTERN = "ab*[0-9]"
 
 
 class Makers:
-    """Each engine with the texts of a pattern, or with something that is no grammar."""
+    """Makes a contestant of each engine for a pattern, valid or not."""
 
     def __init__(self, natives: Natives, worker: LocalWorker, folder: Path) -> None:
         self.natives = natives
@@ -45,7 +45,7 @@ def makers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Makers]:
 
 
 def tokens_of(makers: Makers, text: str) -> list[int]:
-    """One for each letter."""
+    """Returns a token for each letter."""
     known = makers.natives.vocabulary.tokens
     return [len(known) - 1 - known[::-1].index(letter.encode()) for letter in text]
 
@@ -57,7 +57,7 @@ def allowed(makers: Makers, row: bytes) -> set[bytes]:
 
 
 @pytest.mark.parametrize("name", ["llguidance", "outlines", "kbnf", "xgrammar"])
-def test_the_same_masks(makers: Makers, name: str) -> None:
+def test_engines_compute_the_same_masks_as_aici(makers: Makers, name: str) -> None:
     ours, other = makers.all["aici"](PATTERN), makers.all[name](PATTERN)
     ours.compile()
     other.compile()
@@ -74,13 +74,13 @@ def test_the_same_masks(makers: Makers, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aici", "llguidance", "outlines", "kbnf", "xgrammar"])
-def test_what_is_refused(makers: Makers, name: str) -> None:
+def test_invalid_pattern_is_refused(makers: Makers, name: str) -> None:
     contestant = makers.all[name]("a(")
     with pytest.raises(Refused):
         contestant.compile()
 
 
-def test_a_race(makers: Makers) -> None:
+def test_race_times_every_contestant(makers: Makers) -> None:
     contestants = [make(PATTERN) for make in makers.all.values()]
     results = race(contestants, tokens_of(makers, TEXT), 3)
     assert set(results) == set(makers.all)
@@ -92,11 +92,11 @@ def test_a_race(makers: Makers) -> None:
         assert result.mask_us[1] == sorted(times[1] for times in result.rounds)[1], "the median of three"
 
 
-def test_who_forbids_a_token_of_the_text(makers: Makers) -> None:
+def test_forbidden_token_of_the_text_is_an_error(makers: Makers) -> None:
     contestant = makers.all["aici"](PATTERN)
     contestant.compile()
     with pytest.raises(RaceError, match="aici does not allow token 2 of 3"):
         walk(contestant, tokens_of(makers, "aba"))
     with pytest.raises(RaceError, match="aici does not allow token 2 of 3"):
-        walk(contestant, tokens_of(makers, "a3a"))  # where nothing may come but the end
+        walk(contestant, tokens_of(makers, "a3a"))  # where the text can only end
     assert len(walk(contestant, tokens_of(makers, TEXT))) == len(TEXT)

@@ -1,4 +1,4 @@
-"""What the suite `cpc` says of distributions, against brute force."""
+"""Distances that the suite `cpc` computes, compared with brute force."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyaici.cpc import enumeration
 from tests.pyaici.cpc.tiny import VOCAB, brute, conditioned, make, tv
 
 
-def test_distances_are_those_of_brute_force() -> None:
+def test_distances_equal_brute_force() -> None:
     for seed in range(8):
         model, session = make(seed)
         vocab = session.trie.vocabulary

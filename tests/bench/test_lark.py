@@ -1,4 +1,4 @@
-"""Grammars in the syntax of yacc, as Lark grammars for llguidance: the same texts."""
+"""Yacc grammars translated for llguidance accept the same texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EOS = 256
 
 
 class ByteTokens:
-    """One token for each byte."""
+    """A tokenizer with a token for each byte."""
 
     eos_token_id = EOS
     bos_token_id = None
@@ -60,12 +60,14 @@ def accepts(grammar: str, text: str) -> bool:
         ("%% a: b 'x' ; b: 'y' | ; %% int main() { return 0; }", ["x", "yx"], ["y", "yyx"]),
     ],
 )
-def test_the_same_texts(grammar: str, texts: list[str], no_texts: list[str]) -> None:
+def test_translated_grammar_accepts_the_same_texts(
+    grammar: str, texts: list[str], no_texts: list[str]
+) -> None:
     assert [text for text in texts if not accepts(grammar, text)] == []
     assert [text for text in no_texts if accepts(grammar, text)] == []
 
 
-def test_bundled_grammars() -> None:
+def test_bundled_grammars_are_translated() -> None:
     found = {name: path.read_text() for name, path in bundled_grammars().items() if name.endswith(".y")}
     assert {"c.y", "json.y"} <= set(found)
     c, json = found["c.y"], found["json.y"]
@@ -75,8 +77,8 @@ def test_bundled_grammars() -> None:
     assert not accepts(json, '{"a": [1,]}')
 
 
-def test_what_is_no_grammar() -> None:
-    with pytest.raises(ValueError, match="line 2: no word of a grammar"):
+def test_invalid_grammar_raises_an_error() -> None:
+    with pytest.raises(ValueError, match="line 2: not a word of a grammar"):
         lark_of_yacc("%% a:\n { x } ;")
     with pytest.raises(ValueError, match="no rules"):
         lark_of_yacc("%%")

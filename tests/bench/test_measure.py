@@ -1,4 +1,4 @@
-"""What is said about samples."""
+"""Statistics of samples, and contestants that alternate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from bench.measure import alternate, paired_interval, percentile, summarise
 
 
-def test_percentile() -> None:
+def test_percentile_interpolates() -> None:
     assert percentile([3.0], 99) == 3.0
     assert percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.5
     assert percentile(range(101), 99) == 99
@@ -29,7 +29,7 @@ def test_summary() -> None:
     assert summary.p99 == pytest.approx(5.92)
 
 
-def test_contestants_alternate_and_take_turns_in_beginning() -> None:
+def test_contestants_alternate_and_each_round_begins_with_another() -> None:
     order: list[str] = []
     contestants = {name: lambda name=name: order.append(name) for name in "abc"}
     samples = alternate(contestants, 3, warmup=1)
@@ -38,19 +38,19 @@ def test_contestants_alternate_and_take_turns_in_beginning() -> None:
     assert all(value >= 0 for values in samples.values() for value in values)
 
 
-def test_a_contestant_may_time_itself() -> None:
+def test_contestant_may_time_itself() -> None:
     values = iter([9.0, 1.0, 2.0])
     assert alternate({"own": lambda: next(values)}, 2) == {"own": [1.0, 2.0]}
 
 
-def test_interval_of_six_is_their_range() -> None:
+def test_interval_of_six_pairs_is_their_range() -> None:
     ones = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert paired_interval(ones, [0.0] * 6) == (3.5, 1.0, 6.0)
     with pytest.raises(ValueError, match="at least six"):
         paired_interval(ones[:5], [0.0] * 5)
 
 
-def test_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_interval_covers_the_true_difference_in_95_percent() -> None:
     draw = random.Random(1)
     covered = 0
     for _ in range(1000):

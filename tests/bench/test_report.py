@@ -1,4 +1,4 @@
-"""The files and lines of a suite."""
+"""The files of a report and its lines of output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.__main__ import main, suites
 from bench.report import Report
 
 
-def test_files(tmp_path: Path) -> None:
+def test_report_writes_json_and_plot(tmp_path: Path) -> None:
     report = Report("demo")
     report.figure("demo.time.1", 0.123456, "ms", target=0.2)
     report.figure("demo.size", 40, "kB")
@@ -26,7 +26,7 @@ def test_files(tmp_path: Path) -> None:
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_lines() -> None:
+def test_lines_have_four_digits() -> None:
     report = Report("demo")
     report.figure("demo.a", 1234.5678, "us")
     report.figure("demo.b", 0.00012345, "ms")
@@ -38,12 +38,12 @@ def test_lines() -> None:
     ]
 
 
-def test_every_suite_says_what_it_measures() -> None:
+def test_every_suite_has_a_summary() -> None:
     assert "size" in suites()
     assert all(summary.endswith(".") for summary in suites().values())
 
 
-def test_unknown_suite(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_suite_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["speed"])
     assert "'speed'" in capsys.readouterr().err

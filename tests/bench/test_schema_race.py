@@ -1,4 +1,4 @@
-"""Schemas count where every engine takes them and their instances; our own must not refuse an instance."""
+"""A schema counts in a race if every engine accepts it and its instance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.schemas import Sample
 
 
 class Fake(Contestant):
-    """Allows tokens up to `most`, and refuses a schema without."""
+    """Allows tokens up to `most`. Refuses the schema if `most` is None."""
 
     def __init__(self, name: str, most: int | None) -> None:
         self.name = name
@@ -42,7 +42,7 @@ def tokens(text: str) -> list[int]:
     return list(text.encode())
 
 
-def test_what_counts() -> None:
+def test_only_schemas_that_every_engine_accepts_count() -> None:
     samples = [
         Sample("both", {"aici": 200, "llguidance": 200}, "abc"),
         Sample("ours", {"aici": 200}, "abc"),

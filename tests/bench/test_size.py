@@ -1,4 +1,4 @@
-"""`scripts/bench.sh size`: every controller is weighed, and the SDK's three layers stay small."""
+"""`scripts/bench.sh size` reports the size of every controller, and the SDK's three layers stay small."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.suites.size import TARGET
 from pyaici.build import controller_folders
 
 
-def test_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_size_of_every_controller_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", "--out", str(tmp_path)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     sizes = {name: float(value) for name, value, unit in lines if unit == "kB"}

@@ -1,19 +1,18 @@
-"""Fenced code blocks of the documents, and how the marked ones are run.
+"""Runs the marked code blocks of the documents.
 
-The words after a block's language say what it is:
+The words after a block's language mark its kind:
 
-    ```cpp controller=digits      a controller (also c, zig): built to digits.wasm
-    ```python file=test_it.py     a file of that name, for later commands
-    ```python run                 a program; the blocks of a document run in order and share their variables
+    ```cpp controller=digits      a controller (also c, zig), built to digits.wasm
+    ```python file=test_it.py     a file with this name, for later commands
+    ```python run                 a program; the blocks of a document share their variables
     ```console run                commands after "$ ", each with its output; "..." stands for any lines
-    ```sh server                  commands for a running server; so are `console server` and `python server`
-    ```json answer                what the commands right before print; "..." stands for any text
-    ```python script, js script   a script, and ```text played: what comes of it (scripts.py)
-    ```cpp fragment               not complete, not run
+    ```sh server                  commands for a running server; also `python server`
+    ```json answer                the output of the preceding commands; "..." stands for any text
+    ```python script, js script   a script, whose result is in ```text played (scripts.py)
+    ```cpp fragment               incomplete code, which does not run
 
-What needs a server is run by test_server_pages.py, all else by test_examples.py.
-
-The blocks of one document run in order in one folder, in which its built controllers lie from the start.
+test_server_pages.py runs the blocks that need a server, test_examples.py all others. The blocks of a document
+run in order in one folder, in which its controllers are built before the first block runs.
 """
 
 from __future__ import annotations
@@ -33,13 +32,19 @@ from pyaici.testing import Playground
 
 from .scripts import play
 
+ROOT = Path(__file__).resolve().parents[2]
+#: the documents of the project, by their paths in it
+DOCUMENTS = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")))
+}
 SUFFIXES = {"cpp": ".cpp", "c": ".c", "zig": ".zig"}
 _FENCE = re.compile(r"^ *```(?P<info>[^`\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block; `line` is that of its first line of text."""
+    """A fenced block. `line` is the number of its first line of text."""
 
     document: Path
     line: int
@@ -53,17 +58,17 @@ class Block:
 
     @property
     def controller(self) -> str | None:
-        """The name, if the block is a controller."""
+        """The name of the controller, if the block is one."""
         return self._value("controller")
 
     @property
     def file(self) -> str | None:
-        """The name, if the block is a file."""
+        """The name of the file, if the block is one."""
         return self._value("file")
 
     @property
-    def asks(self) -> bool:
-        """Is there something to run that needs a server?"""
+    def needs_server(self) -> bool:
+        """Whether the block runs with a server."""
         return "server" in self.words
 
     @property
@@ -77,7 +82,7 @@ class Block:
 
 
 def blocks(document: Path) -> Iterator[Block]:
-    """All fenced blocks, in order."""
+    """Yields all fenced blocks in order."""
     text = document.read_text()
     for found in _FENCE.finditer(text):
         language, *words = found["info"].split() or [""]
@@ -86,10 +91,10 @@ def blocks(document: Path) -> Iterator[Block]:
 
 
 def run_blocks(document: Path, folder: Path) -> int:
-    """Runs the marked blocks of a document in `folder`; returns how many.
+    """Runs the marked blocks of a document in `folder`; returns their number.
 
-    Raises AssertionError, BuildError or what a program raises, with the place in the document in the message
-    or traceback.
+    Raises AssertionError, BuildError or the exception of a program. Its message or traceback has the place in
+    the document.
     """
     variables: dict[str, object] = {"__name__": "__main__"}
     found = [block for block in blocks(document) if block.runs]
@@ -107,7 +112,7 @@ def run_blocks(document: Path, folder: Path) -> int:
                 scripts = []
             elif not block.controller:
                 _run(block, folder, document, variables)
-    assert not scripts, f"{scripts[0].where}: nothing says what comes of this script"
+    assert not scripts, f"{scripts[0].where}: a `played` block must follow this script"
     return len(found)
 
 
@@ -115,13 +120,13 @@ def _run(block: Block, folder: Path, document: Path, variables: dict[str, object
     if block.file:
         (folder / block.file).write_text(block.text)
     elif block.language == "python":
-        # line numbers as in the document, so that a traceback points there
+        # keeps the line numbers of the document, so that a traceback refers to them
         code = compile("\n" * (block.line - 1) + block.text, str(document), "exec")
         exec(code, variables)
     elif block.language == "console":
         _run_console(block, folder)
     else:
-        raise AssertionError(f"{block.where}: there is no way to run {block.language!r}")
+        raise AssertionError(f"{block.where}: cannot run blocks in {block.language!r}")
 
 
 def _build(block: Block, folder: Path) -> None:
@@ -141,13 +146,13 @@ def _run_console(block: Block, folder: Path) -> None:
 
 
 def run_shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs commands in `folder`; what they print to either stream is in `stdout`."""
-    # the commands of this tree and this environment, whether or not they are installed
+    """Runs commands in `folder`. `stdout` of the result has the output of both streams."""
+    # uses the commands of this tree and this environment, whether they are installed or not
     aici = f'aici() {{ python -m pyaici.cli "$@"; }}\npython() {{ "{sys.executable}" "$@"; }}\n'
     return subprocess.run(
         ["bash", "-c", aici + commands],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -156,7 +161,7 @@ def run_shell(commands: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Is this the expected output? A line "..." stands for any lines, "..." in a line for any text."""
+    """Compares output with a pattern: a line "..." stands for any lines, "..." in a line for any text."""
     parts = [re.escape(line) for line in expected.strip().split("\n")]
     pattern = "\n".join(parts).replace(r"\.\.\.", ".*?")
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None

@@ -1,11 +1,11 @@
-"""Scripts in documents, and what is said to come of them.
+"""Runs scripts in documents and compares their results.
 
-    ```python script          a script for pyctrl; `js script` is one for jsctrl
-    ```text played            how the scripts right before it are played, and what comes of each of them
+    ```python script          a script for pyctrl; `js script` is a script for jsctrl
+    ```text played            the input and the result of the preceding scripts
 
-The lines of a `played` block begin with a name and a colon: `prompt`, `arg` (a text, or JSON) and `wish`,
-what the pretended model wants to write, go in; `text`, `log` (several lines if need be), `error` come out,
-"..." standing for any text. A text is in JSON's quotation marks if it has line breaks.
+The lines of a `played` block begin with a name and a colon. Input: `prompt`, `arg` (a text, or JSON) and
+`wish`, the text that the simulated model prefers. Result: `text`, `log` (one or more lines) and `error`,
+where "..." stands for any text. A text with line breaks is in JSON's quotation marks.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ CONTROLLERS = {"python": ("pyctrl", "script.py"), "js": ("jsctrl", "script.js")}
 
 
 def play(playground: Playground, scripts: Sequence[Block], played: Block) -> None:
-    """Plays scripts. Raises AssertionError where one does something else than the document says."""
-    assert scripts, f"{played.where}: there is no script right before this"
-    said = _fields(played)
+    """Plays scripts. Raises AssertionError if a result differs from the document."""
+    assert scripts, f"{played.where}: a script must precede this block"
+    fields = _fields(played)
     for script in scripts:
         controller, name = CONTROLLERS[script.language]
-        argument = {"script": script.text, "name": name, "arg": said.get("arg")}
+        argument = {"script": script.text, "name": name, "arg": fields.get("arg")}
         found: dict[str, str] = {"error": ""}
         try:
             transcript = playground.play(
-                controller, said.get("wish", ""), arg=json.dumps(argument), prompt=said.get("prompt", "")
+                controller, fields.get("wish", ""), arg=json.dumps(argument), prompt=fields.get("prompt", "")
             )
             found |= {"text": transcript.text, "log": transcript.log, "error": str(transcript.error or "")}
         except AiciError as error:
             found["error"] = str(error)
-        wanted = {"error": ""} | {name: said[name] for name in ("text", "log", "error") if name in said}
+        wanted = {"error": ""} | {name: fields[name] for name in ("text", "log", "error") if name in fields}
         for name, value in wanted.items():
             assert _matches(value, found.get(name, "")), f"{script.where}: {name} is\n{found.get(name)}"
 
@@ -58,7 +58,7 @@ def _fields(block: Block) -> dict[str, Any]:
             name = start
             fields[name] = rest.strip()
         else:
-            assert name == "log", f"{block.where}: {line!r} belongs to nothing"
+            assert name == "log", f"{block.where}: {line!r} has no field name"
             fields[name] += "\n" + line.strip()
     return {name: _value(name, value) for name, value in fields.items()}
 

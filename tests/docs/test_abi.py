@@ -1,4 +1,4 @@
-"""aici.h, the table for checking modules and docs/abi.md agree (numbers, structs: tests/aicirt/contract)."""
+"""aici.h, the table for checking modules, and docs/abi.md agree (numbers, structs: tests/aicirt/contract)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def fields(struct: str) -> list[str]:
     return found
 
 
-def test_the_header_of_the_vocabulary() -> None:
-    """What the host writes, what controllers read and what the document says are the same words."""
+def test_header_of_the_vocabulary_agrees_everywhere() -> None:
+    """The host, controllers and the document use the same words."""
     assert fields("aici_vocabulary_header") == [f"uint32_t {name}" for name in layout.HEADER]
     assert constant("AICI_VOCABULARY_MAGIC") == layout.MAGIC
     assert constant("AICI_VOCABULARY_VERSION") == layout.VERSION
@@ -50,7 +50,7 @@ def test_imports_and_exports_are_declared_and_described() -> None:
             assert name in HEADER and name in PAGE, name
 
 
-def test_the_limits_on_the_page_are_the_limits() -> None:
+def test_limits_on_the_page_are_the_defaults() -> None:
     limits, request = Limits(), RequestLimits()
     assert (limits.init_ms, limits.pre_ms, limits.mid_ms, limits.post_ms) == (1000, 1, 20, 1)
     for callback, ms in [

@@ -1,4 +1,4 @@
-"""The marked examples of all documents work, and every example of docs/controllers.md is marked."""
+"""The marked examples of all documents work, and every example is marked."""
 
 from __future__ import annotations
 
@@ -9,35 +9,30 @@ import pytest
 
 from pyaici.build import BuildError
 
-from .blocks import SUFFIXES, blocks, matches, run_blocks
+from .blocks import DOCUMENTS, ROOT, SUFFIXES, blocks, matches, run_blocks
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-#: with vLLM's environment: tests/pyaici/engines/vllm/test_document.py; with a server: test_server_pages.py
-ELSEWHERE = {"vllm.md", "server.md"}
+#: pages that other tests run: tests/pyaici/engines/vllm/test_document.py and test_server_pages.py
+ELSEWHERE = {"docs/vllm.md", "docs/server.md"}
 
 
 @pytest.mark.parametrize(
-    "document",
-    [d for d in DOCUMENTS if d.name not in ELSEWHERE and any(b.runs for b in blocks(d))],
-    ids=lambda d: d.name,
+    "name",
+    [name for name, path in DOCUMENTS.items() if name not in ELSEWHERE and any(b.runs for b in blocks(path))],
 )
-def test_examples(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # for processes that an example starts, where the package is not installed
+    # for child processes of examples, if the package is not installed
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    assert run_blocks(document, tmp_path) > 0
+    assert run_blocks(DOCUMENTS[name], tmp_path) > 0
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
-def test_no_example_is_left_out_by_mistake(document: Path) -> None:
-    """Whole programs run; what is not whole says so. Marks that nothing understands are errors."""
-    for block in blocks(document):
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_example_is_marked(name: str) -> None:
+    """Complete programs run, others are marked as fragments. Unknown marks are errors."""
+    for block in blocks(DOCUMENTS[name]):
         if block.language in {*SUFFIXES, "python", "console", "sh", "js"}:
-            assert (block.runs or block.asks) != ("fragment" in block.words), (
-                f"{block.where}: mark it as run or as a fragment"
+            assert (block.runs or block.needs_server) != ("fragment" in block.words), (
+                f"{block.where}: mark this block as run or as fragment"
             )
         unknown = [
             w
@@ -47,7 +42,7 @@ def test_no_example_is_left_out_by_mistake(document: Path) -> None:
         assert not unknown, f"{block.where}: unknown marks {unknown}"
 
 
-# -- the harness itself: it must fail where an example fails ----------------------------------------
+# -- the runner itself must fail if an example fails ------------------------------------------------
 
 
 def document(tmp_path: Path, text: str) -> Path:
@@ -81,7 +76,7 @@ def test_controller_blocks_are_built(tmp_path: Path) -> None:
         run_blocks(document(tmp_path, "'''cpp controller=none\nnonsense;\n'''\n"), tmp_path)
 
 
-def test_file_blocks_are_there_for_commands(tmp_path: Path) -> None:
+def test_file_blocks_are_written_for_commands(tmp_path: Path) -> None:
     text = "'''python file=hi.py\nprint(6 * 7)\n'''\n'''console run\n$ python hi.py\n42\n'''\n"
     assert run_blocks(document(tmp_path, text), tmp_path) == 2
 
@@ -96,7 +91,7 @@ def test_console_blocks_compare_output(tmp_path: Path) -> None:
             run_blocks(document(tmp_path, f"'''console run\n{wrong}'''\n"), tmp_path)
 
 
-def test_output_patterns() -> None:
+def test_dots_in_expected_output_match_any_text() -> None:
     assert matches("one\n...\nend", "one\n2\n3\nend\n")
     assert matches("size ... kB", "size 12.3 kB")
     assert not matches("size ... kB", "size 12.3 MB")
@@ -137,7 +132,7 @@ log: abc
     ):
         with pytest.raises(AssertionError, match=r"doc\.md:2: (text|log|error) is"):
             run_blocks(document(tmp_path, ONE_SCRIPT + other + good.replace(old, new)), tmp_path)
-    with pytest.raises(AssertionError, match="nothing says what comes of this script"):
+    with pytest.raises(AssertionError, match="a `played` block must follow this script"):
         run_blocks(document(tmp_path, ONE_SCRIPT), tmp_path)
-    with pytest.raises(AssertionError, match="no script right before"):
+    with pytest.raises(AssertionError, match="a script must precede this block"):
         run_blocks(document(tmp_path, good), tmp_path)

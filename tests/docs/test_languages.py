@@ -1,4 +1,4 @@
-"""docs/controllers.md, "Other languages": the examples in Rust and AssemblyScript, and the table."""
+"""docs/guide/other_languages.md: the examples in Rust and AssemblyScript, and the table of languages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.languages import compiler_or_skip
 
 from .blocks import blocks
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "controllers.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "guide" / "other_languages.md"
 
 
 def example(language: str) -> str:
@@ -29,7 +29,7 @@ def build(folder: Path) -> Path:
         return build_controller(folder, folder.with_suffix(".wasm")).path
 
 
-def test_rust(tmp_path: Path) -> None:
+def test_rust_example_works(tmp_path: Path) -> None:
     create(tmp_path / "parentheses", "rust")
     (tmp_path / "parentheses" / "src" / "lib.rs").write_text(example("rust"))
     module = build(tmp_path / "parentheses")
@@ -37,7 +37,7 @@ def test_rust(tmp_path: Path) -> None:
         assert playground.play(module, "f(a, (b)) - c) + d").text == "f(a, (b)) - c + d"
         assert playground.play(module, "f(a, (b)").reason == "length"
     cargo = shutil.which("cargo")
-    assert cargo, "it has just built the module"
+    assert cargo, "cargo has built the module"
     tested = subprocess.run(
         [cargo, "test", "--offline"],
         cwd=tmp_path / "parentheses",
@@ -49,7 +49,7 @@ def test_rust(tmp_path: Path) -> None:
     assert tested.returncode == 0
 
 
-def test_assemblyscript(tmp_path: Path) -> None:
+def test_assemblyscript_example_works(tmp_path: Path) -> None:
     create(tmp_path / "once", "assemblyscript")
     (tmp_path / "once" / "main.ts").write_text(example("typescript"))
     module = build(tmp_path / "once")
@@ -58,18 +58,18 @@ def test_assemblyscript(tmp_path: Path) -> None:
 
 
 def sizes() -> dict[str, float]:
-    """The table: kB of the starters."""
+    """Returns the kB of the starters in the table."""
     rows = re.findall(r"^\| [\w+]+ \| `(\w+)` \| .*? \| (\d+) kB \|", DOCUMENT.read_text(), re.MULTILINE)
     return {language: float(size) for language, size in rows}
 
 
-def test_the_table_has_all_languages() -> None:
+def test_table_has_all_languages() -> None:
     assert sorted(sizes()) == sorted(LANGUAGES)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_size(language: str, tmp_path: Path) -> None:
-    """Compilers of other versions than the author's make somewhat larger or smaller modules."""
+def test_table_has_the_sizes_of_starters(language: str, tmp_path: Path) -> None:
+    """Sizes differ somewhat between versions of a compiler."""
     create(tmp_path / "starter", language)
     size = build(tmp_path / "starter").stat().st_size / 1000
     print(f"size.starter.{language} {size:.1f} kB")

@@ -1,4 +1,4 @@
-"""What the documents refer to exists: files, sections, scripts, commands."""
+"""Files, sections, scripts and commands that the documents mention exist."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from pyaici.cli.__main__ import parser
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-by_name = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: d.name)
+from .blocks import DOCUMENTS, ROOT
+
+by_name = pytest.mark.parametrize("document", DOCUMENTS.values(), ids=DOCUMENTS.keys())
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors that a renderer makes of the headings."""
+    """Returns the anchors that a renderer makes from the headings."""
     headings = re.findall(r"^#+ +(.*?) *$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -27,7 +27,7 @@ def links(document: Path) -> Iterator[str]:
 
 
 @by_name
-def test_links_lead_somewhere(document: Path) -> None:
+def test_targets_of_links_exist(document: Path) -> None:
     for link in links(document):
         if re.match(r"[a-z]+:", link):
             continue
@@ -51,10 +51,19 @@ def test_scripts_and_modules_exist(document: Path) -> None:
 
 @by_name
 def test_commands_exist(document: Path) -> None:
-    """`aici WORD` in code is a command with that name."""
+    """`aici WORD` in code is a command."""
     (commands,) = (a.choices for a in parser()._actions if a.choices is not None)
     assert {"new", "build", "check", "run", "list", "upload", "tag", "runtime"} <= set(commands)
     code = re.findall(r"`([^`\n]+)`|^ *\$? *(aici .*)$", document.read_text(), re.MULTILINE)
     for inline, line in code:
         for word in re.findall(r"(?:^|&& |; )aici ([a-z]+)", inline or line):
             assert word in commands, f"{document.name}: aici {word}"
+
+
+def test_guide_lists_its_chapters_and_each_links_to_the_next() -> None:
+    contents = DOCUMENTS["docs/guide/README.md"]
+    chapters = re.findall(r"^\d+\. \[.*?\]\((\w+\.md)\): ", contents.read_text(), re.MULTILINE)
+    assert sorted(chapters) == sorted(p.name for p in contents.parent.iterdir() if p != contents)
+    for name, following in zip([contents.name, *chapters], [*chapters, contents.name], strict=True):
+        last = (contents.parent / name).read_text().splitlines()[-1]
+        assert re.findall(r"\]\((.*?)\)", last) == [following], f"{name} ends with {last!r}"

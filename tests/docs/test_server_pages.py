@@ -1,4 +1,4 @@
-"""What the pages on the server show is what a real one does: every example, every table."""
+"""Examples and tables on the pages about the server agree with a real server."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from pyaici.server.program import PREFIX
 from pyaici.server.settings import ServerSettings, read_settings
 from tests.pyaici.server.serving import Serving
 
-from .blocks import Block, blocks, matches, run_blocks, run_shell
+from .blocks import DOCUMENTS, ROOT, Block, blocks, matches, run_blocks, run_shell
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 #: besides docs/server.md
 PAGES = ["README.md", "docs/openai.md", "docs/messages.md", "docs/cpc.md"]
-#: where the pages say that the server is
+#: the server's address on the pages
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:(8000|6969)")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the examples run; the server reads its file of users there."""
+    """The folder in which the examples run, with the server's file of users."""
     made = tmp_path_factory.mktemp("pages")
     (made / "token").write_text(UserFile(made / "users.json").add("reader", Role.RUN))
     return made
@@ -44,10 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """As docs/server.md starts it."""
+    """A server that is started as on docs/server.md."""
     options = ("--users", str(folder / "users.json"), "--anonymous", "run")
     origins = ("--cors-origins", "http://localhost:3000")
-    # nobody is there, whoever else uses this machine
+    # an address without a server
     ollama = ("--ollama-url", "http://127.0.0.1:9")
     with Serving(tmp_path_factory.mktemp("server") / "log", *options, *origins, *ollama) as serving:
         yield serving
@@ -57,50 +56,50 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def run_page(page: Path, folder: Path, url: str) -> int:
-    """Runs what needs a server, and compares its answers; returns how many blocks there were.
+    """Runs the blocks that need a server and compares the answers; returns the number of blocks.
 
-    Raises AssertionError with the place in the page.
+    Raises AssertionError with the place on the page.
     """
     variables: dict[str, object] = {"__name__": "__main__"}
     count, printed = 0, None
     for block in blocks(page):
         if "answer" in block.words:
-            assert printed is not None, f"{block.where}: nothing right before this answers"
+            assert printed is not None, f"{block.where}: commands must precede this answer"
             assert answers(block, printed), f"{block.where}: the answer is\n{printed}"
         printed = None
-        if block.asks:
-            printed = _ask(block, _ADDRESS.sub(url, block.text), folder, variables)
+        if block.needs_server:
+            printed = _run(block, _ADDRESS.sub(url, block.text), folder, variables)
             count += 1
     return count
 
 
-def _ask(block: Block, text: str, folder: Path, variables: dict[str, object]) -> str | None:
-    """What commands print; None for a program."""
+def _run(block: Block, text: str, folder: Path, variables: dict[str, object]) -> str | None:
+    """Runs a block; returns the output of commands, or None for a program."""
     if block.language == "python":
-        # line numbers as in the document, so that a traceback points there
+        # keeps the line numbers of the document, so that a traceback refers to them
         exec(compile("\n" * (block.line - 1) + text, str(block.document), "exec"), variables)
         return None
-    assert block.language == "sh", f"{block.where}: there is no way to run {block.language!r}"
+    assert block.language == "sh", f"{block.where}: cannot run blocks in {block.language!r}"
     done = run_shell(f"set -euo pipefail\n{text}", folder)
     assert done.returncode == 0, f"{block.where}: status {done.returncode}\n{done.stdout}"
     return done.stdout
 
 
 def answers(block: Block, printed: str) -> bool:
-    """Whether this is the answer; JSON may be laid out in another way."""
+    """Returns whether output matches an answer. White space in JSON does not count."""
     if block.language != "json":
         return matches(block.text, printed)
-    return matches(_laid_out(block.text), _laid_out(printed))
+    return matches(_without_blanks(block.text), _without_blanks(printed))
 
 
-def _laid_out(text: str) -> str:
-    """Without white space outside of strings."""
+def _without_blanks(text: str) -> str:
+    """Removes white space outside strings."""
     return re.sub(r'("(?:[^"\\]|\\.)*")|\s+', lambda found: found[1] or "", text)
 
 
 @pytest.fixture(scope="module")
 def server_page(folder: Path, server: Serving) -> int:
-    """docs/server.md has been run: the controller that it uploads is there for other pages."""
+    """Runs docs/server.md, which uploads a controller for other pages; returns the number of its blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         run_blocks(DOCS / "server.md", folder)
@@ -110,24 +109,24 @@ def server_page(folder: Path, server: Serving) -> int:
 @pytest.mark.slow
 @pytest.mark.usefixtures("server_page")
 @pytest.mark.parametrize("name", PAGES)
-def test_examples(name: str, folder: Path, server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_work(name: str, folder: Path, server: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("AICI_TOKEN", (folder / "token").read_text())
     assert run_page(ROOT / name, folder, server.url) > 0
 
 
 @pytest.mark.slow
-def test_examples_of_the_server(server_page: int) -> None:
+def test_examples_of_the_server_page_work(server_page: int) -> None:
     assert server_page > 0
 
 
-def test_no_other_page_has_such_examples() -> None:
+def test_no_other_page_has_examples_for_a_server() -> None:
     pages = {DOCS / "server.md", *(ROOT / name for name in PAGES)}
-    others = {*ROOT.glob("*.md"), *DOCS.glob("*.md")} - pages
-    assert [b.where for page in others for b in blocks(page) if b.asks or "answer" in b.words] == []
+    others = set(DOCUMENTS.values()) - pages
+    assert [b.where for page in others for b in blocks(page) if b.needs_server or "answer" in b.words] == []
 
 
-def test_examples_that_are_wrong_fail(tmp_path: Path) -> None:
+def test_wrong_examples_fail(tmp_path: Path) -> None:
     def page(text: str) -> Path:
         path = tmp_path / "page.md"
         path.write_text(text.replace("'''", "```"))
@@ -152,17 +151,17 @@ def test_examples_that_are_wrong_fail(tmp_path: Path) -> None:
 
 
 def section(page: str, heading: str) -> str:
-    """The text below a heading, up to the next one that is not below it."""
+    """Returns the text of a section with its subsections."""
     text = (DOCS / page).read_text()
-    marks = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
-    assert marks, f"{page} has no section {heading!r}"
-    rest = text[marks.end() :]
-    end = re.search(rf"^#{{1,{len(marks[1])}}} ", rest, re.MULTILINE)
+    found = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)
+    assert found, f"{page} has no section {heading!r}"
+    rest = text[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
     return rest[: end.start()] if end else rest
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of all tables, without heads."""
+    """Returns the cells of all tables, without head rows."""
     lines = re.findall(r"^\|.*\|$", text, re.MULTILINE)
     cells = [[cell.strip() for cell in line.strip("|").replace(r"\|", "¦").split("|")] for line in lines]
     dividers = [number for number, row in enumerate(cells) if set(row[0]) == {"-"}]
@@ -170,19 +169,19 @@ def rows(text: str) -> list[list[str]]:
 
 
 def names(text: str, column: int = 0) -> list[str]:
-    """What stands between backquotes in one column of the tables."""
+    """Returns the texts in backquotes in one column of the tables."""
     return [name for row in rows(text) for name in re.findall("`([^`]+)`", row[column])]
 
 
 def default(field: FieldInfo) -> str:
-    """As pages show it."""
+    """Returns the default of a field as pages show it."""
     value = field.get_default()
     if field.is_required() or value in (None, [], PydanticUndefined):
         return "required" if field.is_required() else ""
     return f"`{json.dumps(value)}`"
 
 
-def test_settings() -> None:
+def test_table_of_settings_is_complete() -> None:
     expected = [
         f"| `--{name.replace('_', '-')}` | {default(field)} | {field.description} |".replace("|  |", "| |")
         for name, field in ServerSettings.model_fields.items()
@@ -191,7 +190,7 @@ def test_settings() -> None:
     assert found == expected, "the table of settings should be\n" + "\n".join(expected)
 
 
-def test_the_file_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_of_a_settings_file_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (shown,) = [block for block in blocks(DOCS / "server.md") if block.language == "toml"]
     file = tmp_path / "aici.toml"
     file.write_text(shown.text)
@@ -212,8 +211,8 @@ def test_the_file_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ("cpc.md", "The certificate", CertificateFields.model_fields),
     ],
 )
-def test_fields(page: str, heading: str, fields: dict[str, FieldInfo]) -> None:
-    """Each has a row; where the second column is the default, it is that one."""
+def test_tables_of_fields_are_complete(page: str, heading: str, fields: dict[str, FieldInfo]) -> None:
+    """Every field has a row. In tables with three columns, the second one is the default."""
     table = rows(section(page, heading))
     found = {name: row for row in table for name in re.findall("`([^`]+)`", row[0])}
     assert set(found) == set(fields)
@@ -222,12 +221,12 @@ def test_fields(page: str, heading: str, fields: dict[str, FieldInfo]) -> None:
             assert row[1] == default(fields[name]), name
 
 
-def test_fields_that_are_refused() -> None:
+def test_list_of_refused_fields_is_complete() -> None:
     listed = section("openai.md", "What is refused").partition(". Values")[0]
     assert set(re.findall("`([^`]+)`", listed)) == set(_NEUTRAL)
 
 
-def test_families_of_tools() -> None:
+def test_table_of_tool_formats_is_complete() -> None:
     shown = {
         row[0].strip("`"): row[1].strip("`") for row in rows(section("openai.md", "Tools")) if "`" in row[0]
     }
@@ -235,13 +234,13 @@ def test_families_of_tools() -> None:
 
 
 def runtime_codes() -> Iterator[str]:
-    """Those of all errors of the runtime."""
+    """Yields the codes of all errors of the runtime."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     yield from (kind.code for kind in kinds if issubclass(kind, errors.AiciError))
 
 
 def server_codes() -> Iterator[str]:
-    """The codes of errors that the server itself answers."""
+    """Yields the codes of errors that the server itself returns."""
     for path in (ROOT / "pyaici" / "server").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -250,29 +249,29 @@ def server_codes() -> Iterator[str]:
                 yield from (value.value for value in values if isinstance(value, ast.Constant))
 
 
-def test_codes_of_errors() -> None:
+def test_table_of_error_codes_is_complete() -> None:
     shown = names(section("server.md", "Errors"), 2)
     assert sorted(shown) == sorted({*runtime_codes(), *server_codes()})
 
 
 @pytest.mark.slow
-def test_figures(server: Serving) -> None:
+def test_table_of_metrics_is_complete(server: Serving) -> None:
     server.run(controller="showcase", prompt="Hello", max_tokens=60)
     server.run(controller="regex", controller_arg="a", prompt="Hello")
     found = {re.sub(r"\{.*|_(bucket|sum|count)(?=\{|$)", "", name) for name in server.metrics()}
     found = {re.sub("_(bucket|sum|count)$", "", name) for name in found}
     documented = set(names(section("server.md", "Figures")))
     assert found - documented == set()
-    assert documented - found <= {"aici_controller_events_total"}, "there are no such figures"
+    assert documented - found <= {"aici_controller_events_total"}, "the server has no such figures"
 
 
 def places(value: Any, at: str = "") -> Iterator[str]:
-    """The paths of all values in JSON: `forks[].text`."""
+    """Yields the paths of all values in JSON, such as `forks[].text`."""
     if isinstance(value, dict):
         for name, inner in value.items():
             path = f"{at}.{name}" if at else name
             yield path
-            # names of variables are the controller's
+            # the controller chooses the names of variables
             yield from () if name == "variables" else places(inner, path)
     elif isinstance(value, list):
         for inner in value:
@@ -284,8 +283,8 @@ def seen(events: Iterable[dict[str, Any]], kind: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_events(server: Serving, folder: Path) -> None:
-    """Every field that runs of all sorts tell has its row, and no other one has."""
+def test_tables_of_event_fields_are_complete(server: Serving, folder: Path) -> None:
+    """The fields in events of various runs are those of the tables."""
     guest = build_controller(ROOT / "tests" / "guests" / "guest.c", folder / "guest.wasm").path
     token = run_shell("aici users add guest --role upload --file users.json 2> /dev/null", folder).stdout
     with server.client(token.strip()) as client:

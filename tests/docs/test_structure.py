@@ -1,4 +1,4 @@
-"""docs/structure.md names only what exists."""
+"""Names in docs/structure.md exist."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "structure.md"
 
 
-def test_every_name_in_the_text_exists() -> None:
-    """Paths and dotted names between backquotes, such as `pyaici.client.runtime.Runtime.begin_step`."""
-    text = DOCUMENT.read_text().partition("\n## Files\n")[0]  # the list itself is made from the files
+def test_names_in_the_text_exist() -> None:
+    """Checks paths and dotted names in backquotes, such as `pyaici.client.runtime.Runtime.begin_step`."""
+    text = DOCUMENT.read_text().partition("\n## Files\n")[0]  # the list of files is generated
     for name in re.findall(r"`([\w./+-]+)`", text):
         if "/" in name:
             assert (ROOT / name).exists(), f"docs/structure.md names {name}"
@@ -20,9 +20,9 @@ def test_every_name_in_the_text_exists() -> None:
 
 
 def resolves(dotted: str) -> bool:
-    """Is there a module of this name, or a module that defines the rest of it?
+    """Returns whether a module with this name exists, or a module that defines the rest of the name.
 
-    Read, not imported: an engine's module needs the engine.
+    Reads the source instead of importing it, since an engine's module needs the engine.
     """
     parts = dotted.split(".")
     for split in range(len(parts), 0, -1):
@@ -43,7 +43,7 @@ def resolves(dotted: str) -> bool:
     return False
 
 
-def test_the_resolver_can_say_no() -> None:
+def test_unknown_names_do_not_resolve() -> None:
     assert resolves("pyaici.build")
     assert resolves("pyaici.build.toolchain.Toolchain.run")
     assert not resolves("pyaici.build.toolchain.Toolchain.unlock")

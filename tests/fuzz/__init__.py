@@ -1,1 +1,1 @@
-"""Fuzzing guided by coverage: targets, their first inputs, how they are built and run."""
+"""Coverage-guided fuzzing: the targets, their first inputs, and how they are built and run."""

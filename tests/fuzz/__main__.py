@@ -1,4 +1,4 @@
-"""`scripts/fuzz.sh`: runs one fuzz target, and says what came of it."""
+"""`scripts/fuzz.sh`: runs a fuzz target and prints the result."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from tests.fuzz.target import TARGETS
 
 _MORE = """
 Changes inputs at random, keeps those that reach new code, and looks for one that crashes, hangs, needs too
-much memory, or raises what the reader does not say. Readers of grammars are built with clang, libFuzzer, ASan
-and UBSan (scripts/clang.sh fetches them); all others are Python, run by atheris. First inputs come from the
-tests and the documentation. What was learned is kept in ~/.cache/aici/fuzz/corpus for later runs.
+much memory, or raises an undocumented exception. Readers of grammars are built with clang, libFuzzer, ASan
+and UBSan (scripts/clang.sh fetches them). All others are Python, run by atheris. First inputs come from the
+tests and the documentation. The corpus is kept in ~/.cache/aici/fuzz/corpus for later runs.
 """
 _EXAMPLES = """
 examples:
   scripts/fuzz.sh                             lists the targets
   scripts/fuzz.sh regex --seconds 60
-  scripts/fuzz.sh module --input FILE         runs a finding again
+  scripts/fuzz.sh module --input FILE         repeats a finding
 """
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="scripts/fuzz.sh",
-        description="Fuzzes a reader of what strangers send.",
+        description="Fuzzes a reader of untrusted input.",
         epilog=_MORE + _EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", nargs="?", choices=sorted(TARGETS), metavar="TARGET")
-    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="default: %(default)s")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the changes; default: a random one"
+        "--seconds", type=int, default=60, metavar="N", help="duration (default: %(default)s)"
     )
-    parser.add_argument("--input", type=Path, metavar="FILE", help="runs the target on this file alone")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed of the changes (default: random)"
+    )
+    parser.add_argument("--input", type=Path, metavar="FILE", help="run the target on this file alone")
     arguments = parser.parse_args()
     if arguments.target is None:
         for name, target in TARGETS.items():

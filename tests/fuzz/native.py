@@ -1,4 +1,4 @@
-"""Controllers as native programs of libFuzzer, with ASan and UBSan, for 32 bits as guests are."""
+"""Builds controllers as native 32-bit programs with libFuzzer, ASan and UBSan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FLAGS = (
     *("-fno-sanitize-recover=all", "-include", str(_HERE / "guest.hpp")),
     *("-I", str(_SDK / "include"), "-I", str(_SDK / "src")),
 )
-#: texts beside all single bytes, so that most texts can be told in several ways
+#: tokens besides all single bytes, so that most texts have several tokenizations
 _WORDS = (
     *(
         "foo",
@@ -46,11 +46,11 @@ _WORDS = (
 
 
 class NoCompiler(Exception):
-    """There is no clang; scripts/clang.sh has said why."""
+    """There is no clang. scripts/clang.sh has printed the reason."""
 
 
 def build(controller: str) -> Path:
-    """The fuzz target of a controller, built if it is not in the user's cache. Raises NoCompiler."""
+    """Returns the fuzz target of a controller. Builds it unless the cache has it. Raises NoCompiler."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "fuzz"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / ".lock").open("w") as lock:
@@ -66,7 +66,7 @@ def _compiler() -> Path:
 
 
 def _build(controller: str, cache: Path, clang: Path) -> Path:
-    # runtime.cpp is how a guest ends where its C++ library cannot go on; host.cpp has that for libFuzzer
+    # runtime.cpp ends a guest when its C++ library cannot continue; host.cpp does that for libFuzzer
     library = [path for path in sorted((_SDK / "src").rglob("*.cpp")) if path.name != "runtime.cpp"]
     folder = ROOT / "controllers" / controller
     own = [path for path in sorted(folder.glob("*.cpp")) if path.name != f"{controller}.cpp"]
@@ -123,7 +123,7 @@ def _digest(clang: Path, *folders: Path) -> str:
 
 
 def small_vocabulary() -> bytes:
-    """The image of a vocabulary of some 280 tokens."""
+    """Builds the image of a vocabulary of some 280 tokens."""
     tokens = [bytes([byte]) for byte in range(256)] + [word.encode() for word in _WORDS]
     size = len(tokens)
     return build_image([*tokens, b"<eos>", b"<bos>"], special=[size + 1], eos=[size], bos=size + 1)

@@ -1,4 +1,4 @@
-"""Runs a fuzz target in a process of its own, and reads what libFuzzer says of it."""
+"""Runs a fuzz target in a separate process and reads libFuzzer's output."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from pathlib import Path
 from tests.fuzz import native, seeds
 from tests.fuzz.target import TARGETS
 
-#: seconds that one input may take: a build with sanitizers is some ten times slower than a guest, and the
-#: machine may be busy
+#: limit for one input: a build with sanitizers is some ten times slower than a guest, and the machine may be
+#: busy
 _TIMEOUT_S = 60
-#: MiB of the process: a guest has 64 MiB, of which sanitizers make several times as much
+#: limit for the process: a guest has 64 MiB, which sanitizers multiply
 _MEMORY_MB = 1536
-#: a run on the first inputs alone takes this long at most
+#: upper limit of a run on the first inputs alone
 _START_S = 120
 _STATUS = re.compile(r"#(\d+)\s+\S+\s+cov: (\d+).*?corp: (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a run."""
+    """The result of a run."""
 
     target: str
     executions: int
     per_second: int
     corpus: int
     coverage: int
-    #: the input of a finding, kept
+    #: the file with the input of a finding
     finding: Path | None
-    #: the end of what libFuzzer said
-    words: str
+    #: the end of libFuzzer's output
+    output: str
 
     def report(self) -> str:
-        """A line for each figure, and what to do about a finding."""
+        """Returns a line for each figure, and for a finding its output and the command that repeats it."""
         lines = [
             f"{self.target}.executions {self.executions}",
             f"{self.target}.executions_per_s {self.per_second}",
@@ -49,12 +49,12 @@ class Result:
         ]
         if self.finding is not None:
             again = f"scripts/fuzz.sh {self.target} --input {self.finding}"
-            lines = [self.words, *lines, f"kept as {self.finding}; run it again: {again}"]
+            lines = [self.output, *lines, f"kept as {self.finding}; repeat it with: {again}"]
         return "\n".join(lines)
 
 
 def folder() -> Path:
-    """Where corpora and findings are kept."""
+    """Returns the folder of corpora and findings."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aici" / "fuzz"
 
 
@@ -67,11 +67,10 @@ def run(
     only: Path | None = None,
     learned: Path | None = None,
 ) -> Result:
-    """Fuzzes a target; ends with the first finding.
+    """Fuzzes a target until the first finding, or for a time or a number of executions.
 
-    `executions`: after so many it ends too, so that it does the same on every machine; -1: any number.
-    `only`: an input that is run alone. `learned`: the folder of inputs that later runs go on from. Raises
-    native.NoCompiler.
+    A number of `executions` makes the run the same on every machine; -1 is any number. `only` is an input to
+    run alone. `learned` is the folder of the corpus, which later runs continue. Raises native.NoCompiler.
     """
     target = TARGETS[name]
     findings = folder() / "findings"
@@ -80,14 +79,14 @@ def run(
     learned.mkdir(parents=True, exist_ok=True)
     command: list[str | Path]
     if target.controller is not None:
-        command = [native.build(target.controller), "-close_fd_mask=1"]  # controllers print there
+        command = [native.build(target.controller), "-close_fd_mask=1"]  # discards the output of controllers
     else:
         command = [sys.executable, "-m", "tests.fuzz.readers", name]
     with tempfile.TemporaryDirectory() as scratch:
         options: list[str | Path] = [f"-timeout={_TIMEOUT_S}", f"-rss_limit_mb={_MEMORY_MB}"]
         options.append(
             f"-report_slow_units={_TIMEOUT_S}"
-        )  # what takes less is no finding: guests are stopped
+        )  # slow inputs are no findings, since the runtime stops guests
         if only is not None:
             options.append(only)
         else:
@@ -110,14 +109,14 @@ def run(
     return _read(name, done.stdout, done.returncode, only)
 
 
-def _read(name: str, said: str, status: int, only: Path | None) -> Result:
-    kept = re.search(r"Test unit written to (\S+)", said)
+def _read(name: str, output: str, status: int, only: Path | None) -> Result:
+    kept = re.search(r"Test unit written to (\S+)", output)
     finding = only if only is not None and status != 0 else Path(kept[1]) if kept else None
     if status != 0 and finding is None:
-        raise RuntimeError(f"the fuzz target {name} ended with status {status}:\n{said[-4000:]}")
-    last = _STATUS.findall(said)[-1:] or [("0", "0", "0")]
-    counted = re.search(r"stat::number_of_executed_units:\s*(\d+)", said)
-    per_second = re.search(r"stat::average_exec_per_sec:\s*(\d+)", said)
+        raise RuntimeError(f"the fuzz target {name} ended with status {status}:\n{output[-4000:]}")
+    last = _STATUS.findall(output)[-1:] or [("0", "0", "0")]
+    counted = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
+    per_second = re.search(r"stat::average_exec_per_sec:\s*(\d+)", output)
     return Result(
         name,
         int(counted[1]) if counted else int(last[0][0]),
@@ -125,5 +124,5 @@ def _read(name: str, said: str, status: int, only: Path | None) -> Result:
         int(last[0][2]),
         int(last[0][1]),
         finding,
-        said[-4000:],
+        output[-4000:],
     )

@@ -1,4 +1,4 @@
-"""First inputs of fuzz targets: what the tests and the documentation have, and what is built."""
+"""First inputs of fuzz targets, from the tests, the documentation and built controllers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from aicirt.worker.templates import LoadedVocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
-#: longer literals are no inputs, and larger inputs make a run slow
+#: bytes; larger inputs make a run slow
 _LONGEST = 8192
 
 
 def literals(*folders: str) -> Iterator[bytes]:
-    """The texts in the sources of tests: grammars, patterns, schemas, requests, and others."""
+    """Yields the literals in sources of tests: grammars, patterns, schemas, requests and others."""
     for folder in folders:
         for path in sorted((ROOT / "tests" / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -35,22 +35,22 @@ def literals(*folders: str) -> Iterator[bytes]:
 
 
 def examples(*languages: str) -> Iterator[bytes]:
-    """The code of the documentation in some languages."""
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    """Yields the code blocks of the documentation in some languages."""
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         for language, code in re.findall(r"```(\w+)\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             if language in languages and len(code) <= _LONGEST:
                 yield code.encode()
 
 
 def files(pattern: str, longest: int = 1 << 18) -> Iterator[bytes]:
-    """Files of the source tree."""
+    """Yields files of the source tree."""
     for path in sorted(ROOT.glob(pattern)):
         if path.stat().st_size <= longest:
             yield path.read_bytes()
 
 
 def write(seeds: Iterable[bytes], folder: Path) -> int:
-    """Writes each seed to a file of its own; says how many there are."""
+    """Writes each seed to a file; returns their number."""
     folder.mkdir(parents=True, exist_ok=True)
     unique = sorted(set(seeds))
     for number, seed in enumerate(unique):
@@ -59,7 +59,7 @@ def write(seeds: Iterable[bytes], folder: Path) -> int:
 
 
 def modules() -> Iterator[bytes]:
-    """Controllers as wasmtime's text format has them in tests, and the smallest of those that were built."""
+    """Yields modules from the text format in tests, and the smallest built controllers."""
     from wasmtime import WasmtimeError, wat2wasm
 
     from tests.aicirt.wasm.conftest import controller
@@ -75,7 +75,7 @@ def modules() -> Iterator[bytes]:
 
 
 def messages() -> Iterator[bytes]:
-    """One of each message."""
+    """Yields messages of each kind."""
     from aicirt.contract import messages as defined
 
     simple: tuple[Any, ...] = (1, 0, b"", "a", None, [], [1, 2], {})
@@ -89,7 +89,7 @@ def messages() -> Iterator[bytes]:
 
 
 def snapshots() -> Iterator[bytes]:
-    """Descriptions that fit, and some that nearly do."""
+    """Yields valid descriptions of snapshots, and almost valid ones."""
     for size in (0, 65536, 131072, -1, 1 << 40):
         for length in (0, 4096, 65536):
             yield msgpack.packb([size, b"", length, [0, length], [[0, 4096]]])
@@ -97,7 +97,7 @@ def snapshots() -> Iterator[bytes]:
 
 
 def images() -> Iterator[bytes]:
-    """Images of small vocabularies."""
+    """Yields images of small vocabularies."""
     from tests.fuzz.native import small_vocabulary
 
     yield small_vocabulary()
@@ -105,7 +105,7 @@ def images() -> Iterator[bytes]:
 
 
 def requests() -> Iterator[bytes]:
-    """Bodies of requests, and texts that models answer."""
+    """Yields bodies of requests, and answers of models."""
     yield from literals("pyaici/server")
     yield from examples("json")
     for kind in ("prompt", "messages", "context"):
@@ -118,7 +118,7 @@ def requests() -> Iterator[bytes]:
 
 
 def configs() -> Iterator[bytes]:
-    """Files of users and of settings."""
+    """Yields files of users and of settings."""
     entry = {"name": "a", "role": "run", "token_sha256": "0" * 64, "created": 1.0}
     yield json.dumps({"users": [entry]}).encode()
     yield from examples("toml", "json")
@@ -126,7 +126,7 @@ def configs() -> Iterator[bytes]:
 
 
 def loaded_vocabulary() -> LoadedVocabulary:
-    """A small vocabulary, as a worker has it."""
+    """Loads a small vocabulary as a worker does."""
     from bench.host import load_for_guests
     from pyaici.tokens import Vocabulary
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: a reader of what strangers send, and its first inputs."""
+"""The fuzz targets: readers of untrusted input, with their first inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz import seeds
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One reader. It may refuse an input, with its own error; any other exception is a finding."""
+    """A reader. It may refuse an input with its own error. Any other exception is a finding."""
 
     about: str
     seeds: Callable[[], Iterable[bytes]]
@@ -27,7 +27,7 @@ def _grammar(name: str, controller: str, *languages: str, files: str = "") -> Ta
         if files:
             yield from seeds.files(files, longest=_GRAMMAR)
 
-    return Target(f"grammars in {name}, and the masks of what they allow (C++)", first, _GRAMMAR, controller)
+    return Target(f"grammars in {name}, and their masks (C++)", first, _GRAMMAR, controller)
 
 
 _GRAMMAR = 4096
@@ -39,14 +39,16 @@ TARGETS: dict[str, Target] = {
     "lark": _grammar("the dialect of Lark", "lark", "lark"),
     "json_schema": _grammar("JSON Schema", "json_schema", "json"),
     "regex": _grammar("regular expressions", "regex", "regex"),
-    "module": Target("modules: check, rewrite, and what wasmtime says of both", seeds.modules, 1 << 16),
+    "module": Target(
+        "modules: check and rewriting, compared with wasmtime's validation", seeds.modules, 1 << 16
+    ),
     "message": Target("frames and messages between processes", seeds.messages, 1 << 12),
-    "ring": Target("a ring in shared memory that the other side has written", seeds.messages, 1 << 12),
+    "ring": Target("a ring in shared memory that the peer has written", seeds.messages, 1 << 12),
     "row": Target("rows and results from a worker", seeds.messages, 1 << 12),
     "snapshot": Target("descriptions of snapshots from another process", seeds.snapshots, 1 << 12),
     "vocabulary": Target("images of vocabularies", seeds.images, 1 << 14),
     "run": Target("requests of POST /v1/run and of /cpc", seeds.requests, 1 << 13),
-    "openai": Target("requests of OpenAI's API, and answers with calls", seeds.requests, 1 << 13),
-    "messages": Target("requests of the messages API, and answers with calls", seeds.requests, 1 << 13),
+    "openai": Target("requests of OpenAI's API, and answers with tool calls", seeds.requests, 1 << 13),
+    "messages": Target("requests of the messages API, and answers with tool calls", seeds.requests, 1 << 13),
     "config": Target("files of users and of settings", seeds.configs, 1 << 12),
 }

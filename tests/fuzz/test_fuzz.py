@@ -1,4 +1,4 @@
-"""Every fuzz target runs on its first inputs and some more, the same ones each time."""
+"""Every fuzz target runs on its first inputs and some reproducible changes of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fuzz.native import NoCompiler
 from tests.fuzz.run import run
 from tests.fuzz.target import TARGETS, Target
 
-#: inputs beyond the first ones, and seconds in which a slow machine may stop
+#: inputs beyond the first ones, and seconds after which a slow machine stops
 _MORE, _SECONDS = 300, 60
 
 atheris = pytest.mark.skipif(
@@ -26,20 +26,20 @@ atheris = pytest.mark.skipif(
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if found.controller else atheris) for name, found in TARGETS.items()]
 )
-def test_target_finds_nothing(name: str, tmp_path: Path) -> None:
+def test_target_has_no_findings(name: str, tmp_path: Path) -> None:
     try:
         count = len(set(TARGETS[name].seeds())) + _MORE
         result = run(name, _SECONDS, executions=count, seed=1, learned=tmp_path / "learned")
     except NoCompiler:
         if os.environ.get("AICI_CLANG"):
             raise
-        pytest.skip("there is no clang: scripts/clang.sh says why")
+        pytest.skip("there is no clang: scripts/clang.sh prints the reason")
     assert result.finding is None, result.report()
     assert result.executions > 0 and result.coverage > 0
 
 
 @atheris
-def test_a_finding_is_kept_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_is_kept_and_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setitem(TARGETS, "defect", Target("a reader with a defect", lambda: [b"dE", b"ee"], 64))
     result = run("defect", 60, seed=1)
@@ -51,9 +51,9 @@ def test_a_finding_is_kept_and_runs_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert run("defect", 5, only=result.finding).finding is None
 
 
-def test_the_command_lists_its_targets_and_teaches() -> None:
+def test_command_lists_targets_and_options() -> None:
     command = [sys.executable, "-m", "tests.fuzz"]
     listed = subprocess.run(command, cwd=seeds.ROOT, capture_output=True, text=True, check=True).stdout
     assert [line.split()[0] for line in listed.splitlines()] == list(TARGETS)
-    taught = subprocess.run([*command, "--help"], cwd=seeds.ROOT, capture_output=True, text=True, check=True)
-    assert "--seconds" in taught.stdout and "--input" in taught.stdout
+    shown = subprocess.run([*command, "--help"], cwd=seeds.ROOT, capture_output=True, text=True, check=True)
+    assert "--seconds" in shown.stdout and "--input" in shown.stdout

@@ -1,7 +1,7 @@
-// acrobat: uses every verb, by chance that its argument begins, so that two engines can be compared.
+// acrobat: uses every verb at random, seeded by its argument, to compare two engines.
 //
-// What it does depends on its argument, on how often it has been called, and on its place in the forks that made
-// it: nothing that engines number or time in their own way.
+// Its actions depend on its argument, on the number of calls, and on its place in its forks. They depend on nothing
+// that engines number or time differently.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

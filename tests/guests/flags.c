@@ -1,15 +1,15 @@
-/* A controller whose results have flags. Its argument is a list of entries of two characters, one for each
- * mid_process, the last one for all that follow: what it answers, and the flags as a digit.
+/* A controller whose results have flags. Its argument is a list of entries, one for each mid_process, the last one for
+ * all that follow. An entry is a character for the answer, and the flags as a digit.
  *
- *   a any token      m the row before   e the end token by a row   k any token, and asks for the top 2
- *   s splices "x"    d splices the end token     b takes one token back and splices "x"
+ *   a any token      m the previous row   e the end token in a row   k any token, and requests the top 2
+ *   s splices "x"    d splices the end token     b backtracks one token and splices "x"
  *   n splices nothing   x stops   l computes for long, then any token
  *   f any token, and the next pre_process forks   w any token, and the next pre_process suspends
- *   o any token, by a result of 44 bytes whose flags must not be read   z the same at the end of the memory
+ *   o any token, in a result of 44 bytes, without flags   z the same at the end of the memory
  *
- * "#<seed>" instead: answers that depend on all that has happened; "+<seed>": the same ones, with flags that skip
- * what these need not have called. Every call prints its name and the step. With MID_ONLY there is nothing to
- * skip: no other callback is exported. */
+ * With "#<seed>" the answers depend on the whole history. With "+<seed>" they are the same, with flags that skip
+ * callbacks which these answers do not need. Every call prints its name and the step. MID_ONLY exports no other
+ * callback, so there is nothing to skip. */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum { OLD_SIZE = 44 };
 static aici_step_arg arg = {sizeof arg};
 static aici_mid_result mid;
 static char script[256];
-static uint32_t at, end, tokens[64], told, hash, mood, next_pre = AICI_CONTINUE, forks, suspends, has_row;
+static uint32_t at, end, tokens[64], observed, hash, mood, next_pre = AICI_CONTINUE, forks, suspends, has_row;
 static uint32_t mask[1024];
 static const aici_vocabulary_header *vocabulary;
 
@@ -31,10 +31,10 @@ static void fold(uint32_t x) {
     hash ^= hash >> 15;
 }
 
-/* Takes note of what has come, in whatever is called first. */
+/* Reads the tokens of a step, in the first callback of the step. */
 static void observe(void) {
-    if (told == arg.step) return;
-    told = arg.step;
+    if (observed == arg.step) return;
+    observed = arg.step;
     uint32_t n = aici_read(AICI_TOKENS, 0, tokens, sizeof tokens) / 4;
     fold(arg.backtrack);
     for (uint32_t i = 0; i < n && i < 64; i++) fold(tokens[i]);
@@ -97,7 +97,7 @@ static void by_chance(void) {
         if (arg.group[i] == arg.seq_id) fold(i + 1);
     fold(arg.step);
     switch (hash % 8) {
-    case 0: splice(told > 2, x_token(), 1); break;
+    case 0: splice(observed > 2, x_token(), 1); break;
     case 1: sample(AICI_ROW_ALL, 0, 0); break;
     case 2:
         if (has_row) {
@@ -106,7 +106,7 @@ static void by_chance(void) {
         } /* fallthrough */
     default:
         for (uint32_t i = 0; i < vocabulary->mask_words; i++) mask[i] = hash * (2 * i + 1) | 2;
-        mask[end >> 5] &= ~(1u << (end & 31)); /* they shall go on for a while */
+        mask[end >> 5] &= ~(1u << (end & 31)); /* sequences go on for a while */
         sample(AICI_ROW_BITMASK, (uint32_t)(uintptr_t)mask, vocabulary->mask_words);
     }
     has_row |= mid.verb == AICI_SAMPLE;
@@ -114,7 +114,7 @@ static void by_chance(void) {
     if ((hash >> 9) % 8 == 0 && suspends++ < 4) next_pre = AICI_SUSPEND;
     if ((hash >> 9) % 8 == 1 && forks++ < 2) next_pre = AICI_FORK;
     if (*script == '+') {
-        mood = mood * 1664525u + 1013904223u; /* no answer depends on it */
+        mood = mood * 1664525u + 1013904223u; /* does not affect answers */
         if (mood >> 30 & 1) mid.flags |= AICI_MID_SKIP_POST;
         if (mood >> 31 && next_pre == AICI_CONTINUE) mid.flags |= AICI_MID_SKIP_PRE;
     }

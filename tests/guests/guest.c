@@ -1,7 +1,7 @@
-/* A controller that does what its argument says, one misdeed each; "ok" behaves.
+/* A controller with a mode for each misdeed. The mode "ok" behaves well.
  *
- * The argument is "<mode>" or "<mode> <number>". A mode takes effect at the second step, so
- * that the first one shows the sequence alive; modes of init and init_prompt do so at once. */
+ * The argument is "<mode>" or "<mode> <number>". A mode takes effect in the second step, so that the first one shows a
+ * working sequence. Modes of init and init_prompt take effect at once. */
 #include <aici.h>
 #include <math.h>
 #include <stdio.h>
@@ -138,7 +138,7 @@ static void splice(uint32_t backtrack, uint32_t n) {
                             .ff_tokens = (uint32_t)(uintptr_t)tokens, .num_ff_tokens = n};
 }
 
-/* The ordinary answer: tokens 1 + (step mod 8) and 20 are allowed. */
+/* The default answer: allows the tokens 1 + (step mod 8) and 20. */
 static void ok(void) {
     memset(mask, 0, sizeof mask);
     uint32_t token = 1 + arg.step % 8;
@@ -195,11 +195,11 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     }
     if (is("splice")) tokens[0] = 7, tokens[1] = 8, splice((uint32_t)number, 2);
     if (is("splice_nothing")) splice(0, 0);
-    if (is("relay")) { /* the child goes on in the place of its parent */
+    if (is("relay")) { /* the child replaces its parent */
         splice(0, 0);
         if (arg.seq_id == arg.group[0]) mid.verb = AICI_STOP;
     }
-    if (is("wait")) { /* one sequence waits for another that does nothing */
+    if (is("wait")) { /* a sequence waits for another one that does nothing */
         waits = waits || arg.seq_id != arg.group[0];
         splice(0, 0);
     }
@@ -211,7 +211,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
         for (;;) {
             void *block = malloc(1 << 20);
             if (!block) __builtin_trap();
-            *(volatile char *)block = 1; /* filling it would meet the time limit first */
+            *(volatile char *)block = 1; /* filling the block would reach the time limit first */
         }
     if (is("log_flood"))
         for (int i = 0; i < 6000; i++) printf("%08d flood\n", i);

@@ -1,4 +1,4 @@
-/* A controller that takes memory where and as its argument says: "<where> <MiB>". */
+/* A controller that uses memory as its argument says: "<where> <MiB>". */
 #include <aici.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static uint32_t mask[8192];
 
 static int is(const char *name) { return strcmp(where, name) == 0; }
 
-/* Fills so many MiB more, of 60 at most: first of what there is, then of new memory. */
+/* Grows the memory by `mib` MiB, 60 in all at most, and fills the new part. */
 static void fill(uint32_t mib) {
     static char *start;
     static uint32_t taken, filled;
@@ -25,7 +25,7 @@ static void fill(uint32_t mib) {
     }
 }
 
-/* Changes every second page of so many MiB that are there. */
+/* Changes every second page of `mib` MiB, which the first call allocates. */
 static void scatter(uint32_t mib) {
     static char *start;
     if (!start) {

@@ -1,6 +1,6 @@
-// nudge: does to a model what its argument says, a word and a value:
+// nudge: influences a model as its argument says, a word and a value:
 //   sparse TOKEN BIAS | dense TOKEN BIAS   adds a bias to the logit of one token, in every step
-//   say TEXT                               splices this text in as the second step, and goes on freely
+//   say TEXT                               splices this text in the second step, then lets the model write freely
 //   stop STEP | trap STEP | loop STEP      lets the model write freely until this step
 #include <cstdlib>
 #include <string>

@@ -1,11 +1,11 @@
-/* A guest with a table that aici_warm fills ahead, and that tells how much of it it found filled.
+/* A guest with a table that aici_warm fills ahead. It prints which entries it found filled.
  *
- * The argument is a letter and a number: what aici_warm does from its nth call on.
- *   d done: the table is full        f fails        t traps       l loops for ever
- *   s stops                          r returns 7    p grows by a page of its own in each call, for ever
- *   m takes a few milliseconds in each call, for ever
- * Before that each call fills one more entry. mid_process fills the next one if it is missing, and prints
- * "hit" or "miss". */
+ * The argument is a letter and a number n. The letter selects the action of aici_warm after n calls:
+ *   d done: the table is full        f fails        t traps       l loops forever
+ *   s stops                          r returns 7    p changes one more page in each call, forever
+ *   m takes a few milliseconds in each call, forever
+ * Each of the first n calls fills one entry. mid_process fills the next entry if it is missing, and prints "hit" or
+ * "miss". */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* A controller that writes variables in every callback. The last token that came says when: o in post_process, x there
- * before it fails; e in pre_process, p there before it stops, z before it is suspended; m three times in mid_process,
- * b with a name that is no text, s before it stops, t before it traps, g much. f forks in two, which both write. It
- * forces the tokens of its argument, one a step; a ! in it has it write in init_prompt, too. With MID_ONLY it has
- * neither post_process nor pre_process. */
+/* A controller that writes variables in every callback. The last token selects where: o in post_process, x there
+ * before it fails; e in pre_process, p there before it stops, z there before it is suspended; m three times in
+ * mid_process, b there with a name that is not UTF-8, s before it stops, t before it traps, g a large value; f forks
+ * into two, which both write. It forces the tokens of its argument, one a step. A ! in the argument makes it write in
+ * init_prompt, too. With MID_ONLY it has neither post_process nor pre_process. */
 #include <aici.h>
 #include <stdio.h>
 #include <stdlib.h>

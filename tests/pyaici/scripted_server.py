@@ -1,4 +1,4 @@
-"""An HTTP server that answers what a test tells it to, for what no real server can be made to do."""
+"""An HTTP server with scripted answers, for behaviour that no real server shows on demand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answers = list[tuple[int, bytes]]
 
 @contextmanager
 def answering(answers: Answers) -> Iterator[tuple[str, list[Any]]]:
-    """The server's address, and the requests that it has had: method, path, the body of those with JSON."""
+    """Runs a server; yields its address and its requests so far: method, path, body (parsed JSON)."""
     seen: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -32,7 +32,7 @@ def answering(answers: Answers) -> Iterator[tuple[str, list[Any]]]:
         do_GET = do_POST = do_PUT = do_DELETE = answer
 
         def log_message(self, *_: Any) -> None:
-            """Nothing."""
+            """Prints nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -44,12 +44,12 @@ def answering(answers: Answers) -> Iterator[tuple[str, list[Any]]]:
             thread.join()
 
 
-def stream(*told: Any) -> bytes:
-    """Server-sent events, as `aici serve` writes them."""
-    lines = [told if isinstance(told, str) else json.dumps(told, ensure_ascii=False) for told in told]
+def stream(*events: Any) -> bytes:
+    """Returns server-sent events in the form of `aici serve`."""
+    lines = [event if isinstance(event, str) else json.dumps(event, ensure_ascii=False) for event in events]
     return "".join(f"data: {line}\n\n: ping\n\n" for line in lines).encode()
 
 
 def refusal(message: str, code: str | None = None, log: str = "") -> bytes:
-    """The body of an error."""
+    """Returns the body of an error."""
     return json.dumps({"error": {"message": message, "code": code, "param": None, "log": log}}).encode()

@@ -1,4 +1,4 @@
-"""How users name controllers, and what they are told when there is none of that name."""
+"""Names of controllers, and errors for unknown names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, and three bundled controllers whatever has been built."""
+    """An empty working folder, with three bundled controllers."""
     shipped = tmp_path / "_wasm"
     shipped.mkdir()
     for name in ("choice", "regex", "yesno"):
@@ -37,13 +37,13 @@ def refusal(name: str) -> str:
     return str(caught.value)
 
 
-def test_a_file_or_a_bundled_name(here: Path) -> None:
+def test_name_is_a_file_or_a_bundled_controller(here: Path) -> None:
     assert find_controller("regex") == bundled_controllers()["regex"]
     (here / "mine.wasm").touch()
     assert find_controller("mine.wasm") == Path("mine.wasm")
     assert find_controller(str(here / "mine.wasm")) == here / "mine.wasm"
     (here / "regex").touch()
-    assert find_controller("regex") == Path("regex")  # a file of that name goes before
+    assert find_controller("regex") == Path("regex")  # a file takes precedence
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_file_or_a_bundled_name(here: Path) -> None:
         ("choices", "choice"),
     ],
 )
-def test_what_was_probably_meant(here: Path, name: str, meant: str) -> None:
+def test_error_suggests_a_similar_name(here: Path, name: str, meant: str) -> None:
     (here / "deep").mkdir()
     for file in ("my_ctrl.wasm", "deep/other.wasm"):
         (here / file).touch()
@@ -69,27 +69,31 @@ def test_what_was_probably_meant(here: Path, name: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["quux", "none/such.wasm", "x" * 10_000, "[a-z]+\n"])
-def test_nothing_is_like_it(name: str) -> None:
-    said = refusal(name)
-    assert said.endswith(f"is called {name!r} (bundled: choice, regex, yesno)")
+def test_error_without_similar_name_lists_bundled_controllers(name: str) -> None:
+    message = refusal(name)
+    assert message.endswith(f"is called {name!r} (bundled: choice, regex, yesno)")
 
 
-def test_sources_are_to_be_built(here: Path) -> None:
+def test_error_for_sources_says_how_to_build_them(here: Path) -> None:
     (here / "mine").mkdir()
     (here / "one.cpp").touch()
     assert refusal("mine") == "mine is a folder, not a controller; aici build mine makes mine.wasm"
-    assert refusal("one.cpp") == "one.cpp is a source, not a controller; aici build one.cpp makes one.wasm"
+    assert (
+        refusal("one.cpp") == "one.cpp is a source file, not a controller; aici build one.cpp makes one.wasm"
+    )
     assert refusal(".") == ". is a folder, not a controller; aici build . makes work.wasm"
     (here / "mine.wasm").touch()
     assert refusal("mine/") == "mine is a folder, not a controller: did you mean mine.wasm?"
 
 
-def test_a_tree_that_is_not_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_in_an_unbuilt_tree_says_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path / "nowhere")
     assert "(bundled: none, this source tree is not built: python -m pyaici.build)" in refusal("regex")
 
 
-def test_every_controller_is_described_in_its_own_words() -> None:
+def test_descriptions_are_those_of_the_sources() -> None:
     folders = controller_folders(ROOT)
     assert [folder.name for folder in folders] == sorted(DESCRIPTIONS)
     for folder in folders:
@@ -98,13 +102,13 @@ def test_every_controller_is_described_in_its_own_words() -> None:
         assert any(f"{summary}." in head for head in heads), folder.name
 
 
-def test_those_that_run_scripts_are_known() -> None:
+def test_list_of_interpreters_is_complete() -> None:
     assert sorted(SCRIPT_CONTROLLERS) == [
         folder.name for folder in controller_folders(ROOT) if is_interpreter(folder)
     ]
 
 
-def test_the_arguments_to_try_are_accepted_and_needed(tmp_path: Path) -> None:
+def test_example_arguments_are_accepted_and_required(tmp_path: Path) -> None:
     with Playground() as playground:
         runtime = playground.runtime
         for name, (_, example) in DESCRIPTIONS.items():

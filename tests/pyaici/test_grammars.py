@@ -1,4 +1,4 @@
-"""The grammars of the package by their names, where users give arguments."""
+"""Bundled grammars as arguments, by name."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def argument(*words: str) -> str | bytes:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in."""
+    """An empty working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_each_file_of_the_source_tree_has_its_name() -> None:
+def test_every_grammar_of_the_source_tree_has_a_unique_name() -> None:
     files = sorted(ROOT.glob("controllers/*/grammars/*"))
     assert len({path.name for path in files}) == len(files)
     assert sorted(bundled_grammars().values()) == files
@@ -35,7 +35,7 @@ def test_each_file_of_the_source_tree_has_its_name() -> None:
     assert find_grammar("none.y") is None
 
 
-def test_an_argument_is_a_grammar_of_the_package_unless_there_is_a_file(here: Path) -> None:
+def test_argument_is_a_file_or_else_a_bundled_grammar(here: Path) -> None:
     assert argument("--arg", "@json.y") == bundled_grammars()["json.y"].read_text().removesuffix("\n")
     (here / "json.y").write_text("mine\n")
     assert argument("--arg", "@json.y") == "mine"

@@ -1,1 +1,1 @@
-"""The parts of the campaign `tenants`: a server, its users, and what one of them does to the others."""
+"""The parts of the campaign `tenants`: the attacker, its attacks, and the victims."""

@@ -1,8 +1,8 @@
-"""What one low-privileged user may do to a server, all at once.
+"""A low-privileged user who attacks a server in many ways at once.
 
 ``python -m bench.campaigns.tenancy.attacker PORT TOKEN FOLDER MODULE [NUMBER]`` attacks until its standard
-input ends, with attack NUMBER of the table alone or else with all. Then it prints how often each attack ended
-in which way, as JSON.
+input ends, with all attacks or with attack NUMBER of the table alone. Then it prints the outcomes of each
+attack, with their counts, as JSON.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from typing import Any
 from bench.campaigns.hostile import guest
 from bench.campaigns.tenancy.client import Client, RefusedError, code_of, outcomes
 
-#: how long attacks have to end
+#: seconds that attacks have to end
 _STOP_SECONDS = 5.0
 
 
 @dataclass
 class Attacker:
-    """The user, and what became of the attacks."""
+    """The user, and the outcomes of the attacks."""
 
     client: Client
-    #: without a token
+    #: a client without a token
     nobody: Client
     #: two more addresses, for attacks that use up connections
     others: tuple[Client, Client]
@@ -46,26 +46,26 @@ class Attacker:
     _number: int = 0
 
     def number(self) -> int:
-        """Another one each time."""
+        """Returns a new number each time."""
         with self._lock:
             self._number += 1
             return self._number
 
     def run(self, **body: Any) -> Counter[str]:
-        """What becomes of a run."""
+        """Requests a run; returns its outcomes."""
         body = {"prompt": "x", "stream": False, **body}
         return outcomes(*self.client.ask("POST", "/v1/run", body))
 
     def hostile(self, arg: str, **body: Any) -> Counter[str]:
-        """A run of `guest`."""
+        """Requests a run of `guest`; returns its outcomes."""
         return self.run(controller=self.guest(), controller_arg=arg, **body)
 
     def guest(self) -> str:
-        """The id of ``bench/guests/hostile.c``."""
+        """Returns the id of ``bench/guests/hostile.c``."""
         return self.uploaded("hostile", lambda: guest("hostile", self.folder).read_bytes())
 
     def uploaded(self, name: str, make: Callable[[], bytes]) -> str:
-        """The id of a module, which is uploaded once. Raises RefusedError if it is refused."""
+        """Uploads a module once and returns its id. Raises RefusedError if the server refuses it."""
         with self._uploading:
             if name not in self._modules:
                 status, body = self.client.ask("POST", "/v1/controllers", make())
@@ -75,7 +75,7 @@ class Attacker:
             return self._modules[name]
 
     def repeat(self, name: str, does: Callable[[Attacker], Counter[str]], pause: float) -> None:
-        """An attack again and again, until it is told to stop."""
+        """Repeats an attack until `stop` is set."""
         found = self.results.setdefault(name, Counter())
         while not self.stop.is_set():
             with self._lock:
@@ -96,7 +96,7 @@ def main(port: str, token: str, folder: str, popular: str, only: str = "") -> No
     """Attacks until standard input ends. `popular`: id of a controller that others use."""
     from bench.campaigns.tenancy.attacks import ATTACKS
 
-    os.nice(10)  # a real one would have a machine of its own
+    os.nice(10)  # a real attacker would use another machine
     client = Client(int(port), token, "127.0.0.3")
     others = (Client(int(port), token, "127.0.0.4"), Client(int(port), token, "127.0.0.5"))
     attacker = Attacker(client, Client(int(port), "", "127.0.0.3"), others, Path(folder), popular)
@@ -108,7 +108,7 @@ def main(port: str, token: str, folder: str, popular: str, only: str = "") -> No
     attacker.stop.set()
     time.sleep(_STOP_SECONDS if threading.active_count() > 1 else 0)
     print(json.dumps(attacker.results), flush=True)
-    os._exit(0)  # requests under way have no end of their own
+    os._exit(0)  # some requests under way never end
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A user of the server, from an address of their own on loopback."""
+"""A user of the server, with a separate address on the loopback interface."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-#: what a request may wait for the next byte of its answer
+#: time-out for the next byte of an answer
 TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Client:
-    """Sends requests, each on a connection of its own."""
+    """Sends requests, each on a new connection."""
 
     port: int
     token: str
@@ -24,17 +24,17 @@ class Client:
     address: str
 
     def connect(self, seconds: float = TIMEOUT_SECONDS) -> socket.socket:
-        """A bare connection."""
+        """Opens a bare connection."""
         return socket.create_connection(("127.0.0.1", self.port), seconds, source_address=(self.address, 0))
 
     def head(self, path: str, length: int, method: str = "POST") -> bytes:
-        """The head of a request, for a bare connection."""
+        """Returns the head of a request, for a bare connection."""
         lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
         lines += [f"Authorization: Bearer {self.token}"] if self.token else []
         return "\r\n".join([*lines, f"Content-Length: {length}", "", ""]).encode()
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        """The status and the whole body of the answer. A body of bytes is sent as it is."""
+        """Sends a request; returns status and body of the answer. Sends a body of bytes unchanged."""
         connection = self._send(method, path, body)
         try:
             response = connection.getresponse()
@@ -43,9 +43,9 @@ class Client:
             connection.close()
 
     def events(self, path: str, body: Any) -> Iterator[dict[str, Any]]:
-        """The events of a streamed answer as they come, [DONE] included as ``{}``.
+        """Yields the events of a streamed answer as they arrive, with [DONE] as ``{}``.
 
-        Raises RefusedError for another status than 200.
+        Raises RefusedError if the status is not 200.
         """
         connection = self._send("POST", path, body)
         try:
@@ -69,7 +69,7 @@ class Client:
         try:
             connection.request(method, path, body, headers)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the server may have answered before it had the whole body
+            pass  # the server may answer before it has received the whole body
         except BaseException:
             connection.close()
             raise
@@ -81,7 +81,7 @@ class RefusedError(Exception):
 
 
 def code_of(body: bytes) -> str:
-    """The code of the error in an answer."""
+    """Returns the code of the error in an answer."""
     try:
         error = json.loads(body)["error"]
         return str(error.get("code") or error["type"])
@@ -90,7 +90,7 @@ def code_of(body: bytes) -> str:
 
 
 def outcomes(status: int, body: bytes) -> Counter[str]:
-    """What became of a request: of a run, how each fork ended; otherwise the status, and the error's code."""
+    """Returns the outcomes of a request: how each fork of a run ended, or the status and the error's code."""
     if status >= 400:
         return Counter([f"{status}_{code_of(body)}"])
     try:

@@ -1,4 +1,4 @@
-"""Memory of a server and of everything that it starts, at its highest."""
+"""Peak memory of a server and of all processes that it starts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from tests.processes import Family, command_line, family, private_daemons
 
 _SAMPLE_SECONDS = 0.25
-#: by a word of the command line
+#: word of the command line -> kind of process
 _KINDS = {b"aicirt.worker": "workers", b"aicirt.modules.compiler": "compilers", b"aicirt": "daemon"}
 
 
 class MemoryWatch:
-    """Looks at all processes of a server again and again. Use as a context manager."""
+    """Measures all processes of a server periodically. Use it as a context manager."""
 
     def __init__(self, server: int) -> None:
         self._server = server
-        #: every process that has been seen
+        #: all processes so far
         self.members: Family = {}
-        #: MiB by kind of process, and of "all" together, each at its highest
+        #: peak MiB by kind of process, and of "all" together
         self.peak: dict[str, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -35,7 +35,7 @@ class MemoryWatch:
         self._thread.join()
 
     def look(self) -> dict[str, float]:
-        """MiB by kind of process, and of all together."""
+        """Measures once; returns the MiB by kind of process, and of "all" together."""
         members = family(self._server)
         members |= private_daemons(members)
         self.members |= members
@@ -50,7 +50,7 @@ class MemoryWatch:
         return sizes
 
     def workers(self) -> set[int]:
-        """Processes that run controllers, the builder among them."""
+        """Returns the pids of the workers and the builder."""
         return {pid for pid in family(self._server) if self._kind(pid) == "workers"}
 
     def _kind(self, pid: int) -> str:
@@ -65,7 +65,7 @@ class MemoryWatch:
 
 
 def resident(pid: int) -> int:
-    """Bytes in memory without files; what processes share counts in each. 0 if the process is gone."""
+    """Returns the resident bytes without files, shared memory included; 0 if the process is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Two well-behaved users: one with scripts, one with regular expressions. Whatever they get is checked."""
+"""Two well-behaved users, one with scripts and one with regular expressions. They check every answer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ async def main():
         await fixed(f"\\n{number}: ")
         await gen(regex="[0-9]{3}")
 """
-#: requests with the same argument; the next one has another, which is compiled and read anew
+#: requests with the same argument, before a new one that must be compiled and read
 _SAME = 4
-#: more than any answer has
+#: more than any answer needs
 _MAX_TOKENS = 600
 
 
 def script_request(number: int) -> tuple[dict[str, Any], str]:
-    """A script with an argument, and the pattern that its text must match."""
+    """Returns a request for a script, and the pattern that its text must match."""
     lines = 12 + number // _SAME % 50
     script = {"language": "python", "source": _SCRIPT, "arg": lines}
     body = {"script": script, "prompt": f"Some numbers, list {number}:", "max_tokens": _MAX_TOKENS}
@@ -34,7 +34,7 @@ def script_request(number: int) -> tuple[dict[str, Any], str]:
 
 
 def regex_request(number: int) -> tuple[dict[str, Any], str]:
-    """A regular expression, and itself."""
+    """Returns a request with a regular expression, and this expression."""
     pattern = f"( [a-z]{{2,7}}){{{10 + number // _SAME % 50}}}, [0-9]{{4}}"
     call = {"controller": "regex", "controller_arg": pattern}
     return {**call, "prompt": f"A sentence, number {number}:", "max_tokens": _MAX_TOKENS}, pattern
@@ -42,29 +42,30 @@ def regex_request(number: int) -> tuple[dict[str, Any], str]:
 
 @dataclass
 class Victim:
-    """Sends one request after the other, each of them streamed, while it is told to."""
+    """Sends one streamed request after the other."""
 
     name: str
     client: Client
     request: Callable[[int], tuple[dict[str, Any], str]]
     requests: int = 0
-    #: what went wrong, with the number of the request
+    #: problems, with the number of the request
     errors: list[str] = field(default_factory=list)
-    #: milliseconds between two events with text, and from a request to its first
+    #: milliseconds between two events with text
     gaps: list[float] = field(default_factory=list)
+    #: milliseconds from a request to its first event with text
     firsts: list[float] = field(default_factory=list)
 
     def forget(self) -> None:
-        """Begins new samples."""
+        """Drops the samples so far."""
         self.gaps, self.firsts = [], []
 
     def work(self, stop: threading.Event) -> None:
-        """Until `stop`; the last request is finished."""
+        """Sends requests until `stop` is set, and finishes the last one."""
         while not stop.is_set():
             self.ask()
 
     def ask(self) -> None:
-        """One request."""
+        """Sends a request and checks the answer."""
         body, pattern = self.request(self.requests)
         number, self.requests = self.requests, self.requests + 1
         try:
@@ -75,8 +76,8 @@ class Victim:
             self.errors.append(f"{self.name}'s request {number}: {problem}")
 
     def _run(self, body: dict[str, Any], pattern: str) -> str:
-        """What is wrong with the answer; empty if nothing is."""
-        told: float | None = None
+        """Returns what is wrong with the answer, or an empty text."""
+        last: float | None = None
         begun = time.perf_counter()
         end: dict[str, Any] | None = None
         done = False
@@ -90,8 +91,8 @@ class Victim:
             elif kind == "error":
                 return f"an error event: {event['error']}"
             elif kind == "run" and any(fork["text"] for fork in event["forks"]):
-                (self.firsts if told is None else self.gaps).append((now - (told or begun)) * 1e3)
-                told = now
+                (self.firsts if last is None else self.gaps).append((now - (last or begun)) * 1e3)
+                last = now
         if end is None or not done:
             return "the stream ended early"
         (fork,) = end["forks"]

@@ -1,4 +1,4 @@
-"""The frame of campaigns: which cases there are, what is kept, what the command prints."""
+"""Campaigns: numbers of cases, files of failed cases, output of the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def campaign(folder: Path, **fields: object) -> Campaign:
     return Campaign(Report("demo"), **given)  # type: ignore[arg-type]
 
 
-def test_cases_end_with_their_count_or_with_time(tmp_path: Path) -> None:
+def test_cases_end_after_count_or_seconds(tmp_path: Path) -> None:
     assert list(campaign(tmp_path, count=3).cases()) == [0, 1, 2]
     assert list(campaign(tmp_path).cases(usual=4)) == [0, 1, 2, 3]
     assert list(campaign(tmp_path, count=2).cases(usual=4)) == [0, 1]
@@ -31,7 +31,7 @@ def test_cases_end_with_their_count_or_with_time(tmp_path: Path) -> None:
     assert timed.over and timed.elapsed >= 0.1
 
 
-def test_what_is_random_follows_from_the_seed_and_the_case(tmp_path: Path) -> None:
+def test_random_draws_depend_on_seed_and_case_alone(tmp_path: Path) -> None:
     draws = {
         (seed, case): campaign(tmp_path, seed=seed).random(case).random()
         for seed in (1, 2)
@@ -42,18 +42,18 @@ def test_what_is_random_follows_from_the_seed_and_the_case(tmp_path: Path) -> No
     assert campaign(tmp_path, seed=2).random(1, "more").random() != draws[2, 1]
 
 
-def test_what_fails_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_cases_are_written_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = campaign(tmp_path / "new")
     run.failed(5, "it broke", b"data", ".wasm")
     run.failed(5, "it broke again")
-    told = tmp_path / "new" / "demo-1-5.failure"
+    description = tmp_path / "new" / "demo-1-5.failure"
     assert (tmp_path / "new" / "demo-1-5.wasm").read_bytes() == b"data"
-    assert "it broke\n" in told.read_text() and "it broke again\n" in told.read_text()
-    assert "again: ./scripts/campaign.sh demo --seed 1 --only 5" in told.read_text()
-    assert str(told) in capsys.readouterr().err and run.failures == 2
+    assert "it broke\n" in description.read_text() and "it broke again\n" in description.read_text()
+    assert "again: ./scripts/campaign.sh demo --seed 1 --only 5" in description.read_text()
+    assert str(description) in capsys.readouterr().err and run.failures == 2
 
 
-def test_outcomes_are_counted_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outcomes_are_counted_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = campaign(tmp_path, count=9)
     run.ended("good", 3)
     run.ended("bad")
@@ -62,7 +62,7 @@ def test_outcomes_are_counted_and_told(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_command(
+def test_command_writes_figures_and_exits_with_1_on_failure(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(campaign: Campaign) -> None:
@@ -80,7 +80,7 @@ def test_the_command(
     assert found["figures"][0]["name"] == "soak.cases"
 
 
-def test_every_campaign_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_campaign_has_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     known = command.campaigns()
     assert {"modules", "results", "hostile", "soak"} <= set(known)
     assert all(summary.endswith(".") for summary in known.values())

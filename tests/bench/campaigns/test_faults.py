@@ -1,4 +1,4 @@
-"""Faults in a short form: each kind of them at least once, and nothing but what was hit is lost."""
+"""The campaign `faults` in a short form: faults lose only what they hit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.campaigns.hits import Hits
 from bench.report import Report
 
 
-def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_run_has_no_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "_FIRST", {"kill_supervisor": 1, "kill_worker": 2, "stop_worker": 1})
     monkeypatch.setattr(faults, "_THEN", {"kill_client": 1, "stop_client": 1, "kill_builder": 1})
     report = Report("faults")
@@ -30,16 +30,16 @@ def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["faults.lost_sequences"] > 0 and found["faults.answers"] > 10 * 2 * faults._ANSWERS
 
 
-def test_what_was_not_hit_may_not_be_lost() -> None:
+def test_only_a_fault_before_it_explains_a_loss() -> None:
     hits, now = Hits(), time.monotonic()
     loss = {"what": "step", "pid": 7, "start": now - 1, "end": now, "code": "worker_died"}
     loss["message"] = "worker 0 (pid 7) has ended; its sequences are lost"
     assert not hits.explain(loss)
     hits.add(7, "worker", now + 0.5)
-    assert not hits.explain(loss), "it was lost before"
+    assert not hits.explain(loss), "the loss came first"
     hits.add(7, "worker", now - 0.25)
     assert hits.explain(loss)
-    assert not hits.explain({**loss, "code": "timeout"}), "only who hangs does not answer"
+    assert not hits.explain({**loss, "code": "timeout"}), "only hung processes cause time-outs"
     assert not hits.explain({**loss, "code": "runtime"})
     assert not hits.explain({**loss, "code": "supervisor_died"})
     hits.down(now - 0.1, now + 1)

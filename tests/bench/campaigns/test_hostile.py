@@ -1,4 +1,4 @@
-"""Every kind of hostile controller ends as the table says, and nothing else changes."""
+"""Every hostile controller has the expected outcome and affects nothing else."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from bench.report import Report
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Arena]:
-    """Raises if anything is left in shared memory in the end."""
+    """An arena. Its end raises RuntimeError if names are left in shared memory."""
     with arena() as made:
         yield made
 
 
 @pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: stranger.name)
-def test_it_ends_as_it_must_and_nobody_else_notices(place: Arena, stranger: Stranger) -> None:
+def test_hostile_controller_has_the_expected_outcome_and_affects_no_other(
+    place: Arena, stranger: Stranger
+) -> None:
     assert place.meet(stranger).problems == []
 
 
-def test_there_are_many_kinds_each_with_its_own_name() -> None:
+def test_hostile_controllers_are_many_and_have_unique_names() -> None:
     names = [stranger.name for stranger in STRANGERS]
     assert len(set(names)) == len(names) >= 60
     for stranger in STRANGERS:
@@ -40,13 +42,13 @@ def test_there_are_many_kinds_each_with_its_own_name() -> None:
 
 
 @pytest.mark.parametrize("where", ["start", "arg", "init", "pre", "post", "mid"])
-def test_the_last_words_come_with_the_error(place: Arena, where: str) -> None:
+def test_output_before_a_trap_comes_with_the_error(place: Arena, where: str) -> None:
     met = place.meet(Stranger("", "", "trap", "unreachable", f"{where} print_and_trap"))
     assert met.problems == [] and met.error is not None
     assert met.error.detail["log"] == "last words\n"
 
 
-def test_another_end_than_the_named_one_is_a_problem(place: Arena) -> None:
+def test_unexpected_outcome_is_a_problem(place: Arena) -> None:
     for stranger, problem in (
         (Stranger("", "", "trap", "", "mid leave 7"), "it ended with ControllerFailed"),
         (Stranger("", "", "failed", "status 8", "mid leave 7"), "status 7"),
@@ -57,7 +59,7 @@ def test_another_end_than_the_named_one_is_a_problem(place: Arena) -> None:
         assert problem in found
 
 
-def test_a_witness_that_answers_otherwise_is_a_problem(place: Arena) -> None:
+def test_witness_with_different_answers_is_a_problem(place: Arena) -> None:
     good = place.witness.start()
     for _ in range(3):
         place.engine.step([good])
@@ -71,7 +73,7 @@ def test_a_witness_that_answers_otherwise_is_a_problem(place: Arena) -> None:
 
 
 def test_witness_runs_for_as_many_steps_as_strangers_need(place: Arena) -> None:
-    """It writes 16 of its 16384 cells in each step."""
+    """The witness writes 16 of its 16384 cells in each step."""
     good = place.witness.start()
     for _ in range(1100):
         place.engine.step([good])
@@ -80,7 +82,7 @@ def test_witness_runs_for_as_many_steps_as_strangers_need(place: Arena) -> None:
     good.free()
 
 
-def test_the_campaign_keeps_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_writes_failed_cases_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Stranger("wrong", "does nothing", "trap")
     monkeypatch.setattr(
         hostile, "STRANGERS", (Stranger("right", "exits", "failed", "7", "mid leave 7"), wrong)

@@ -1,4 +1,4 @@
-"""The campaign of damaged modules in a short form, and that it would notice."""
+"""The campaign `modules` in a short form, and its detection of failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seeds() -> list[bytes]:
     return seed_modules()
 
 
-def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_run_has_no_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "_REFUSED", 60)
     monkeypatch.setattr(modules, "_TAKEN", 20)
     report = Report("modules")
@@ -39,12 +39,12 @@ def test_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["modules.through_daemon.refused"] > 0 and found["modules.through_daemon.taken"] > 0
 
 
-def test_a_case_is_the_same_every_time(seeds: list[bytes]) -> None:
+def test_cases_are_reproducible(seeds: list[bytes]) -> None:
     first, again = (mutate(random.Random("a seed"), seeds) for _ in range(2))
     assert first == again != mutate(random.Random("another"), seeds)
 
 
-def test_every_change_is_made_and_many_modules_stay_good(seeds: list[bytes]) -> None:
+def test_every_change_occurs_and_many_modules_stay_valid(seeds: list[bytes]) -> None:
     made, taken = set(), 0
     for number in range(1500):
         wasm, done = mutate(random.Random(number), seeds)
@@ -54,7 +54,7 @@ def test_every_change_is_made_and_many_modules_stay_good(seeds: list[bytes]) -> 
     assert 200 < taken < 1000
 
 
-def test_sections_and_entries_can_be_put_together_again(seeds: list[bytes]) -> None:
+def test_split_and_join_of_sections_and_entries_are_inverse(seeds: list[bytes]) -> None:
     kinds = set()
     for wasm in set(seeds):
         sections = split(wasm)
@@ -69,10 +69,10 @@ def test_sections_and_entries_can_be_put_together_again(seeds: list[bytes]) -> N
 
 
 @pytest.mark.parametrize("stage", [COMPILING, RUNNING])
-def test_the_death_of_a_process_is_heard_of(
+def test_death_of_a_process_is_a_failure_unless_it_compiles(
     stage: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it compiles it may die, as the runtime's own child may. In any case the others go on."""
+    """A process may die while it compiles, as the runtime's own child may. Other cases continue."""
 
     class Mortal(crowd.Child):
         def ask(self, first: int, last: int) -> Iterator[dict[str, Any]]:
@@ -89,8 +89,8 @@ def test_the_death_of_a_process_is_heard_of(
     processes = crowd.Crowd(campaign)
     processes.width = 1
     processes.work()
-    results = dict(processes.heard())
+    results = dict(processes.results())
     assert sorted(results) == list(range(8))
     assert results[3]["end"] == "died SIGKILL"
     assert ("flaw" in results[3]) == (stage == RUNNING)
-    assert modules._chosen(campaign, 3, "died SIGKILL"), "it is tried with the daemon"
+    assert modules._chosen(campaign, 3, "died SIGKILL"), "the case also goes to the daemon"

@@ -1,4 +1,4 @@
-"""Scarcity in a short form: some cases of it, where this user may have what they need."""
+"""Some cases of the campaign `scarcity`, where this user has the permissions for them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from bench.report import Report
         "clock_jumps",
     ],
 )
-def test_case(case: str, tmp_path: Path) -> None:
+def test_case_has_no_failures(case: str, tmp_path: Path) -> None:
     if scarcity.prefix_of(case) is None:
-        pytest.skip(f"this user may not have {CASES[case].needs} of its own")
+        pytest.skip(f"this user cannot run cases that need {CASES[case].needs!r}")
     report = Report("scarcity")
     campaign = Campaign(report, 1, None, None, tmp_path, list(CASES).index(case))
     scarcity.run(campaign)
@@ -34,8 +34,8 @@ def test_case(case: str, tmp_path: Path) -> None:
     assert campaign.outcomes == {case: 1}
 
 
-def test_a_case_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is short for a case that expects it: it says what it missed."""
+def test_failing_case_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of the case fails in an empty environment."""
     monkeypatch.setattr(scarcity, "prefix_of", lambda _: ["env", "-i", "PATH=/nowhere"])
     campaign = Campaign(Report("scarcity"), 1, None, None, tmp_path, list(CASES).index("disk_full"))
     scarcity.run(campaign)

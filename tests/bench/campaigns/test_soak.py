@@ -1,4 +1,4 @@
-"""The soak in its short form."""
+"""The campaign `soak` in a short form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.campaigns.campaign import Campaign
 from bench.report import Report
 
 
-def test_short(tmp_path: Path) -> None:
+def test_short_run_has_no_failures(tmp_path: Path) -> None:
     report = Report("soak")
     campaign = Campaign(report, 1, None, 8, tmp_path)
     soak.run(campaign)

@@ -1,4 +1,4 @@
-"""All attacks at once in a short form: nobody but the attacker gets an error, and nothing is left."""
+"""The campaign `tenants` in a short form: only the attacker gets errors, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.campaigns.tenancy.victims import Victim, regex_request, script_reques
 from bench.report import Report
 
 
-def test_short(tmp_path: Path) -> None:
+def test_short_run_has_no_failures(tmp_path: Path) -> None:
     report = Report("tenants")
     campaign = Campaign(report, 1, None, 8, tmp_path)
     tenants.run(campaign)
@@ -28,12 +28,12 @@ def test_short(tmp_path: Path) -> None:
     assert found["tenants.server_mb"] > found["tenants.server_mb.http"] > 100
 
 
-def test_every_attack_has_its_own_name() -> None:
+def test_attacks_have_unique_names() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 15
 
 
 @pytest.mark.parametrize("request_of", [script_request, regex_request])
-def test_a_wrong_answer_of_a_victim_is_an_error(request_of: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_answer_to_a_victim_is_an_error(request_of: object, monkeypatch: pytest.MonkeyPatch) -> None:
     text, end = "not what was asked for", {"finish_reason": "stop", "error": None}
     for events, problem in (
         ([], "ended early"),

@@ -1,4 +1,4 @@
-"""What the tests of all suites begin with: a suite in its short form."""
+"""Helper for the tests of suites: runs a suite in its short form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONSTRAINTS = ("letters", "number", "json_string", "email", "until_tag")
 
 
 def figures(suite: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
-    """What the last lines of the output say; the JSON must say the same."""
+    """Runs a suite; returns the figures of its last lines of output, after comparing them with the JSON."""
     assert main([suite, "--quick", "--out", str(folder)]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     found = {name: float(value) for name, value, _ in lines}

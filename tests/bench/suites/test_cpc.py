@@ -1,4 +1,4 @@
-"""The suite `cpc` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `cpc` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tests.bench.suites.figures import figures
 
 
 @pytest.mark.slow
-def test_cpc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The suite enumerates what it samples."""
+def test_cpc_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("cpc", tmp_path, capsys)
     each = ("histories", "evals", "trials", "trials_untold", "tv_pcas", "tv_heal", "chi2_p")
     names = {f"{name}.{what}" for name in ("bridge", "paris", "munich") for what in each}

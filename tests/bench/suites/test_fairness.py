@@ -1,4 +1,4 @@
-"""The suite `fairness` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `fairness` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.suites.figures import figures
 
 
 @pytest.mark.slow
-def test_fairness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fairness_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("fairness", tmp_path, capsys)
     victims = [name for name in found if name.endswith("_p99_ms") and "victim" not in name]
     assert sorted(name.split(".")[1] for name in victims) == [
@@ -19,7 +19,7 @@ def test_fairness(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     worst = max(found[name] for name in victims if "alone" not in name)
     assert found["fairness.victim_p99_ms"] == worst > 0
-    # of 200 calls; a core that the hypervisor takes away for a millisecond counts as the guest's own time
+    # of 200 calls; time that the hypervisor takes from a core counts as the guest's own
     assert found["fairness.false_kills"] <= 2
     assert found["fairness.recovery_ms"] > 0
     assert found["fairness.first_mask_beside_abuse_ms"] > 0 and found["fairness.first_mask_errors"] == 0

@@ -1,4 +1,4 @@
-"""The suite `grammars` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `grammars` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from tests.bench.suites.figures import figures
 
 
-def test_grammars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The suite itself asks every engine whether it allows the tokens of its text."""
+def test_grammars_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The suite itself checks that every engine allows the tokens of its text."""
     found = figures("grammars", tmp_path, capsys)
     pairs = {"c", "c_lark", "json", "substring"}
     regexes = {"regex_sentence", "regex_string", "regex_time"}

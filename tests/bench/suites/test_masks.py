@@ -1,4 +1,4 @@
-"""The suite `masks` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `masks` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.bench.suites.figures import CONSTRAINTS, figures
 
 
-def test_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_masks_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The suite itself compares every mask with llguidance's."""
     found = figures("masks", tmp_path, capsys)
     names = [f"{name}.{way}_us" for name in CONSTRAINTS for way in ("cold", "warm")]

@@ -1,4 +1,4 @@
-"""The suite `overhead` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `overhead` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.suites.figures import figures
 
 
 @pytest.mark.slow
-def test_overhead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overhead_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("overhead", tmp_path, capsys)
     for batch in (1, 8):
         name = f"overhead.hf.b{batch}"

@@ -1,4 +1,4 @@
-"""The suite `server` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `server` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.bench.suites.figures import figures
 
 
 @pytest.mark.slow
-def test_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("server", tmp_path, capsys)
     each = ("tokens_per_s", "bare_tokens_per_s", "rate_ratio", "first_token_ms", "first_token_p99_ms")
     each += ("bare_first_token_ms", "first_token_added_ms")

@@ -1,4 +1,4 @@
-"""The suite `step` runs, in its short form, and reports the figures that others read by name."""
+"""The suite `step` runs in its short form and reports all figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.bench.suites.figures import figures
 
 
-def test_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_step_reports_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = figures("step", tmp_path, capsys)
     for count in (2, 4):
         critical, begin = found[f"step.critical_ms.{count}"], found[f"step.begin_ms.{count}"]

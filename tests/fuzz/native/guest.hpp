@@ -1,4 +1,4 @@
-// guest.hpp - included before every source: what the compiler of guests has and a native one does not.
+// guest.hpp - included before every source: builtins of the compiler for guests that a native compiler lacks.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // host.cpp - a controller as a fuzz target of libFuzzer, with a host around it.
 //
 // An input is the controller's argument, then a zero byte and bytes that choose what the model samples. Without a zero
-// byte the choices come from the argument itself. The controller is made from the argument and asked for masks; tokens
-// that its masks allow are given back. A refusal (aici_fail) is as good an end as any other, with one exception: a
-// controller must take the tokens that it has allowed.
+// byte the choices come from the argument itself. The host creates the controller from the argument, requests masks and
+// delivers tokens that the masks allow. The controller may end in any way, also with aici_fail, except that it must
+// accept the tokens that it has allowed.
 //
 // The program is built for 32 bits, as guests are: sizes overflow where theirs do, and addresses fit into results.
 #include <algorithm>
@@ -34,26 +34,26 @@ extern "C" const char aici_fuzz_vocabulary[];
 
 namespace {
 
-/// What ends a sequence: aici_fail, aici_stop.
+/// Thrown by aici_fail and aici_stop, which end a sequence.
 struct Ended {
   std::string message;
 };
 
-/// The limit on a guest's memory (aicirt/settings.py), for what it has allocated.
+/// The limit on a guest's memory (aicirt/settings.py), here for its allocations.
 constexpr std::ptrdiff_t kMemory = 64 << 20;
 constexpr int kSteps = 24;
 constexpr std::ptrdiff_t kPage = 65536;
 
-/// Bytes, since the controller began to run; what was there before may be given back.
+/// Bytes allocated since the controller began to run. Memory from before may be freed, too.
 std::ptrdiff_t allocated = 0;
-/// Is the controller running, so that its allocations count?
+/// Whether the controller runs, so that its allocations count.
 bool counting = false;
 std::string argument;
 std::vector<aici::TokenId> appended;
 std::vector<aici::TokenId> tokenized;
 bool exact_tokenizer = false, takes_tokens = false;
 
-/// The choices that an input makes; those of a generator when they have run out.
+/// The choices in an input, followed by those of a random generator.
 class Choices {
  public:
   Choices(std::string_view bytes, std::string_view seed) : bytes_(bytes) {
@@ -77,7 +77,7 @@ class Choices {
   std::uint64_t state_ = 0xcbf29ce484222325u;
 };
 
-/// A token that a mask allows, or none if it allows none.
+/// Returns a token that a mask allows, if any.
 std::optional<aici::TokenId> pick(const aici_mid_result& result, std::uint32_t choice) {
   if (result.row_kind == AICI_ROW_TOKEN) return result.row;
   if (result.row_kind != AICI_ROW_BITMASK) std::abort();
@@ -134,7 +134,7 @@ void run(std::string_view choice_bytes) {
       show({tokens, tokens + raw.num_ff_tokens});
     } else if (raw.verb == AICI_SAMPLE) {
       const std::optional<aici::TokenId> token = pick(raw, choices.next());
-      if (!token) std::abort();  // nothing may come, and it does not stop
+      if (!token) std::abort();  // the mask allows nothing, but the controller does not stop
       show({*token});
     } else {
       std::abort();
@@ -188,7 +188,7 @@ std::uint32_t aici_read(std::uint32_t source, std::uint32_t offset, void* to, st
   return static_cast<std::uint32_t>(bytes.size());
 }
 
-/// The longest tokens first, as a host without the model's tokenizer does it.
+/// Tokenizes greedily, longest token first, as a host without the model's tokenizer does.
 std::uint32_t aici_tokenize(const void* text, std::uint32_t size) {
   tokenized.clear();
   std::string_view rest(static_cast<const char*>(text), size);
@@ -218,7 +218,7 @@ std::uint32_t aici_capability(std::uint32_t which) {
   return 0;
 }
 
-/// libFuzzer's own allocations come from here as well, and are given back in other ways.
+/// libFuzzer's own allocations come from here as well, but are freed in other ways.
 const char* __asan_default_options() { return "alloc_dealloc_mismatch=0:detect_leaks=0:quarantine_size_mb=16"; }
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -172,11 +172,11 @@ def test_tekken_with_listed_special_tokens(tmp_path: Path) -> None:
 def test_broken_tekken_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tekken.json"
     path.write_text(json.dumps({"config": {"default_vocab_size": 5}, "vocab": []}))
-    with pytest.raises(VocabularyError, match="no tekken file"):
+    with pytest.raises(VocabularyError, match="not a valid tekken file"):
         load_vocabulary(path)
     config = {"default_vocab_size": 5, "default_num_special_tokens": 1}
     path.write_text(json.dumps({"config": config, "vocab": []}))
-    with pytest.raises(VocabularyError, match="no tekken file: KeyError.*pattern"):
+    with pytest.raises(VocabularyError, match="not a valid tekken file: KeyError.*pattern"):
         load_vocabulary(path)
 
 
@@ -211,7 +211,7 @@ def test_rwkv_world_uses_the_longest_match() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1 'a' 1\n2 'bc' 1\n", "line 2.*2 bytes, the line says 1"),
+        ("1 'a' 1\n2 'bc' 1\n", "line 2.*2 bytes, but the line says 1"),
         ("1 'a' 1\n2 b 1\n", "line 2"),
         ("0 'a' 1\n", "begin at 1"),
     ],
