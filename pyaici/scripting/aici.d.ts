@@ -2,7 +2,7 @@
  * The module that scripts of the controller `jsctrl` import, for editors and TypeScript.
  *
  * A script exports `async function main()`, which awaits what the functions below begin, or a function
- * `mid_process(step)` and other callbacks. Its top level runs once, before there is a prompt. docs/scripting.md is
+ * `mid_process(step)` and other callbacks. Its top level runs once, before there is a prompt. docs/guide is
  * the manual.
  */
 declare module "aici" {

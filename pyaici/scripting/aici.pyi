@@ -1,7 +1,7 @@
 """The module that scripts of the controller `pyctrl` import, for editors and type checkers.
 
 A script is `async def main()`, which awaits what the functions below begin, or a function `mid_process(step)`
-and other callbacks. Its top level runs once, before there is a prompt. docs/scripting.md is the manual.
+and other callbacks. Its top level runs once, before there is a prompt. docs/guide is the manual.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator

@@ -20,7 +20,8 @@ def find_call(controller: str | Path, arg: Any) -> tuple[Path, str | bytes]:
     if language_of(controller) is None:
         if not isinstance(arg, (str, bytes)):
             raise TypeError(
-                f"the argument of {controller} is a text, not {type(arg).__name__}: scripts get values"
+                f"the argument of {controller} must be a text, not {type(arg).__name__} (only scripts "
+                "take other values)"
             )
         return find_controller(controller), arg
     script = read_script(controller)
@@ -35,8 +36,8 @@ def recorded_call(controller: str | Path, arg: bytes) -> tuple[Path, str | bytes
     if language_of(controller) is None:
         return find_controller(controller), arg
     script = read_script(controller)
-    told: Any = {}
+    recorded: Any = {}
     if arg.lstrip().startswith(b"{"):
-        told = json.loads(arg)
-    named = Script(str(told.get("name", script.name)), script.language, script.source)
-    return interpreter_file(script.language), named.argument(told.get("arg"))
+        recorded = json.loads(arg)
+    named = Script(str(recorded.get("name", script.name)), script.language, script.source)
+    return interpreter_file(script.language), named.argument(recorded.get("arg"))

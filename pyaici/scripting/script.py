@@ -17,13 +17,13 @@ from pyaici.bundled import LANGUAGES, Language, bundled_controllers, language_of
 
 
 class ScriptFileError(AiciError):
-    """The file does not exist, cannot be read, is not UTF-8, or is too long."""
+    """Reports a file that does not exist, cannot be read, is not UTF-8, or is too long."""
 
     code = "script_file"
 
 
 class InterpreterMissingError(AiciError):
-    """The controller that runs scripts of this language has not been built."""
+    """Reports that the controller that runs scripts of this language has not been built."""
 
     code = "interpreter_missing"
 
@@ -54,7 +54,7 @@ def read_script(path: str | Path) -> Script:
     language = language_of(file)
     if language is None:
         endings = ", ".join(suffix for one in LANGUAGES for suffix in one.suffixes)
-        raise ScriptFileError(f"{path} is no script: the name of one ends with {endings}")
+        raise ScriptFileError(f"{path} is not a script: the name of a script ends with one of {endings}")
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_SOURCE + 1)
@@ -67,7 +67,7 @@ def read_script(path: str | Path) -> Script:
         raise ScriptFileError(f"cannot read {path}: {reason}") from None
     if len(data) > MAX_SOURCE:
         raise ScriptFileError(
-            f"{path} is too long: a script has at most {MAX_SOURCE} bytes; data can come as its argument"
+            f"{path} is too long: a script has at most {MAX_SOURCE} bytes; pass data as its argument"
         )
     try:
         source = data.decode("utf-8-sig")
@@ -94,11 +94,11 @@ def interpreter_file(language: Language) -> Path:
     built = bundled_controllers()
     if language.controller not in built:
         cure = "with network, python -m pyaici.build" + (
-            "" if source_tree() else " in a checkout; install that"
+            "" if source_tree() else " in a checkout, then install that"
         )
         raise InterpreterMissingError(
             f"scripts in {language.name} cannot be run: the controller {language.controller} was not built, "
-            f"because its interpreter comes from the network; to mend it: {cure}"
+            f"because that needs the network; to fix this: {cure}"
         )
     return built[language.controller]
 
@@ -124,26 +124,26 @@ def read_request(value: Any) -> tuple[str, str]:
     for member in body:
         if member not in MEMBERS:
             meant = difflib.get_close_matches(str(member), MEMBERS, n=1)
-            hint = f"did you mean {meant[0]}?" if meant else f"known are {', '.join(MEMBERS)}"
+            hint = f"did you mean {meant[0]}?" if meant else f"the members are {', '.join(MEMBERS)}"
             raise ValueError(f"it has the unknown member {str(member)[:64]}: {hint}")
     language, source, name = body.get("language"), body.get("source"), body.get("name")
     if not isinstance(language, str) or language not in LANGUAGE_NAMES:
-        raise ValueError(f"its language must be {' or '.join(LANGUAGE_NAMES)}: it is {language!r:.64}")
+        raise ValueError(f"its language is {language!r:.64}; it must be {' or '.join(LANGUAGE_NAMES)}")
     if not isinstance(source, str) or not source:
-        raise ValueError("its source must be the text of a script")
+        raise ValueError("its source must be a text, and not empty")
     if len(source) > MAX_SOURCE:
-        raise ValueError(f"its source has {len(source)} characters; {MAX_SOURCE} are allowed")
+        raise ValueError(f"its source has {len(source)} characters; at most {MAX_SOURCE} are allowed")
     named = isinstance(name, str) and len(name) <= MAX_NAME and re.fullmatch(NAME_PATTERN, name)
     if name is not None and not named:
-        raise ValueError(f"its name must be a file's, of at most {MAX_NAME} characters without line ends")
+        raise ValueError(f"its name must be a file name of at most {MAX_NAME} characters, without line ends")
     script = requested_script(language, source, name)
     try:
         f"{source}{name}".encode()
         argument = script.argument(body.get("arg"))
     except UnicodeEncodeError:
-        raise ValueError("it has half of a surrogate pair, which is no character") from None
+        raise ValueError("it has half of a surrogate pair, which is not a character") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"its arg must be a value of JSON: {error}") from None
+        raise ValueError(f"its arg must be a JSON value: {error}") from None
     interpreter_file(script.language)
     return script.language.controller, argument
 
@@ -153,7 +153,7 @@ def _object(value: Any) -> Mapping[str, Any]:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"it is a text, but not of JSON: {error}") from None
+            raise ValueError(f"it is a text, but not JSON: {error}") from None
     if not isinstance(value, Mapping):
         raise ValueError('it must be an object: {"language": "python", "source": "..."}')
     return value
