@@ -54,7 +54,7 @@ class Player:
         return seq
 
     def step(self, *inputs: StepInput | int) -> StepResult:
-        """Runs a whole step. Errors, stops and suspensions from pre_process are in `mid` of the result too."""
+        """Runs a whole step. `mid` of the result also has errors, stops and suspensions from pre_process."""
         items = [i if isinstance(i, StepInput) else StepInput(i) for i in inputs]
         step = self.runtime.begin_step(items)
         pre = step.wait_pre()

@@ -1,7 +1,7 @@
-"""A daemon and its engine, of which one owner takes all the memory there is beside another owner.
+"""A daemon with two owners, one of which takes as much memory as it can get.
 
-``python -m tests.pyaici.client.memory_attack FOLDER GUEST [LIMIT=NUMBER...]`` prints what became of both,
-as JSON. GUEST is the compiled tests/guests/memory.c.
+``python -m tests.pyaici.client.memory_attack FOLDER GUEST [LIMIT=NUMBER...]`` prints the results of both
+owners as JSON. GUEST is the compiled tests/guests/memory.c.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyaici.scripting.script import Script, interpreter_file
 from pyaici.testing import small_vocabulary
 
 MIB = 1 << 20
-#: as many forks as a request may have, each of which fills its memory
+#: makes as many forks as a request may have; each fills its memory
 SCRIPT = """
 from aici import fork, gen
 async def main():
@@ -32,7 +32,7 @@ async def main():
         kept.append(b"x" * 8000000)
         await gen(max_tokens=1)
 """
-#: well-behaved, with masks that depend on what it has kept
+#: a well-behaved script whose masks depend on what it keeps in memory
 WITNESS = """
 from aici import gen, regex
 async def main():
@@ -42,12 +42,12 @@ async def main():
         await gen(regex("[0-9]"), max_tokens=1)
 """
 SCRIPTS, STEPS = 6, 40
-#: guests in C, one attack after the other
+#: arguments of the guest; the attacks run one after another
 ARGS = ("mid 8", "pre 8", "prompt 40", "init 40", "copy 30", "fork 8", "scatter 60")
 
 
-class Place:
-    """A daemon with two clients."""
+class Setup:
+    """A daemon, and a client for each of the two owners."""
 
     def __init__(self, daemon: Daemon, good: Runtime, bad: Runtime, guest: Path) -> None:
         vocabulary = small_vocabulary()
@@ -80,7 +80,7 @@ class Place:
             request.free()
 
     def resident(self) -> int:
-        """Memory of the worker, of which shared pages count as its own."""
+        """Returns the worker's resident memory in bytes, including shared pages."""
         (worker,) = self.health()["workers"]
         return int(worker.get("rss_kib", 0)) << 10
 
@@ -94,30 +94,30 @@ def main(folder: Path, guest: Path, limits: dict[str, float]) -> dict[str, Any]:
         Runtime(daemon.socket_path, owner="good") as good,
         Runtime(daemon.socket_path, owner="bad") as bad,
     ):
-        place = Place(daemon, good, bad, guest)
-        place.engines[0].step([place.good])
-        before = place.resident()
-        place.attack(place.script, [""] * SCRIPTS, STEPS)
-        scripts = place.peak
+        setup = Setup(daemon, good, bad, guest)
+        setup.engines[0].step([setup.good])
+        before = setup.resident()
+        setup.attack(setup.script, [""] * SCRIPTS, STEPS)
+        scripts = setup.peak
         for arg in ARGS:
-            place.attack(place.guest, [f"{arg} {number}" for number in range(12)], 8)
+            setup.attack(setup.guest, [f"{arg} {number}" for number in range(12)], 8)
         until = time.monotonic() + 30
-        while place.health()["workers"][0]["memory"]["bytes"] > before and time.monotonic() < until:
+        while setup.health()["workers"][0]["memory"]["bytes"] > before and time.monotonic() < until:
             time.sleep(0.1)
-        health = place.health()
+        health = setup.health()
         return {
             "before_mib": before // MIB,
             "scripts_peak_mib": scripts // MIB,
-            "peak_mib": place.peak // MIB,
-            "after_mib": place.resident() // MIB,
+            "peak_mib": setup.peak // MIB,
+            "after_mib": setup.resident() // MIB,
             "memory": health["workers"][0]["memory"],
             "builder": health["builder"]["memory"],
             "restarts": health["restarts"],
-            "errors": dict(place.errors),
-            "good_errors": [str(error) for error in place.good.errors],
-            "good_answers": len(place.good.answers),
-            "good_steps": len(place.engines[0].waits),
-            "flaws": [flaw for engine in place.engines for flaw in engine.flaws],
+            "errors": dict(setup.errors),
+            "good_errors": [str(error) for error in setup.good.errors],
+            "good_answers": len(setup.good.answers),
+            "good_steps": len(setup.engines[0].waits),
+            "flaws": [flaw for engine in setup.engines for flaw in engine.flaws],
         }
 
 

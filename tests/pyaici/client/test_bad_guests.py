@@ -326,7 +326,7 @@ def idle_worker(player: Player) -> dict[str, int]:
 
 
 def test_failed_sequences_leak_no_descriptors_and_no_memory_maps(player: Player) -> None:
-    """The worker keeps no sequence of a guest that failed, and its descriptors and memory maps do not grow."""
+    """The worker keeps no sequence of a failed guest, and its descriptors and memory maps do not grow."""
     counts = []
     for _ in range(3):
         for mode in ("mid_trap", "fork 5", "pre_loop", "mid_bad_row", "prompt_trap"):

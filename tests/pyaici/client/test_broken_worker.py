@@ -136,7 +136,9 @@ error = (
 verdict = st.tuples(number, small, st.lists(number, max_size=3) | error).map(list) | anything
 pre = st.tuples(st.just(PRE), st.just(NUMBER), st.lists(verdict, max_size=4) | anything).map(list)
 named = st.tuples(number, st.text(max_size=3) | anything).map(list) | anything
-written = st.tuples(number, st.lists(st.tuples(small, small, small).map(list), max_size=2)).map(list) | anything
+written = (
+    st.tuples(number, st.lists(st.tuples(small, small, small).map(list), max_size=2)).map(list) | anything
+)
 mid = st.tuples(
     st.just(MID),
     st.just(NUMBER),
@@ -201,7 +203,7 @@ def test_invalid_rows_end_the_link(bench: Bench, fields: list[Any]) -> None:
     for seq in BROKEN:
         assert isinstance(found.mid[seq].error, ProtocolError) and seq not in bench.live
     assert bench.links[0].gone and not bench.links[1].gone
-    with pytest.raises(ProtocolError, match=r"worker 0 .* has sent nonsense"):
+    with pytest.raises(ProtocolError, match=r"worker 0 .* has sent an invalid message"):
         bench.links[0].take(MID, 1)
 
 

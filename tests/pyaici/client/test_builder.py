@@ -1,4 +1,4 @@
-"""The process that runs aici_init: once for all workers, apart from their sequences."""
+"""The builder: it runs `aici_init` once for all workers, in a process of its own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def built(runtime: Runtime) -> int:
     return int(runtime.health()["builder"]["built"])
 
 
-def test_what_is_built_serves_all_workers(runtime: Runtime, new_player: Callable[[Runtime], Player]) -> None:
+def test_a_template_is_built_once_for_all_workers(
+    runtime: Runtime, new_player: Callable[[Runtime], Player]
+) -> None:
     player = new_player(runtime)
     seqs = [player.start("ok") for _ in range(6)]
     assert [worker["sequences"] for worker in runtime.health()["workers"]] == [3, 3]
@@ -44,15 +46,18 @@ def test_what_is_built_serves_all_workers(runtime: Runtime, new_player: Callable
     assert all(result.mid[seq].verb == Verb.SAMPLE for seq in seqs)
 
 
-def test_engine_comes_before_workers_and_workers_before_it(runtime: Runtime) -> None:
+def test_the_engine_has_priority_over_workers_and_workers_over_the_builder(runtime: Runtime) -> None:
     health = runtime.health()
     own, daemon = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, health["pid"]))
     builder = os.getpriority(os.PRIO_PROCESS, health["builder"]["pid"])
+    assert len(health["workers"]) == 2
     for worker in health["workers"]:
         assert own == daemon < os.getpriority(os.PRIO_PROCESS, worker["pid"]) < builder
 
 
-def test_only_so_much_is_kept(runtime: Runtime, new_player: Callable[[Runtime], Player]) -> None:
+def test_the_number_of_kept_templates_is_limited(
+    runtime: Runtime, new_player: Callable[[Runtime], Player]
+) -> None:
     player = new_player(runtime)
     for number in range(8):
         player.mid(player.start(f"ok {number}"))
@@ -62,19 +67,19 @@ def test_only_so_much_is_kept(runtime: Runtime, new_player: Callable[[Runtime], 
         player.mid(player.start(f"ok {number}"))
     assert built(runtime) == 8 + 40
     now = len(list(Path(f"/proc/{runtime.health()['pid']}/fd").iterdir()))
-    assert now <= descriptors + 2, "what is given up is closed"
+    assert now <= descriptors + 2, "descriptors of evicted templates are left open"
     player.start("ok 39")
-    assert built(runtime) == 8 + 40, "the last one is still there"
+    assert built(runtime) == 8 + 40, "the last template must be kept"
 
 
-def test_refusals_are_not_kept(runtime: Runtime) -> None:
+def test_a_refused_argument_is_not_cached(runtime: Runtime) -> None:
     for _ in range(2):
         with pytest.raises(ArgumentError, match="no such luck"):
             runtime.prepare("guest", "init_fail")
     assert built(runtime) == 2
 
 
-def test_its_death_costs_only_who_waits_for_it(
+def test_only_waiting_clients_fail_when_the_builder_dies(
     runtime: Runtime, new_player: Callable[[Runtime], Player]
 ) -> None:
     player = new_player(runtime)
@@ -87,13 +92,13 @@ def test_its_death_costs_only_who_waits_for_it(
         runtime.prepare("guest", "init_loop")
     timer.join()
     assert player.mid(seq, 5).verb == Verb.SAMPLE
-    assert player.mid(player.start("ok")).verb == Verb.SAMPLE, "what was built before is still known"
+    assert player.mid(player.start("ok")).verb == Verb.SAMPLE, "templates built before must be kept"
     assert player.mid(player.start("ok again")).verb == Verb.SAMPLE
     health = runtime.health()
     assert health["restarts"] == 1 and health["builder"]["pid"] != victim
 
 
-def test_sequences_go_on_while_it_works(guest_wasm: Path) -> None:
+def test_sequences_go_on_while_the_builder_runs(guest_wasm: Path) -> None:
     with Runtime(workers=1, limits={"init_ms": 1500}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(guest_wasm).id
@@ -109,7 +114,7 @@ def test_sequences_go_on_while_it_works(guest_wasm: Path) -> None:
                 steps += 1
             thread.join()
         assert "aici_init used" in str(refused[0])
-        assert steps > 200, "a worker that ran aici_init would take a millisecond in two"
+        assert steps > 200, "a worker that ran aici_init itself would take far fewer steps"
 
 
 def _refused(
@@ -125,13 +130,13 @@ def _refused(
         refused.append(error)
 
 
-#: functions that the builder calls, by the argument with which they never return
+#: argument: the function, called by the builder, that never returns with it
 _LOOPS = {where: name for where, name in LOOPS.items() if name != "aici_init_prompt"}
 
 
 @pytest.mark.parametrize("count", [4, 40])
-def test_builder_answers_and_serves_others_whatever_guest_code_loops(count: int) -> None:
-    """Before all of it ran in slices the builder was killed as silent, and others waited for every loop."""
+def test_builder_answers_and_serves_others_while_guest_code_loops(count: int) -> None:
+    """Regression: without time slices the builder was killed as silent, and others waited for every loop."""
     with Runtime(workers=1, limits={"init_ms": 4000 / count, "silence_seconds": 1}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id
@@ -145,7 +150,7 @@ def test_builder_answers_and_serves_others_whatever_guest_code_loops(count: int)
         for thread in threads:
             thread.start()
         runtime.prepare(module, "ok", owner="victim")
-        assert len(refused) < count // 2, "a victim's slices come between those of the greedy owner's builds"
+        assert len(refused) < count // 2, "the victim's build must take turns with those of the greedy owner"
         for thread in threads:
             thread.join()
         assert sorted(error.detail["callback"] for error in refused if isinstance(error, TimeLimitError)) == (
@@ -155,7 +160,7 @@ def test_builder_answers_and_serves_others_whatever_guest_code_loops(count: int)
         assert health["builder"]["pid"] == builder["pid"] and not health["restarts"]
 
 
-def test_builds_of_clients_that_leave_end() -> None:
+def test_builds_end_when_their_client_disconnects() -> None:
     with Runtime(workers=1, limits={"init_ms": 100_000}) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(slow_module()).id

@@ -1,4 +1,4 @@
-"""Several clients of one daemon, and how a step is sent and heard."""
+"""Several clients of one daemon, and how clients send steps and receive results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .conftest import VOCABULARY, Player
 
 @pytest.fixture
 def pair(guest_wasm: Path, new_player: Callable[[Runtime], Player]) -> Iterator[tuple[Player, Player]]:
-    """Players of two clients that share one worker."""
+    """Two clients that share one worker."""
     with Runtime(workers=1) as owner:
         assert owner._daemon is not None
         with Runtime(owner._daemon.socket_path) as guest:
@@ -43,23 +43,23 @@ def pair(guest_wasm: Path, new_player: Callable[[Runtime], Player]) -> Iterator[
         {"top": [(1, "high")]},
     ],
 )
-def test_a_client_that_sends_nonsense_loses_its_sequences_only(
+def test_a_client_that_sends_an_invalid_step_loses_only_its_own_sequences(
     pair: tuple[Player, Player], broken: dict[str, object]
 ) -> None:
     good, bad = pair
-    mine, theirs = good.start("ok"), bad.start("ok")
-    good.step(mine)
-    bad.step(theirs)
-    bad.runtime.begin_step([StepInput(theirs)._replace(**broken)])  # type: ignore[arg-type]
-    assert good.mid(mine, 5).verb == Verb.SAMPLE
+    good_seq, bad_seq = good.start("ok"), bad.start("ok")
+    good.step(good_seq)
+    bad.step(bad_seq)
+    bad.runtime.begin_step([StepInput(bad_seq)._replace(**broken)])  # type: ignore[arg-type]
+    assert good.mid(good_seq, 5).verb == Verb.SAMPLE
     deadline = time.monotonic() + 5
     while (worker := good.runtime.health()["workers"][0])["sequences"] > 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert (worker["sequences"], worker["generation"]) == (1, 1)
-    assert good.mid(mine, 5).verb == Verb.SAMPLE
+    assert good.mid(good_seq, 5).verb == Verb.SAMPLE
 
 
-def test_nothing_is_sent_if_a_sequence_is_unknown(player: Player) -> None:
+def test_a_step_with_an_unknown_sequence_is_not_sent(player: Player) -> None:
     seq = player.start("ok")
     player.step(seq)
     with pytest.raises(UnknownSequenceError, match="4711"):
@@ -67,14 +67,14 @@ def test_nothing_is_sent_if_a_sequence_is_unknown(player: Player) -> None:
     assert player.mid(seq, 5).verb == Verb.SAMPLE
 
 
-def test_tokens_may_be_any_sequence(player: Player) -> None:
+def test_tokens_may_be_a_tuple(player: Player) -> None:
     seq = player.start("ok")
     player.step(seq)
     assert player.step(StepInput(seq, (5, 6, 7))).mid[seq].verb == Verb.SAMPLE
 
 
-def test_rings_that_nobody_waited_for_cost_nothing_later(player: Player) -> None:
-    """The client looks at the ring before it sleeps, so most rings of its bell find nobody waiting."""
+def test_unneeded_doorbell_rings_do_not_wake_the_client_later(player: Player) -> None:
+    """The client reads the ring buffer before it sleeps, so it does not wait for most doorbell rings."""
     seq = player.start("ok")
     player.step(seq)
     for _ in range(50):
@@ -94,7 +94,7 @@ def two_workers(guest_wasm: Path) -> Iterator[Player]:
 
 
 def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> None:
-    """Also when the numbers of links have come round to one that is still in use."""
+    """This also holds when the link numbers have wrapped around to one that is still in use."""
     player = two_workers
     player.runtime._links.numbers = itertools.chain([5], itertools.cycle([5, 6]))
     parents = [player.start("fork 3") for _ in range(2)]
@@ -108,7 +108,7 @@ def test_children_of_two_workers_have_different_numbers(two_workers: Player) -> 
     assert {child >> 24 for child in children} == {128 + 5, 128 + 6}
 
 
-def test_no_link_without_a_number_of_its_own(two_workers: Player) -> None:
+def test_a_link_without_a_free_number_is_refused(two_workers: Player) -> None:
     player = two_workers
     player.runtime._links.numbers = itertools.repeat(5)
     seq = player.start("ok")

@@ -1,4 +1,4 @@
-"""Calls to the supervisor from several threads."""
+"""Calls to the supervisor from several threads of one client."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def runtime(guest_wasm: Path) -> Iterator[Runtime]:
         yield runtime
 
 
-def test_a_slow_call_does_not_stop_others(runtime: Runtime) -> None:
+def test_a_slow_call_does_not_block_other_calls(runtime: Runtime) -> None:
     slow: list[BaseException] = []
 
     def refused() -> None:
@@ -55,7 +55,7 @@ def test_a_slow_call_does_not_stop_others(runtime: Runtime) -> None:
     assert isinstance(slow[0], TimeLimitError)
 
 
-def test_every_thread_gets_its_own_answers(runtime: Runtime) -> None:
+def test_every_thread_gets_its_own_replies(runtime: Runtime) -> None:
     wrong: list[object] = []
 
     def work(number: int) -> None:
@@ -81,17 +81,17 @@ def test_every_thread_gets_its_own_answers(runtime: Runtime) -> None:
     assert not wrong and not any(thread.is_alive() for thread in threads)
 
 
-def test_all_hear_of_the_supervisors_death(guest_wasm: Path) -> None:
+def test_all_waiting_calls_fail_when_the_supervisor_dies(guest_wasm: Path) -> None:
     with Daemon(workers=1, limits={"init_ms": 60_000}) as daemon, Runtime(daemon.socket_path) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(guest_wasm).id
-        heard: list[AiciError] = []
+        errors: list[AiciError] = []
 
         def work(number: int) -> None:
             try:
                 runtime.prepare(module, f"init_loop {number}")
             except AiciError as error:
-                heard.append(error)
+                errors.append(error)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -100,4 +100,4 @@ def test_all_hear_of_the_supervisors_death(guest_wasm: Path) -> None:
         os.kill(daemon.pid, signal.SIGKILL)
         for thread in threads:
             thread.join(30)
-        assert [type(error) for error in heard] == [SupervisorDiedError] * 4
+        assert [type(error) for error in errors] == [SupervisorDiedError] * 4

@@ -1,4 +1,4 @@
-"""Every limit: reaching it is counted as docs/reliability.md says."""
+"""Every limit: reaching it increases the counters that docs/reliability.md names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ALL = {
 
 
 def documented() -> dict[str, list[str]]:
-    """limit -> counters; none if it is documented as not counted."""
+    """Returns the counters of each limit. The list is empty for a limit documented as not counted."""
     section = DOCUMENT.read_text().partition("## Limits, and who has met them")[2].partition("\n## ")[0]
     found: dict[str, list[str]] = {}
     for limits, counters in re.findall(r"^\| (`.*?) \| (.*?) \|$", section, re.MULTILINE):
@@ -78,7 +78,7 @@ class Case:
         return self.runtime.upload(self.guest).id
 
     def play(self, *args: str, prompt: tuple[int, ...] = (1, 2, 3), steps: int = 8) -> None:
-        """Requests that go on for some steps together, or until they have ended."""
+        """Steps one request per argument together, for `steps` steps or until all have ended."""
         runtime, reports, module = self.runtime, {}, self.upload()
         with suppress(AiciError):
             for arg in args:
@@ -112,7 +112,7 @@ def step_beside_another_owner(case: Case) -> None:
 
 
 Action = Callable[[Case], None]
-#: limits that daemons have, by a name; the cases of one share it
+#: limits of daemons that several cases share, by name
 GROUPS: dict[str, dict[str, float]] = {
     "guests": {
         "memory_bytes": 8 << 20,
@@ -154,7 +154,7 @@ def play(*args: str, prompt: tuple[int, ...] = (1, 2, 3), steps: int = 8) -> Act
 
 
 def refuse(wat: str) -> Action:
-    """Uploads a module with more of something."""
+    """Uploads a module with `wat` in its body, which must be refused."""
     module = f"""(module {wat} (memory (export "memory") 1) (func (export "aici_abi_v1"))
       (func (export "aici_arg") (result i32) (i32.const 16))
       (func (export "aici_mid_process") (result i32) (i32.const 42)))"""
@@ -175,7 +175,7 @@ def prepare(*args: str) -> Action:
 
 
 def variant(case: Case, size: int) -> bytes:
-    """Another module that does the same: a custom section is longer."""
+    """Returns a different module with the same behaviour: a custom section is added."""
     length = bytes([size + 3 & 0x7F | 0x80, size + 3 >> 7])
     return case.guest.read_bytes() + b"\0" + length + b"\x02hi" + bytes(size)
 
@@ -192,7 +192,7 @@ def upload_much(case: Case) -> None:
 
 
 def compile_two(case: Case) -> None:
-    """At a time."""
+    """Uploads a module while another one is being compiled."""
     other = case.join()
     first = threading.Thread(target=lambda: other.upload(variant(case, 200)))
     first.start()
@@ -204,7 +204,7 @@ def compile_two(case: Case) -> None:
 
 
 def build_two(case: Case) -> None:
-    """At a time."""
+    """Requests a template while another one is being built."""
     other, module = case.join(), case.upload()
     other.register(VOCABULARY)
 
@@ -221,7 +221,7 @@ def build_two(case: Case) -> None:
     first.join()
 
 
-def compile_for_long(case: Case) -> None:
+def compile_many(case: Case) -> None:
     with pytest.raises(AiciError):
         for number in range(200):
             case.runtime.upload(variant(case, 300 + number))
@@ -233,21 +233,21 @@ def another_vocabulary(case: Case) -> None:
         case.runtime.register(other)
 
 
-def do_not_read(case: Case) -> None:
+def leave_results_unread(case: Case) -> None:
     case.play("ok")
-    deaf, steps = case.join(), []
-    deaf.register(VOCABULARY)
-    seq = deaf.instantiate(case.upload(), "log_flood")
+    client, steps = case.join(), []
+    client.register(VOCABULARY)
+    seq = client.instantiate(case.upload(), "log_flood")
     with suppress(AiciError):
         for number in range(200):
-            steps.append(deaf.begin_step([StepInput(seq, [1] if number else [])]))
+            steps.append(client.begin_step([StepInput(seq, [1] if number else [])]))
             time.sleep(0.005)
 
 
-def fall_silent(case: Case) -> None:
+def stop_the_worker(case: Case) -> None:
     case.play("ok")
     (worker,) = case.observer.health()["workers"]
-    time.sleep(2.5)  # it has answered since it was started, from when on less patience is had
+    time.sleep(2.5)  # it has answered since its start, so the shorter time limit for answers applies
     os.kill(worker["pid"], signal.SIGSTOP)
 
 
@@ -258,11 +258,11 @@ def tag_twice(case: Case) -> None:
             case.runtime.tag(module, tag)
 
 
-def warm_for_ever(case: Case) -> None:
+def warm_endlessly(case: Case) -> None:
     case.runtime.instantiate(case.runtime.upload(case.warm).id, "l1")
 
 
-#: limit -> daemon (a name of GROUPS, or limits of its own), what to do
+#: limit: its daemon (a name in GROUPS, or limits), and the action that reaches the limit
 CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "memory_bytes": ("guests", play("memory_bomb")),
     "shared_bytes": ("guests", play("vocabulary")),
@@ -305,10 +305,10 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
     "max_sequences": ({"max_sequences": 2}, play("ok", "ok", "ok")),
     "owner_memory_bytes": ({"owner_memory_bytes": 1000}, play("ok")),
     "worker_memory_bytes": ({"worker_memory_bytes": 1000, "owner_memory_bytes": 1 << 30}, play("ok")),
-    "max_outbox": ({"max_outbox": 1, "mid_ms": 1000, "step_deadline_ms": 60_000}, do_not_read),
-    "silence_seconds": ({"silence_seconds": 1}, fall_silent),
-    "warm_ms": ({"warm_ms": 20}, warm_for_ever),
-    "owner_compile_s": ({"owner_compile_s": 0.3}, compile_for_long),
+    "max_outbox": ({"max_outbox": 1, "mid_ms": 1000, "step_deadline_ms": 60_000}, leave_results_unread),
+    "silence_seconds": ({"silence_seconds": 1}, stop_the_worker),
+    "warm_ms": ({"warm_ms": 20}, warm_endlessly),
+    "owner_compile_s": ({"owner_compile_s": 0.3}, compile_many),
     "owner_queue": ({"owner_queue": 0, "max_compilations": 1}, compile_two),
     "max_compilations": ({"max_compilations": 1}, compile_two),
     "owner_compilations": ({"owner_compilations": 1}, compile_two),
@@ -326,7 +326,7 @@ CASES: dict[str, tuple[str | dict[str, float], Action]] = {
 
 @pytest.fixture(scope="module")
 def cases(guest_wasm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Case]]:
-    """The daemon of a limit; it stays for the next one if that has the same."""
+    """Returns the case of a limit. Consecutive limits of one group share a daemon."""
     folder = tmp_path_factory.mktemp("counters")
     warm = build_controller(GUESTS / "warm.c", folder / "warm.wasm").path
     known: dict[str, Case] = {}
@@ -349,7 +349,7 @@ def cases(guest_wasm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.mark.parametrize("limit", CASES)
-def test_it_is_counted(limit: str, cases: Callable[[str], Case]) -> None:
+def test_reaching_a_limit_is_counted(limit: str, cases: Callable[[str], Case]) -> None:
     case = cases(limit)
     before = case.counters()
     CASES[limit][1](case)
@@ -359,6 +359,6 @@ def test_it_is_counted(limit: str, cases: Callable[[str], Case]) -> None:
         time.sleep(0.05)
 
 
-def test_every_limit_is_documented_and_tried() -> None:
+def test_every_limit_is_documented_and_tested() -> None:
     assert set(documented()) == ALL
     assert set(CASES) == set(COUNTED)

@@ -1,4 +1,4 @@
-"""Processes that are killed: typed errors soon, others go on, nothing is left."""
+"""Killed processes cause a typed error soon. Other sequences go on, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime) -> None:
     assert gone(victim["pid"])
     started = time.monotonic()
     pre, mid = step.wait_pre(), step.wait().mid
-    # the killed one may have answered before it died: then the next step tells
+    # the killed worker may have answered this step before it died: then the next step reports the error
     pre2 = {}
     mid2 = {}
     live = [s for s in seqs if s in mid and mid[s].verb == Verb.SAMPLE]
@@ -75,14 +75,14 @@ def test_a_killed_worker_takes_only_its_sequences(runtime: Runtime) -> None:
     lost = next(seq for seq in seqs if seq not in survivors)
     with pytest.raises(UnknownSequenceError):
         runtime.begin_step([StepInput(lost)])
-    # its place is taken by another process, which takes new sequences
+    # a new process replaces the worker and takes new sequences
     new = [player.start("ok") for _ in range(4)]
     assert all(m.verb == Verb.SAMPLE for m in player.step(*new).mid.values())
     health = runtime.health()
     assert health["restarts"] == 1 and victim["pid"] not in [w["pid"] for w in health["workers"]]
 
 
-def test_a_stopped_worker_is_noticed_and_replaced(guest_wasm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_with_a_stopped_worker_times_out(guest_wasm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyaici.client.step.STEP_TIMEOUT", 0.5)
     with Runtime(workers=1) as runtime:
         runtime.register(VOCABULARY)
@@ -97,7 +97,7 @@ def test_a_stopped_worker_is_noticed_and_replaced(guest_wasm: Path, monkeypatch:
         os.kill(worker["pid"], signal.SIGKILL)
 
 
-def test_a_killed_supervisor_is_an_error_and_takes_its_workers_along(guest_wasm: Path) -> None:
+def test_workers_end_and_calls_fail_when_the_supervisor_is_killed(guest_wasm: Path) -> None:
     runtime = Runtime(workers=1)
     runtime.register(VOCABULARY)
     runtime.tag(runtime.upload(guest_wasm).id, "guest")
@@ -111,11 +111,11 @@ def test_a_killed_supervisor_is_an_error_and_takes_its_workers_along(guest_wasm:
     with pytest.raises(SupervisorDiedError):
         player.start("ok")
     runtime.close()
-    with Runtime(workers=1):  # a new daemon sweeps what the killed one left
+    with Runtime(workers=1):  # a new daemon removes what the killed one left
         assert not shm_of(health["pid"])
 
 
-def test_close_leaves_nothing(guest_wasm: Path) -> None:
+def test_close_leaves_no_processes_and_no_shared_memory(guest_wasm: Path) -> None:
     with Runtime(workers=2) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
@@ -128,8 +128,8 @@ def test_close_leaves_nothing(guest_wasm: Path) -> None:
         runtime.health()
 
 
-def test_a_client_that_dies_is_cleaned_up(runtime: Runtime, guest_wasm: Path) -> None:
-    """Two engines on one daemon; one is killed in the middle of a step."""
+def test_sequences_of_a_dead_client_are_freed(runtime: Runtime, guest_wasm: Path) -> None:
+    """Two engines share a daemon, and one is killed in the middle of a step."""
     assert runtime._daemon is not None
     script = """
         import os, sys
@@ -168,7 +168,7 @@ def test_a_client_that_dies_is_cleaned_up(runtime: Runtime, guest_wasm: Path) ->
     assert not shm_of(other.pid)
 
 
-def test_an_engine_that_dies_takes_its_own_daemon_along(guest_wasm: Path) -> None:
+def test_a_private_daemon_ends_when_its_engine_dies(guest_wasm: Path) -> None:
     script = """
         import os
         from pyaici.client.runtime import Runtime
@@ -187,7 +187,7 @@ def test_an_engine_that_dies_takes_its_own_daemon_along(guest_wasm: Path) -> Non
     assert not any(shm_of(pid) for pid in pids)
 
 
-def test_a_socket_without_a_daemon(tmp_path: Path) -> None:
+def test_a_socket_without_a_daemon_is_an_error_with_advice(tmp_path: Path) -> None:
     with pytest.raises(RuntimeFailure, match="aici runtime"):
         Runtime(tmp_path / "nobody.sock")
 
@@ -197,7 +197,7 @@ def test_a_daemon_that_cannot_start_says_why() -> None:
         Runtime(limits={"nonsense": 3})
 
 
-def test_a_second_daemon_on_a_socket_leaves_the_first_alone(runtime: Runtime, tmp_path: Path) -> None:
+def test_a_second_daemon_on_a_socket_fails_and_the_first_goes_on(runtime: Runtime, tmp_path: Path) -> None:
     assert runtime._daemon is not None
     path = runtime._daemon.socket_path
     for socket, words in [(path, "another aicirt"), (tmp_path / "no" / "a.sock", "does not exist")]:
@@ -208,7 +208,7 @@ def test_a_second_daemon_on_a_socket_leaves_the_first_alone(runtime: Runtime, tm
         assert second.health()["pid"] == runtime.health()["pid"]
 
 
-def test_a_supervisor_without_room_for_processes_goes_on_and_recovers(guest_wasm: Path) -> None:
+def test_a_supervisor_that_cannot_start_workers_recovers_later(guest_wasm: Path) -> None:
     with Runtime(workers=1) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(guest_wasm).id
@@ -219,13 +219,15 @@ def test_a_supervisor_without_room_for_processes_goes_on_and_recovers(guest_wasm
         resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, (3, limits[1]))
         os.kill(health["workers"][0]["pid"], signal.SIGKILL)
         assert gone(health["workers"][0]["pid"])
-        said: list[str] = []
-        while len(said) < 50 and said[-3:] != ["no worker is running: worker 0 cannot be started"] * 3:
+        messages: list[str] = []
+        while (
+            len(messages) < 50 and messages[-3:] != ["no worker is running: worker 0 cannot be started"] * 3
+        ):
             with pytest.raises(WorkerDiedError) as caught:
                 runtime.instantiate(module, "ok")
-            said.append(":".join(str(caught.value).split(":")[:2]))
+            messages.append(":".join(str(caught.value).split(":")[:2]))
             time.sleep(0.1)
-        assert len(said) < 50, said
+        assert len(messages) < 50, messages
         resource.prlimit(health["pid"], resource.RLIMIT_NOFILE, limits)
         deadline = time.monotonic() + 60
         while "error" in runtime.health()["workers"][0]:
@@ -257,7 +259,7 @@ FORKING = """
 
 
 @pytest.mark.parametrize("end", ["close", "die"])
-def test_a_fork_that_holds_the_connection_does_not_keep_the_sequences(runtime: Runtime, end: str) -> None:
+def test_sequences_are_freed_although_a_forked_process_holds_the_socket(runtime: Runtime, end: str) -> None:
     assert runtime._daemon is not None
     command = [sys.executable, "-c", textwrap.dedent(FORKING), str(runtime._daemon.socket_path), end]
     root = Path(__file__).resolve().parents[3]
@@ -269,14 +271,14 @@ def test_a_fork_that_holds_the_connection_does_not_keep_the_sequences(runtime: R
             while sum(worker.get("sequences", 1) for worker in runtime.health()["workers"]):
                 assert time.monotonic() < deadline, runtime.health()
                 time.sleep(0.02)
-            assert not gone(child, 0.1), "the fork lives"
+            assert not gone(child, 0.1), "the forked process must still run"
             assert not shm_of(other.pid)
         finally:
             os.kill(child, signal.SIGKILL)
             other.kill()
 
 
-def test_a_fork_that_ends_takes_nothing_along(runtime: Runtime) -> None:
+def test_closing_the_runtime_in_a_forked_process_leaves_the_parent_intact(runtime: Runtime) -> None:
     player = Player(runtime)
     seq = player.start("ok")
     player.step(seq)
@@ -293,7 +295,7 @@ def test_a_fork_that_ends_takes_nothing_along(runtime: Runtime) -> None:
     assert runtime._daemon is not None and runtime._daemon.socket_path.exists()
 
 
-def test_several_dead_workers_cost_one_wait_at_most(
+def test_several_dead_workers_cost_at_most_one_wait(
     guest_wasm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyaici.client.link.PEER_CHECK_SECONDS", 2.0)
@@ -305,13 +307,13 @@ def test_several_dead_workers_cost_one_wait_at_most(
         player.step(*seqs)
         pids = [worker["pid"] for worker in runtime.health()["workers"]]
         for pid in pids:
-            os.kill(pid, signal.SIGSTOP)  # so that the step is under way
+            os.kill(pid, signal.SIGSTOP)  # so that no worker answers the step
         step = runtime.begin_step([StepInput(seq, tokens=[1]) for seq in seqs])
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         assert all(gone(pid) for pid in pids)
         started = time.monotonic()
         verdicts = {**step.wait().mid, **step.wait_pre()}
-        # a process that is a zombie to /proc may still have threads that end: then the first costs its wait
+        # /proc may show a zombie whose threads are still ending: then the first worker costs its wait
         assert time.monotonic() - started < 2 * 2.0
         assert [type(verdicts[seq].error) for seq in seqs] == [WorkerDiedError] * 3

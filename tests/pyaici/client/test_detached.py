@@ -1,4 +1,4 @@
-"""A daemon that is no child of its owner ends in order when the owner's whole family is killed."""
+"""A detached daemon is not a child of its owner. It shuts down when the owner and its children are killed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ with Daemon(workers=1, detached=True) as daemon:
 """
 
 
-def test_it_is_used_like_any_other() -> None:
+def test_a_detached_daemon_works_like_any_other() -> None:
     with Daemon(workers=1, detached=True) as daemon:
         assert daemon.pid not in family(os.getpid())
         assert daemon.pid in private_daemons({os.getpid(): 0})
-        members = family(daemon.pid)  # other tests have private daemons of this process as well
+        members = family(daemon.pid)  # not all private daemons: other tests may have started some
         with Runtime(daemon.socket_path) as runtime:
             assert runtime.health() and runtime.is_connected()
             daemon.close()
@@ -33,7 +33,7 @@ def test_it_is_used_like_any_other() -> None:
     assert not left_behind(members)
 
 
-def test_its_owners_family_is_killed() -> None:
+def test_a_detached_daemon_ends_when_its_owner_and_children_are_killed() -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER],
         stdin=subprocess.PIPE,

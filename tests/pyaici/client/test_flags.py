@@ -1,4 +1,4 @@
-"""What results say about an end token and about the next step: flags, through real processes."""
+"""Flags of results: holding an end token, and skipping pre_process or post_process of the next step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def flags_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(flags_wasm: Path) -> Iterator[Runtime]:
-    # on a busy machine nobody shall be late, or out of time, who does not compute for long
+    # high time limits, so that on a busy machine only controllers that compute for long are late
     patience = {"step_deadline_ms": 5000, "step_grace_ms": 5000, "pre_ms": 50, "mid_ms": 100, "post_ms": 50}
     with Runtime(workers=2, limits={"max_suspended_steps": 5, **patience}) as runtime:
         runtime.register(VOCABULARY)
@@ -37,7 +37,7 @@ def runtime(flags_wasm: Path) -> Iterator[Runtime]:
 
 
 class FlagsPlayer(Player):
-    """With the guest of this module."""
+    """Starts the guest of this module."""
 
     def start(self, arg: str, prompt: tuple[int, ...] = (1, 2, 3), *, wait: bool = True) -> int:
         self.seqs.append(seq := self.runtime.instantiate("flags", arg, prompt, seed=7, wait=wait))
@@ -52,7 +52,7 @@ def player(runtime: Runtime) -> Iterator[Player]:
 
 
 def calls(player: Player, seq: int) -> list[str]:
-    """What has been called since the last time."""
+    """Returns the callbacks that ran since the last call."""
     return player.logs.pop(seq, "").splitlines()
 
 
@@ -60,7 +60,7 @@ def critical(player: Player, seq: int) -> bool:
     return seq in player.runtime._live.link(seq).critical
 
 
-def test_an_end_is_held_where_the_result_says_so(player: Player) -> None:
+def test_an_end_token_is_held_if_the_result_says_so(player: Player) -> None:
     seq = player.start("a1a0s1e1m0d0")
     results = [player.mid(seq, *tokens) for tokens in [(), (END,), (7,), (8,), (END,), (9,)]]
     assert [result.hold_end for result in results] == [True, False, True, True, False, False]
@@ -72,14 +72,16 @@ def test_an_end_is_held_where_the_result_says_so(player: Player) -> None:
 
 
 class _Unaware(Capabilities):
-    """Of an engine from before there was this capability, which names seven."""
+    """The capabilities of an older engine that knows only seven of them."""
 
     def to_wire(self) -> list[list[int]]:
         return Capabilities.to_wire(self)[:7]
 
 
 @pytest.mark.parametrize("capabilities", [MASK_ONLY, _Unaware()], ids=["cannot", "unaware"])
-def test_an_engine_that_cannot_hold_it_is_not_told(player: Player, capabilities: Capabilities) -> None:
+def test_an_engine_that_cannot_hold_an_end_token_gets_no_such_flag(
+    player: Player, capabilities: Capabilities
+) -> None:
     seq = player.runtime.instantiate("flags", "a7", (1,), capabilities=capabilities)
     player.seqs.append(seq)
     result = player.mid(seq)
@@ -97,7 +99,7 @@ def test_an_engine_that_cannot_hold_it_is_not_told(player: Player, capabilities:
         (7, []),
     ],
 )
-def test_what_is_skipped_is_not_called(player: Player, flags: int, called: list[str]) -> None:
+def test_a_skipped_callback_is_not_called(player: Player, flags: int, called: list[str]) -> None:
     seq = player.start(f"a{flags}a0")
     assert critical(player, seq) and player.runtime.wants_logprobs(seq)
     player.mid(seq)
@@ -106,25 +108,25 @@ def test_what_is_skipped_is_not_called(player: Player, flags: int, called: list[
     assert player.runtime.wants_logprobs(seq) == (not flags & POST)
     player.mid(seq, 5)
     assert calls(player, seq) == [*called, "mid 2"]
-    assert critical(player, seq) and player.runtime.wants_logprobs(seq), "it counts for one step"
+    assert critical(player, seq) and player.runtime.wants_logprobs(seq), "the flags apply to one step"
     player.mid(seq, 5)
     assert calls(player, seq) == ["post 3", "pre 3", "mid 3"]
 
 
-def test_nobody_waits_where_all_is_skipped(player: Player) -> None:
-    """The worker sends no first answer then: one that waits for it would wait for ever."""
-    spared, other = player.start("a6"), player.start("a6")
-    player.step(spared, other)
-    step = player.runtime.begin_step([StepInput(spared, [5]), StepInput(other, [5])])
+def test_the_client_does_not_wait_for_pre_process_if_all_skip_it(player: Player) -> None:
+    """The worker sends no first answer then, so a client that waited for it would wait forever."""
+    first, second = player.start("a6"), player.start("a6")
+    player.step(first, second)
+    step = player.runtime.begin_step([StepInput(first, [5]), StepInput(second, [5])])
     assert not step._parts[0].critical and step.wait_pre() == {}
-    assert set(step.wait().mid) == {spared, other}
-    late = player.start("a0")  # with it in the step they all wait
-    assert set(player.step(spared, other, late).mid) == {spared, other, late}
-    assert {calls(player, seq)[-1] for seq in (spared, other)} == {"mid 3"}
-    assert calls(player, late) == ["pre 1", "mid 1"]
+    assert set(step.wait().mid) == {first, second}
+    third = player.start("a0")  # it skips nothing, so the client waits in a step with it
+    assert set(player.step(first, second, third).mid) == {first, second, third}
+    assert {calls(player, seq)[-1] for seq in (first, second)} == {"mid 3"}
+    assert calls(player, third) == ["pre 1", "mid 1"]
 
 
-def test_a_splice_that_skips(player: Player) -> None:
+def test_flags_of_a_splice_apply_to_the_next_step(player: Player) -> None:
     seq = player.start("s6n6b4a0")
     player.mid(seq)
     assert not critical(player, seq)
@@ -136,20 +138,20 @@ def test_a_splice_that_skips(player: Player) -> None:
     assert calls(player, seq) == ["pre 4", "mid 4"]
 
 
-def test_a_suspended_step_comes_between(player: Player) -> None:
-    """`w` skips post_process of the step that is suspended; the one after it is as exported."""
+def test_flags_apply_to_a_suspended_step(player: Player) -> None:
+    """`w` skips post_process of the suspended step. The step after it skips nothing."""
     seq = player.start("w4a0")
     player.mid(seq)
     assert player.mid(seq, 5).verb == Verb.SUSPEND
-    assert calls(player, seq) == ["pre 1", "mid 1"], "what was suspended prints with its next answer"
+    assert calls(player, seq) == ["pre 1", "mid 1"], "output of a suspended step comes with the next result"
     assert critical(player, seq) and player.runtime.wants_logprobs(seq)
     assert player.mid(seq).verb == Verb.SAMPLE
     assert calls(player, seq) == ["pre 2", "pre 3", "mid 3"]
 
 
 @pytest.mark.parametrize("arg", ["w0", "w0a2a6", "w4a6a6"])
-def test_suspended_now_and_then(player: Player, arg: str) -> None:
-    """The limit is of rounds in a row: it goes on between them, also where pre_process is not asked."""
+def test_suspensions_with_steps_in_between_are_not_limited(player: Player, arg: str) -> None:
+    """The limit is on consecutive suspensions. A step in between resets it, even if it skips pre_process."""
     seq, suspended = player.start(arg * 12), 0
     result = player.mid(seq)
     for _ in range(60):
@@ -159,14 +161,14 @@ def test_suspended_now_and_then(player: Player, arg: str) -> None:
     assert suspended > 10
 
 
-def test_forks_begin_as_exported_and_go_on_by_their_own_results(player: Player) -> None:
+def test_forks_start_without_flags_and_then_follow_their_own_results(player: Player) -> None:
     seq = player.start("f4a6a0")
     player.mid(seq)
     result = player.step(StepInput(seq, [5]))
     parent = seq
     (child,) = set(result.mid) - {seq}
     assert calls(player, parent) == ["pre 1", "mid 1", "pre 2", "mid 2"]
-    assert not critical(player, parent) and not critical(player, child), "both have said so in mid_process"
+    assert not critical(player, parent) and not critical(player, child), "both set the flag in mid_process"
     for member in (parent, child):
         calls(player, member)
     player.step(StepInput(parent, [6]), StepInput(child, [7]))
@@ -175,7 +177,7 @@ def test_forks_begin_as_exported_and_go_on_by_their_own_results(player: Player) 
     assert calls(player, parent) == calls(player, child) == ["post 4", "pre 4", "mid 4"]
 
 
-def test_a_clone_is_called_as_its_parent_would_be(player: Player) -> None:
+def test_a_clone_has_the_flags_of_its_parent(player: Player) -> None:
     seq = player.start("a6a0")
     player.mid(seq)
     clone = player.runtime.clone(seq)
@@ -187,8 +189,8 @@ def test_a_clone_is_called_as_its_parent_would_be(player: Player) -> None:
     assert critical(player, seq) and critical(player, clone)
 
 
-def test_an_answer_that_nobody_fetched_says_nothing(player: Player) -> None:
-    """The client waits then, where the worker calls nothing: that costs a moment, and nothing is lost."""
+def test_flags_of_an_unfetched_result_do_not_apply_in_the_client(player: Player) -> None:
+    """The client then waits although the worker calls nothing. This costs little time and loses nothing."""
     seq = player.start("a0a6f6")
     player.mid(seq)
     player.runtime.begin_step([StepInput(seq, [5])]).abandon()
@@ -198,25 +200,25 @@ def test_an_answer_that_nobody_fetched_says_nothing(player: Player) -> None:
     assert step.wait().mid[seq].verb == Verb.SAMPLE
     assert not critical(player, seq)
     player.runtime.begin_step([StepInput(seq, [5])]).abandon()
-    assert critical(player, seq), "it may fork in the next step, for all that is known here"
+    assert critical(player, seq), "as far as the client knows, the sequence may fork in the next step"
     with pytest.raises(RuntimeFailure):
         step.wait()
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_an_answer_says_nothing_of_later_steps(player: Player, order: tuple[int, int]) -> None:
-    """Two steps are under way: what the first answer skips has been skipped in the second one."""
+def test_flags_of_a_result_do_not_apply_two_steps_later(player: Player, order: tuple[int, int]) -> None:
+    """With two steps under way, the flags of the first result applied in the second step."""
     seq = player.start("a0a6f0")
     player.mid(seq)
     steps = [player.runtime.begin_step([StepInput(seq, [5])]) for _ in range(2)]
     for number in order:
         steps[number].wait_pre()
         assert steps[number].wait().mid[seq].verb == Verb.SAMPLE
-    assert critical(player, seq), "it will fork, which must be heard"
+    assert critical(player, seq), "the sequence will fork, and the client must receive the fork"
     assert len(player.step(StepInput(seq, [5])).mid) == 2
 
 
-def test_a_late_one_counts_when_it_is_heard(player: Player) -> None:
+def test_flags_of_a_late_result_apply_when_it_arrives(player: Player) -> None:
     seq = player.start("l6a0")
     results: list[MidResult] = []
     while not results or results[-1].verb == Verb.LATE:
@@ -229,7 +231,7 @@ def test_a_late_one_counts_when_it_is_heard(player: Player) -> None:
 
 
 @pytest.mark.parametrize("flags,called", [(0, "post"), (PRE, "post"), (POST, "mid"), (PRE | POST, "mid")])
-def test_the_end_is_told_by_what_is_called(player: Player, flags: int, called: str) -> None:
+def test_a_final_report_calls_the_remaining_callback(player: Player, flags: int, called: str) -> None:
     seq = player.start(f"a{flags}")
     player.mid(seq)
     calls(player, seq)
@@ -240,8 +242,8 @@ def test_the_end_is_told_by_what_is_called(player: Player, flags: int, called: s
     assert seq not in (link := next(iter(player.runtime._links.values()))).exports and seq not in link.spared
 
 
-def test_old_results_have_no_flags(player: Player) -> None:
-    """Of 44 bytes: what is behind them, if there is anything, is not theirs."""
+def test_results_of_the_old_size_have_no_flags(player: Player) -> None:
+    """Old results have 44 bytes. The runtime must not read flags from the bytes behind them."""
     for arg in ("o7", "z7"):
         seq = player.start(arg)
         for number in (1, 2, 3):
@@ -250,7 +252,7 @@ def test_old_results_have_no_flags(player: Player) -> None:
             assert calls(player, seq)[-2:] == [f"pre {number}", f"mid {number}"]
 
 
-def test_other_flags_are_refused(player: Player) -> None:
+def test_unknown_flags_are_refused(player: Player) -> None:
     result = player.mid(player.start("a8"))
     assert result.error is not None and result.error.code == "result"
     assert "flags are 0x8; version 1 has 0x7" in str(result.error)

@@ -1,4 +1,4 @@
-"""`--isolate-owners`: a worker, and a builder, serve one owner only."""
+"""`--isolate-owners`: each worker and each builder serves only one owner."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def works(runtime: Runtime, seq: int) -> bool:
 
 def test_each_owner_has_processes_of_its_own(join: Join, guest_wasm: Path) -> None:
     a, again, b = join("a"), join("a"), join("b")
-    assert a.health()["workers"] == a.health()["builders"] == [], "nobody needs one yet"
+    assert a.health()["workers"] == a.health()["builders"] == [], "no owner needs one yet"
     module = a.upload(guest_wasm).id
     seqs = [(runtime, runtime.instantiate(module, "ok")) for runtime in (a, again, b)]
     assert all(works(runtime, seq) for runtime, seq in seqs)
@@ -73,7 +73,7 @@ def test_each_owner_has_processes_of_its_own(join: Join, guest_wasm: Path) -> No
         b.instantiate(module, "init_refuse")
 
 
-def test_nobody_attaches_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
+def test_a_client_cannot_attach_to_the_worker_of_another_owner(join: Join, guest_wasm: Path) -> None:
     a, b = join("a"), join("b")
     module = a.upload(guest_wasm).id
     seqs = [runtime.instantiate(module, "ok") for runtime in (a, b)]
@@ -85,7 +85,7 @@ def test_nobody_attaches_to_the_worker_of_another_owner(join: Join, guest_wasm: 
     assert all(works(runtime, seq) for runtime, seq in zip((a, b), seqs, strict=True))
 
 
-def test_a_client_of_many_users_has_sequences_with_each(join: Join, guest_wasm: Path) -> None:
+def test_a_client_that_acts_for_many_owners_uses_the_workers_of_each(join: Join, guest_wasm: Path) -> None:
     server = join("server")
     module = server.upload(guest_wasm, owner="a").id
     of_a, of_b = (server.instantiate(module, "ok", owner=owner) for owner in ("a", "b"))
@@ -97,7 +97,7 @@ def test_a_client_of_many_users_has_sequences_with_each(join: Join, guest_wasm: 
     assert works(server, of_a) and works(server, of_b)
 
 
-def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> None:
+def test_a_further_owner_must_wait_until_a_worker_is_idle(join: Join, guest_wasm: Path) -> None:
     a, b, c = join("a"), join("b"), join("c")
     module = a.upload(guest_wasm).id
     first, second = a.instantiate(module, "ok"), b.instantiate(module, "ok")
@@ -108,14 +108,14 @@ def test_others_wait_until_somebody_is_idle(join: Join, guest_wasm: Path) -> Non
     until(lambda: owners(c) == ["a"])
     third = c.instantiate(module, "ok")
     assert works(c, third) and owners(c) == ["a", "c"]
-    assert works(a, first), "whoever has sequences stays, however long nothing happens"
+    assert works(a, first), "a worker with sequences stays, even if they are idle"
     c.free([third])
     until(lambda: owners(c) == ["a"])
     fourth = b.instantiate(module, "ok")
-    assert works(b, fourth), "who comes again gets a new one"
+    assert works(b, fourth), "an owner who returns gets a new worker"
 
 
-def test_dead_ones_are_replaced(join: Join, guest_wasm: Path) -> None:
+def test_dead_workers_and_builders_are_replaced(join: Join, guest_wasm: Path) -> None:
     a, b = join("a"), join("b")
     module = a.upload(guest_wasm).id
     kept = b.instantiate(module, "ok")
@@ -136,8 +136,8 @@ def test_dead_ones_are_replaced(join: Join, guest_wasm: Path) -> None:
     assert works(b, kept)
 
 
-def test_what_somebody_waits_for_is_not_idle(join: Join, guest_wasm: Path) -> None:
-    """A builder that is slow to answer, as on a machine that is short of time."""
+def test_a_builder_with_a_waiting_request_is_not_idle(join: Join, guest_wasm: Path) -> None:
+    """The builder is slow to answer, as on a busy machine."""
     a = join("a")
     module = a.upload(guest_wasm).id
     a.free([a.instantiate(module, "ok")])
@@ -152,7 +152,7 @@ def test_what_somebody_waits_for_is_not_idle(join: Join, guest_wasm: Path) -> No
         assert works(a, waited.result())
 
 
-def test_it_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_isolated_owners(capsys: pytest.CaptureFixture[str]) -> None:
     from aicirt.__main__ import main
 
     with pytest.raises(SystemExit):

@@ -1,4 +1,4 @@
-"""What the daemon writes to its log, and what it never writes there."""
+"""The daemon's log: its lines, and the absence of users' data."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pyaici.client.daemon import Daemon
 from pyaici.client.runtime import Runtime
 
 from .conftest import VOCABULARY
-from .test_secrets import ANSWER, GOSSIP, PROMPT, forms, tokens
+from .test_secrets import ANSWER, LEAKY, PROMPT, forms, tokens
 
-#: an argument, an owner's module, words of a protocol that there is not
+#: an argument of a controller, and words for modules, operations and messages that do not exist
 ARGUMENT, WORDS = "my cat is called Qwrtz", "open sesame 5913"
 
 
@@ -39,15 +39,15 @@ def wait_for(daemon: Daemon, words: str, times: int = 1) -> None:
         time.sleep(0.02)
 
 
-def say_all(daemon: Daemon, gossip: Path, guest: Path) -> None:
-    """Everything that a user may say, in the right places and in wrong ones."""
+def send_secrets(daemon: Daemon, leaky: Path, guest: Path) -> None:
+    """Sends the secrets everywhere a client can send data, in valid and invalid requests."""
     with (
         Runtime(daemon.socket_path, owner="a lawyer") as one,
         Runtime(daemon.socket_path, owner="another") as other,
     ):
         for runtime in (one, other):
             runtime.register(VOCABULARY)
-        module = one.upload(gossip).id
+        module = one.upload(leaky).id
         seq = one.instantiate(module, prompt=tokens(PROMPT))
         one.begin_step([StepInput(seq)]).wait()
         step = one.begin_step([StepInput(seq, tokens(ANSWER))])
@@ -71,7 +71,7 @@ def say_all(daemon: Daemon, gossip: Path, guest: Path) -> None:
             with pytest.raises(AiciError):
                 attempt()
                 pytest.fail(f"attempt {number} was not refused")
-        # a message that is none, to a worker: the client is dropped, and told why
+        # an invalid message to a worker: the worker drops the client and says why
         seq = other.instantiate(module, prompt=tokens(PROMPT))
         (link,) = other._links.values()
         link.send(Nonsense(WORDS, ANSWER.decode()))
@@ -80,7 +80,7 @@ def say_all(daemon: Daemon, gossip: Path, guest: Path) -> None:
                 other.clone(seq)
                 time.sleep(0.01)
         wait_for(daemon, "dropping client")
-        # frames that are none, to the supervisor
+        # invalid frames to the supervisor
         for data in (msgpack.packb([WORDS]), msgpack.packb([1, WORDS]), b"\xc1" + WORDS.encode()):
             with socket.socket(socket.AF_UNIX) as raw:
                 raw.connect(str(daemon.socket_path))
@@ -93,23 +93,23 @@ def say_all(daemon: Daemon, gossip: Path, guest: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def gossip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gossip")
-    (folder / "gossip.c").write_text(GOSSIP)
-    return build_controller(folder / "gossip.c", folder / "gossip.wasm").path
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("leaky")
+    (folder / "leaky.c").write_text(LEAKY)
+    return build_controller(folder / "leaky.c", folder / "leaky.wasm").path
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_nothing_that_users_say(form: str, gossip: Path, guest_wasm: Path, tmp_path: Path) -> None:
+def test_the_log_contains_no_data_of_users(form: str, leaky: Path, guest_wasm: Path, tmp_path: Path) -> None:
     options = ["--log-format", form, "--log-level", "debug"]
     with Daemon(workers=1, store=tmp_path, options=options) as daemon:
-        say_all(daemon, gossip, guest_wasm)
-        wait_for(daemon, "has gone", times=2)
+        send_secrets(daemon, leaky, guest_wasm)
+        wait_for(daemon, "has disconnected", times=2)
         log = daemon.log()
     for secret in (PROMPT, ANSWER, ARGUMENT.encode(), WORDS.encode()):
         for written in (*forms(secret), str(list(secret)).strip("[]").encode()):
             assert written not in log.encode(errors="replace")
-        for word in secret.decode().split():  # also in parts, if they are not words of ours
+        for word in secret.decode().split():  # no single word either, except words that the log itself uses
             assert len(word) < 4 or word in ("called", "remember", "open") or word not in log, word
     for expected in ("listening on", "a lawyer", "dropping client", "died"):
         assert (expected in log) == (form == "json" or expected != "a lawyer"), expected
@@ -127,7 +127,7 @@ def check_lines(log: str) -> None:
     def about(event: str) -> list[dict[str, Any]]:
         return [line for line in lines if event in line["event"]]
 
-    come, gone = about("has come"), about("has gone")
+    come, gone = about("has connected"), about("has disconnected")
     assert [line["owner"] for line in come] == ["a lawyer", "another"]
     assert {line["client"] for line in come} == {line["client"] for line in gone}
     assert {line["pid"] for line in come} == {os.getpid()}
@@ -140,7 +140,7 @@ def check_lines(log: str) -> None:
     assert {line["level"] for line in about("broke the protocol")} == {"warning"}
 
 
-def test_how_it_ends_is_a_line_too(tmp_path: Path) -> None:
+def test_failed_starts_and_shutdowns_are_logged_as_json(tmp_path: Path) -> None:
     with pytest.raises(RuntimeFailure) as failed:
         Daemon(workers=1, store=Path("/dev/null/store"), options=["--log-format", "json"])
     line = json.loads(str(failed.value).splitlines()[-1])
@@ -151,7 +151,7 @@ def test_how_it_ends_is_a_line_too(tmp_path: Path) -> None:
     assert [json.loads(line)["event"] for line in log][-1] == "ended by SIGTERM"
 
 
-def test_exceptions_have_no_words() -> None:
+def test_logged_exceptions_contain_no_messages() -> None:
     import io
     import logging
 
@@ -170,8 +170,8 @@ def test_exceptions_have_no_words() -> None:
             raise ProtocolError(f"bad: {WORDS}") from error
     except ProtocolError:
         logger.exception("call %r failed", "tag")
-    said = stream.getvalue()
-    assert WORDS not in said and said.count("ProtocolError") == said.count("ValueError") == 2
-    assert "test_log.py:" in said and json.loads(said.splitlines()[0])["event"] == "call 'tag' failed"
+    written = stream.getvalue()
+    assert WORDS not in written and written.count("ProtocolError") == written.count("ValueError") == 2
+    assert "test_log.py:" in written and json.loads(written.splitlines()[0])["event"] == "call 'tag' failed"
     foreign = logging.LogRecord("asyncio", 40, "", 0, "never retrieved\nfuture: %s", (WORDS,), None)
     assert WORDS not in JsonLines().format(foreign) + Lines().format(foreign)

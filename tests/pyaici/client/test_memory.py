@@ -1,4 +1,7 @@
-"""All guests of an owner, and all of a worker, have a total; who takes more ends, and nobody else."""
+"""Limits on the memory of all guests of an owner, and of all guests of a worker.
+
+The owner above a limit loses sequences; other owners do not.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from .conftest import GUESTS, VOCABULARY
 MIB = 1 << 20
 PATIENCE = 30.0
 OWNER, WORKER = 64 * MIB, 100 * MIB
-#: beyond a limit before it is seen: one call, and what is not looked at
+#: memory above a limit that may go unnoticed: the growth within one call, and memory that is not counted
 SLACK = 80 * MIB
 
 
@@ -33,7 +36,7 @@ def memory_wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Client:
-    """An owner's requests, which are all stepped together."""
+    """The requests of one owner, stepped together."""
 
     def __init__(self, runtime: Runtime, module: str) -> None:
         self.runtime = runtime
@@ -81,7 +84,7 @@ Join = Callable[[str], Client]
 
 @pytest.fixture
 def join(memory_wasm: Path, tmp_path: Path) -> Iterator[Join]:
-    # no time limit: an hour of a busy machine must not end who fills memory before the memory does
+    # high time limits, so that even on a busy machine the memory limits apply first
     limits = {
         "owner_memory_bytes": OWNER,
         "worker_memory_bytes": WORKER,
@@ -110,14 +113,14 @@ def test_owner_with_too_much_memory_loses_the_largest_sequences(join: Join, wher
     before = bad.resident
     bad.start(f"{where} 12", 12)
     deadline = time.monotonic() + PATIENCE
-    while not bad.errors:  # on a busy machine most of them are late in most steps
+    while not bad.errors:  # on a busy machine most sequences are late in most steps
         assert time.monotonic() < deadline
         bad.step()
         good.step()
         assert bad.resident - before < OWNER + SLACK
     assert all(isinstance(error, OwnerLimitError) for error in bad.errors)
     assert "'bad'" in str(bad.errors[0]) and f"the limit is {OWNER}" in str(bad.errors[0])
-    assert bad.live, "not all of them"
+    assert bad.live, "all sequences have ended"
     assert not good.errors and len(good.live) == 4
     assert bad.memory["owner_bytes"] <= OWNER and bad.memory["ended"] >= 1
     bad.runtime.free(bad.live)
@@ -130,12 +133,12 @@ def test_owner_with_too_much_memory_loses_the_largest_sequences(join: Join, wher
 
 
 @pytest.mark.parametrize("arg", ["fork 12", "copy 30", "copy 0"])
-def test_forks_count(join: Join, arg: str) -> None:
+def test_memory_of_forks_counts(join: Join, arg: str) -> None:
     good, bad = join("good"), join("bad")
     good.start("once 1")
     bad.start(arg, 4)
     deadline = time.monotonic() + PATIENCE
-    while not bad.errors if arg != "copy 0" else len(bad.live) < 32:  # many are late in a step
+    while not bad.errors if arg != "copy 0" else len(bad.live) < 32:  # many sequences are late in a step
         assert time.monotonic() < deadline
         bad.step()
         good.step()
@@ -145,8 +148,8 @@ def test_forks_count(join: Join, arg: str) -> None:
     assert bad.memory["owner_bytes"] <= OWNER
 
 
-def test_memory_of_those_that_have_ended_costs_the_next_no_error(join: Join) -> None:
-    """A thread of the worker frees it: twice the limit would be there if nobody waited."""
+def test_memory_of_ended_sequences_causes_no_error_in_the_next(join: Join) -> None:
+    """A thread of the worker frees the memory. Without waiting for it, the total would be twice the limit."""
     owners = [join("ann"), join("bob")]
     before = owners[0].resident
     for turn in range(20):
@@ -171,7 +174,7 @@ def test_clones_and_starts_are_refused_while_the_owner_has_too_much(join: Join) 
     with pytest.raises(OwnerLimitError, match="owner_memory_bytes"):
         bad.runtime.instantiate(bad._module, "init 30")
     bad.step()
-    assert bad.live and not bad.errors, "the one that was to be cloned goes on"
+    assert bad.live and not bad.errors, "the sequence that could not be cloned must go on"
 
 
 def test_worker_with_too_much_memory_ends_sequences_of_the_owner_with_most(join: Join) -> None:
@@ -181,12 +184,15 @@ def test_worker_with_too_much_memory_ends_sequences_of_the_owner_with_most(join:
     large.start("once 5", 6)
     for owner in (*others, large):
         owner.step()
-    large.start("once 5", 4)  # all have too much then, but no owner alone, even when all of it is counted
+    # now the worker is above its limit, but no owner is above theirs, even when all memory is counted
+    large.start("once 5", 4)
     deadline = time.monotonic() + PATIENCE
     while not large.errors:
         for owner in (large, *others):
             owner.step()
-        memory = large.memory  # a step counts only after more growth than this; whoever asks has it counted
+        memory = (
+            large.memory
+        )  # a step counts memory only after more growth than this; a health call counts it
         assert time.monotonic() < deadline, memory
     assert isinstance(large.errors[0], SpaceError)
     assert "worker_memory_bytes" in str(large.errors[0]) and "'large' has the most" in str(large.errors[0])
@@ -205,7 +211,8 @@ def test_the_builder_has_the_same_limits(join: Join) -> None:
             errors.append(error)
 
     with ThreadPoolExecutor(4) as pool:
-        for begin in range(0, 80, 4):  # two must meet in the builder, which takes luck on a busy machine
+        # two builds must run in the builder at the same time, which on a busy machine may take several tries
+        for begin in range(0, 80, 4):
             waiting = [pool.submit(prepare, number) for number in range(begin, begin + 4)]
             good.start("init 20")
             for future in waiting:

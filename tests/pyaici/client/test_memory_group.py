@@ -1,4 +1,4 @@
-"""Daemon, engine and other owners outlive an owner who takes all the memory of their control group."""
+"""Daemon, engine and other owners survive an owner who takes all the memory of their control group."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .test_memory import memory_wasm
 __all__ = ["memory_wasm"]
 
 MIB = 1 << 20
-#: what daemon and engine take for themselves is some 200 MiB; six scripts alone would take 800 more
+#: daemon and engine need about 200 MiB; six of the attacker's scripts alone would take another 800
 GROUP = 512 * MIB
-#: on a busy machine nobody shall end for another reason than memory
+#: high time limits, so that on a busy machine sequences end only because of memory
 TIMES = ("pre_ms=1000", "mid_ms=1000", "step_deadline_ms=60000")
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_kernel_kills_nobody(memory_wasm: Path, tmp_path: Path) -> None:
+def test_the_kernel_kills_no_process(memory_wasm: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.pyaici.client.memory_attack", str(tmp_path), str(memory_wasm)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     with ExitStack() as stack:
@@ -46,10 +46,10 @@ def test_the_kernel_kills_nobody(memory_wasm: Path, tmp_path: Path) -> None:
     found = json.loads(attack.stdout)
     assert found["restarts"] == 0 and not found["flaws"]
     assert not found["good_errors"] and found["good_answers"] == found["good_steps"]
-    # a script that has reached its own limit before fails with a MemoryError of Python
+    # a script that reaches its own limit first fails with Python's MemoryError
     assert set(found["errors"]) <= {"owner_limit", "space", "time_limit", "failed"}
     assert found["errors"]["owner_limit"]
     assert found["memory"]["ended"] and found["builder"]["ended"]
     worker, before = found["memory"]["limit"], found["before_mib"] * MIB
-    assert worker < GROUP // 4, "it follows from the group's limit"
-    assert found["after_mib"] * MIB < before + 16 * MIB, "all memory has come back"
+    assert worker < GROUP // 4, "the worker's limit must follow from the group's limit"
+    assert found["after_mib"] * MIB < before + 16 * MIB, "memory was not returned"

@@ -1,4 +1,4 @@
-"""Engines that do what they should not: a typed error, nothing lost, nothing mixed up."""
+"""Engines that misuse the client get a typed error. Other sequences lose nothing and stay correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyaici.client.runtime import Runtime
 from .conftest import VOCABULARY, Player
 
 
-def test_a_token_that_is_none_ends_its_sequence_only(player: Player) -> None:
+def test_an_invalid_token_ends_only_its_own_sequence(player: Player) -> None:
     good, bad = player.start("ok"), player.start("ok")
     player.step(good, bad)
     result = player.step(StepInput(good, tokens=[1]), StepInput(bad, tokens=[-1]))
@@ -26,7 +26,7 @@ def test_a_token_that_is_none_ends_its_sequence_only(player: Player) -> None:
     assert player.mid(good, 1).verb == Verb.SAMPLE
 
 
-def test_what_cannot_be_sent_is_refused_and_costs_nothing(player: Player) -> None:
+def test_a_step_that_cannot_be_encoded_is_refused_and_uses_no_rows(player: Player) -> None:
     seq = player.start("ok")
     for _ in range(300):  # there are 256 rows
         player.mid(seq, 1)
@@ -36,17 +36,17 @@ def test_what_cannot_be_sent_is_refused_and_costs_nothing(player: Player) -> Non
 
 
 @pytest.mark.parametrize("prompt", [(-1,), (300,), ("x",), (1 << 40,)])
-def test_a_prompt_that_is_none_is_refused(player: Player, prompt: tuple[int, ...]) -> None:
+def test_a_prompt_with_invalid_tokens_is_refused(player: Player, prompt: tuple[int, ...]) -> None:
     with pytest.raises(VocabularyError, match="prompt"):
         player.start("ok", prompt)
 
 
-def test_an_argument_that_is_no_text_is_refused(player: Player) -> None:
+def test_an_argument_that_is_not_utf_8_is_refused(player: Player) -> None:
     with pytest.raises(ArgumentError, match="UTF-8"):
         player.start("ok \ud800")
 
 
-def test_freed_while_a_step_is_under_way(player: Player) -> None:
+def test_a_sequence_can_be_freed_while_its_step_runs(player: Player) -> None:
     runtime = player.runtime
     other = player.start("ok")
     for mode in ("ok", "same", "fork 3") * 100:
@@ -64,7 +64,7 @@ def test_freed_while_a_step_is_under_way(player: Player) -> None:
         time.sleep(0.01)
 
 
-def test_an_answer_that_was_never_fetched_does_not_disturb_the_row_in_use(player: Player) -> None:
+def test_unfetched_results_do_not_overwrite_a_row_in_use(player: Player) -> None:
     seq, same = player.start("ok"), player.start("same")
     row = player.mid(seq).row
     player.mid(same)
@@ -77,7 +77,7 @@ def test_an_answer_that_was_never_fetched_does_not_disturb_the_row_in_use(player
     assert player.mid(same, 1).verb == Verb.SAMPLE
 
 
-def test_a_snapshot_that_was_given_up_is_made_again(guest_wasm: Path) -> None:
+def test_an_evicted_snapshot_is_built_again(guest_wasm: Path) -> None:
     with Runtime(workers=1, limits={"max_templates": 3}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
@@ -88,7 +88,7 @@ def test_a_snapshot_that_was_given_up_is_made_again(guest_wasm: Path) -> None:
                 assert player.mid(seq).verb == Verb.SAMPLE, (round_, number)
 
 
-def test_a_worker_that_is_silent_is_replaced(guest_wasm: Path) -> None:
+def test_a_silent_worker_is_replaced(guest_wasm: Path) -> None:
     with Runtime(workers=1, limits={"silence_seconds": 1}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
@@ -103,7 +103,7 @@ def test_a_worker_that_is_silent_is_replaced(guest_wasm: Path) -> None:
         assert player.mid(player.start("ok")).verb == Verb.SAMPLE
 
 
-def test_another_vocabulary_and_back(guest_wasm: Path) -> None:
+def test_a_client_can_change_its_vocabulary_and_change_it_back(guest_wasm: Path) -> None:
     with Runtime(workers=1) as runtime:
         for width in (300, 400, 300, 500):
             runtime.register(VOCABULARY.cut(width))
@@ -114,7 +114,7 @@ def test_another_vocabulary_and_back(guest_wasm: Path) -> None:
             player.close()
 
 
-def test_clones_of_the_engine_do_not_raise_the_limit_of_forks(player: Player) -> None:
+def test_clones_do_not_raise_the_fork_limit(player: Player) -> None:
     seq = player.start("fork 30")
     player.mid(seq)
     clones = [player.runtime.clone(seq) for _ in range(40)]
@@ -123,7 +123,7 @@ def test_clones_of_the_engine_do_not_raise_the_limit_of_forks(player: Player) ->
     assert result.verb == Verb.ERROR and result.error is not None and result.error.code == "fork_limit"
 
 
-def test_a_sequence_ended_under_an_earlier_step_does_not_hold_that_up(player: Player) -> None:
+def test_ending_a_sequence_does_not_delay_an_earlier_step_with_it(player: Player) -> None:
     slow = player.start("mid_loop")
     player.mid(slow)
     first = player.runtime.begin_step([StepInput(slow, tokens=[1])])

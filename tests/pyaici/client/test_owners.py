@@ -1,4 +1,4 @@
-"""Clients that share a daemon and work for different owners."""
+"""Clients that share a daemon and act for different owners."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_was
     first, second, other = join("a"), join("a"), join("b")
     module = first.upload(guest_wasm).id
     seqs = [first.instantiate(module, "fork 3"), *(second.instantiate(module, "ok") for _ in range(2))]
-    mine = [other.instantiate(module, "ok") for _ in range(4)]
+    other_seqs = [other.instantiate(module, "ok") for _ in range(4)]
     third = first.instantiate(module, "ok")
     for runtime in (first, second):
         with pytest.raises(OwnerLimitError, match="'a' has 4 sequences in this worker, of 4"):
@@ -64,11 +64,11 @@ def test_sequences_are_limited_for_all_clients_of_an_owner(join: Join, guest_was
     assert refused.verb == Verb.ERROR and isinstance(refused.error, OwnerLimitError)
     second.free(seqs[1:2])
     first.clone(third)
-    step = other.begin_step([StepInput(seq) for seq in mine]).wait()
-    assert all(step.mid[seq].verb == Verb.SAMPLE for seq in mine)
+    step = other.begin_step([StepInput(seq) for seq in other_seqs]).wait()
+    assert all(step.mid[seq].verb == Verb.SAMPLE for seq in other_seqs)
 
 
-def test_snapshots_of_one_owner_do_not_push_out_those_of_another(join: Join, guest_wasm: Path) -> None:
+def test_snapshots_of_one_owner_do_not_evict_those_of_another(join: Join, guest_wasm: Path) -> None:
     modest, greedy = join("modest"), join("greedy")
     module = modest.upload(guest_wasm).id
     modest.prepare(module, "ok")
@@ -79,20 +79,20 @@ def test_snapshots_of_one_owner_do_not_push_out_those_of_another(join: Join, gue
     assert modest.health()["builder"]["built"] == built == 41
     greedy.prepare(module, "ok 39")
     greedy.prepare(module, "ok 0")
-    assert greedy.health()["builder"]["built"] == 42, "its own oldest ones went"
+    assert greedy.health()["builder"]["built"] == 42, "the owner's own oldest snapshots must be evicted"
 
 
-def test_variables_of_all_requests_of_an_owner_together(join: Join, guest_wasm: Path) -> None:
+def test_the_limit_on_variables_covers_all_requests_of_an_owner(join: Join, guest_wasm: Path) -> None:
     a, again, b = join("a"), join("a"), join("b")
     module = a.upload(guest_wasm).id
     first = a.instantiate(module, "keep 6000")
     copy = a.clone(first)
     with pytest.raises(OwnerLimitError, match=r"'a' in this worker would take 12002 .*owner_variable_bytes"):
         again.instantiate(module, "keep 6000")
-    assert again.instantiate(module, "keep 3000"), "there is room for less"
-    assert b.instantiate(module, "keep 6000"), "others are not concerned"
+    assert again.instantiate(module, "keep 3000"), "there is room for smaller variables"
+    assert b.instantiate(module, "keep 6000"), "other owners are not affected"
     a.free([first])
-    with pytest.raises(OwnerLimitError):  # the copy still has them
+    with pytest.raises(OwnerLimitError):  # the copy still has the variables
         again.instantiate(module, "keep 6000")
     a.free([copy])
     last = a.instantiate(module, "keep 6000")
@@ -105,32 +105,32 @@ def test_variables_of_all_requests_of_an_owner_together(join: Join, guest_wasm: 
     assert worker["counters"]["owner_limit"] == 3
 
 
-def test_output_that_waits_of_all_requests_of_an_owner_together(join: Join, guest_wasm: Path) -> None:
+def test_the_limit_on_waiting_output_covers_all_requests_of_an_owner(join: Join, guest_wasm: Path) -> None:
     a, again, b = join("a"), join("a"), join("b")
     module = a.upload(guest_wasm).id
     first, second, other = (runtime.instantiate(module, "say 4000") for runtime in (a, again, b))
 
-    def said(runtime: Runtime, seq: int) -> str:
+    def output(runtime: Runtime, seq: int) -> str:
         return runtime.begin_step([StepInput(seq)]).wait().logs[seq]
 
     lost = (
         "\n[3000 bytes of output dropped: over the limit of 5000 for all that owner 'a' has waiting here]\n"
     )
-    assert said(again, second) == "x" * 1000 + lost
-    assert said(a, first) == said(b, other) == "x" * 4000
-    for _ in range(3):  # what nobody takes is given back with its sequence
+    assert output(again, second) == "x" * 1000 + lost
+    assert output(a, first) == output(b, other) == "x" * 4000
+    for _ in range(3):  # freeing a sequence frees its waiting output
         a.free([a.instantiate(module, "say 4000")])
-    assert said(a, a.instantiate(module, "say 4000")) == "x" * 4000
+    assert output(a, a.instantiate(module, "say 4000")) == "x" * 4000
     (worker,) = a.health()["workers"]
     assert worker["counters"]["log_dropped"] == 1
 
 
-def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> None:
+def test_repeated_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> None:
     a, b = join("a"), join("b")
     wasm = guest_wasm.read_bytes()
     for _ in range(3):
         a.upload(wasm)
-    # a custom section makes another module of it
+    # a custom section makes it a different module
     other = wasm + b"\0\x03\x02hi"
     with pytest.raises(OwnerLimitError, match="'a' has uploaded"):
         a.upload(other)
@@ -141,7 +141,7 @@ def test_uploads_count_once(join: Join, guest_wasm: Path, tmp_path: Path) -> Non
     b.upload(other)
 
 
-def test_a_client_of_many_users_has_the_limits_of_each(join: Join, guest_wasm: Path) -> None:
+def test_a_client_that_acts_for_many_owners_has_the_limits_of_each(join: Join, guest_wasm: Path) -> None:
     server, a = join("server"), join("a")
     module = server.upload(guest_wasm, owner="a").id
     first = server.instantiate(module, "fork 3", owner="a")
@@ -156,7 +156,7 @@ def test_a_client_of_many_users_has_the_limits_of_each(join: Join, guest_wasm: P
     with pytest.raises(OwnerLimitError, match="'b' has 4 sequences"):
         server.clone(others[0])
     server.clone(others[2])
-    # one step of all: forks of one owner are not counted as another's
+    # both owners in one step: forks of one owner do not count for the other
     forks = server.instantiate(module, "fork 3", owner="c")
     server.begin_step([StepInput(seq) for seq in (first, forks)]).wait()
     verdicts = server.begin_step([StepInput(seq, [1]) for seq in (first, forks)]).wait_pre()
@@ -168,20 +168,20 @@ def test_a_client_of_many_users_has_the_limits_of_each(join: Join, guest_wasm: P
     assert worker["counters"]["owner_limit"] == 5
 
 
-def test_variables_and_snapshots_are_those_of_the_owner_that_is_named(join: Join, guest_wasm: Path) -> None:
+def test_variables_and_snapshots_count_for_the_named_owner(join: Join, guest_wasm: Path) -> None:
     server = join("server")
     module = server.upload(guest_wasm).id
     server.instantiate(module, "keep 6000", owner="a")
     with pytest.raises(OwnerLimitError, match="of owner 'a' in this worker"):
         server.instantiate(module, "keep 6000", owner="a")
     assert server.instantiate(module, "keep 6000", owner="b") and server.instantiate(module, "keep 6000")
-    assert server.health()["builder"]["built"] == 3, "what read the argument is each owner's"
+    assert server.health()["builder"]["built"] == 3, "each owner must have a template of its own"
     with pytest.raises(ArgumentError):
         server.prepare(module, "init_refuse", owner="a")
 
 
 @pytest.mark.parametrize("owner", ["two\nlines", "x" * 65, 7])
-def test_no_owner_is_called_so(join: Join, guest_wasm: Path, owner: str) -> None:
+def test_invalid_owner_names_are_refused(join: Join, guest_wasm: Path, owner: str) -> None:
     server = join("server")
     module = server.upload(guest_wasm).id
     for call in (
@@ -192,11 +192,11 @@ def test_no_owner_is_called_so(join: Join, guest_wasm: Path, owner: str) -> None
         lambda: server.untag("t", owner=owner),
         lambda: server.remove(module, owner=owner),
     ):
-        with pytest.raises(ProtocolError, match="an owner is named by"):
+        with pytest.raises(ProtocolError, match="an owner's name has"):
             call()
 
 
-def test_uploads_and_tags_are_those_of_the_owner_that_is_named(join: Join, guest_wasm: Path) -> None:
+def test_uploads_and_tags_count_for_the_named_owner(join: Join, guest_wasm: Path) -> None:
     server, a = join("server"), join("a")
     wasm = guest_wasm.read_bytes()
     module = server.upload(wasm, owner="a")
@@ -215,14 +215,14 @@ def test_uploads_and_tags_are_those_of_the_owner_that_is_named(join: Join, guest
         server.describe("t")
 
 
-def test_a_removed_module_is_unknown_and_what_runs_goes_on(join: Join, guest_wasm: Path) -> None:
+def test_a_removed_module_is_unknown_but_its_sequences_go_on(join: Join, guest_wasm: Path) -> None:
     server = join("server")
     module = server.upload(guest_wasm, owner="a").id
     server.upload(guest_wasm, owner="b")
     seq = server.instantiate(module, "ok", owner="a")
     server.prepare(module, "ok", owner="b")
     assert not server.remove(module, owner="a")
-    assert server.instantiate(module, "ok", owner="a"), "who has not uploaded it may still use it"
+    assert server.instantiate(module, "ok", owner="a"), "an owner may use a module that another one uploaded"
     with pytest.raises(ModuleError, match="owner 'a' has not uploaded"):
         server.remove(module, owner="a")
     assert server.remove(module, owner="b")
@@ -242,7 +242,7 @@ def test_a_removed_module_is_unknown_and_what_runs_goes_on(join: Join, guest_was
     assert server.begin_step([StepInput(again)]).wait().mid[again].verb == Verb.SAMPLE
 
 
-def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> None:
+def test_compilations_use_the_owners_compile_time(guest_wasm: Path, tmp_path: Path) -> None:
     limits = {"owner_compile_s": 0.001, "max_vocabularies": 1}
     with (
         Daemon(workers=1, limits=limits, store=tmp_path / "store") as daemon,
@@ -251,11 +251,11 @@ def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> No
     ):
         wasm = guest_wasm.read_bytes()
         with pytest.raises(ModuleError):
-            a.upload(b"\0asm nonsense")  # what is refused takes time as well
-        with pytest.raises(OwnerLimitError, match=r"owner_compile_s\): there is time again in 60 minutes"):
+            a.upload(b"\0asm nonsense")  # a refused module uses compile time too
+        with pytest.raises(OwnerLimitError, match=r"owner_compile_s\): try again in 60 minutes"):
             a.upload(wasm)
         module = b.upload(wasm)
-        assert a.upload(wasm).id == module.id, "what is known costs nothing"
+        assert a.upload(wasm).id == module.id, "a known module must not be compiled again"
         with pytest.raises(OwnerLimitError, match="compilations for owner 'b'"):
             b.register(VOCABULARY)
         health = a.health()
@@ -263,7 +263,7 @@ def test_compiling_takes_the_owners_time(guest_wasm: Path, tmp_path: Path) -> No
         assert health["compilations"] == {"running": 0, "waiting": 0}
 
 
-def test_a_vocabulary_that_is_not_used_goes_for_another(guest_wasm: Path, tmp_path: Path) -> None:
+def test_an_unused_vocabulary_makes_room_for_another(guest_wasm: Path, tmp_path: Path) -> None:
     with (
         Daemon(workers=1, limits={"max_vocabularies": 1}, store=tmp_path / "store") as daemon,
         Runtime(daemon.socket_path) as first,
@@ -287,7 +287,7 @@ def test_a_vocabulary_that_is_not_used_goes_for_another(guest_wasm: Path, tmp_pa
             assert third.instantiate(module, "ok")
 
 
-def test_tags_belong_to_who_set_them(join: Join, guest_wasm: Path) -> None:
+def test_tags_belong_to_the_owner_who_set_them(join: Join, guest_wasm: Path) -> None:
     a, again, b = join("a"), join("a"), join("b")
     module = a.upload(guest_wasm).id
     a.tag(module, "mine")
@@ -297,7 +297,7 @@ def test_tags_belong_to_who_set_them(join: Join, guest_wasm: Path) -> None:
     b.instantiate("mine", "ok")
 
 
-def test_who_is_there(join: Join) -> None:
+def test_health_lists_the_owners_of_clients(join: Join) -> None:
     runtime, _ = join("a"), join()
     assert [client["owner"] for client in runtime.health()["clients"]] == ["a", "local"]
     for bad in ("x" * 65, "a\nb"):

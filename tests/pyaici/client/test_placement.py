@@ -1,4 +1,4 @@
-"""New sequences go to the worker that has time."""
+"""New sequences go to the worker with the least load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def runtime(guest_wasm: Path, tmp_path: Path) -> Iterator[Runtime]:
-    """Two workers, and the controller "greedy": each mid_process works for as long as it may."""
+    """Two workers, and the controller "greedy", whose mid_process uses all the time that it may."""
     greedy = build_controller(ROOT / "bench" / "guests" / "greedy.c", tmp_path / "greedy.wasm").path
     with Runtime(workers=2, limits={"max_late_steps": 100_000}) as runtime:
         runtime.register(VOCABULARY)
@@ -37,25 +37,25 @@ def places(runtime: Runtime, seqs: list[int]) -> Counter[int]:
     return Counter(runtime._live.link(seq).pid for seq in seqs)
 
 
-def test_an_idle_machine_spreads_evenly(runtime: Runtime) -> None:
+def test_sequences_spread_evenly_over_idle_workers(runtime: Runtime) -> None:
     seqs = []
     for _ in range(5):
         seqs += [runtime.instantiate("guest", "ok") for _ in range(8)]
         runtime.begin_step([StepInput(seq) for seq in seqs]).wait()
-        time.sleep(0.3)  # workers tell once a second how many they have
+        time.sleep(0.3)  # workers report their numbers of sequences once a second
     assert set(places(runtime, seqs).values()) == {20}
     assert all(worker["work_s"] > 0 for worker in runtime.health()["workers"])
 
 
-def test_a_burst_goes_to_the_worker_that_has_time(runtime: Runtime) -> None:
+def test_a_burst_of_starts_avoids_the_busy_worker(runtime: Runtime) -> None:
     greedy = runtime.instantiate("greedy", "0 -1")
     full = runtime._live.link(greedy).pid
-    runtime.begin_step([StepInput(greedy)]).wait()  # and goes on for ever
+    runtime.begin_step([StepInput(greedy)]).wait()  # its mid_process goes on for ever
     deadline = time.monotonic() + 30
     while busy(runtime)[full] < 0.7:
         assert time.monotonic() < deadline, runtime.health()
         time.sleep(0.2)
-    time.sleep(1.5)  # the supervisor has asked, too
+    time.sleep(1.5)  # so that the supervisor has asked too
     burst = [runtime.instantiate("guest", "ok") for _ in range(12)]
     assert full not in places(runtime, burst)
     assert max(share for pid, share in busy(runtime).items() if pid != full) < 0.5
@@ -65,4 +65,4 @@ def test_a_burst_goes_to_the_worker_that_has_time(runtime: Runtime) -> None:
         time.sleep(0.2)
     time.sleep(2.5)
     later = [runtime.instantiate("guest", "ok") for _ in range(8)]
-    assert places(runtime, later)[full] > 4, "it is idle again, and has fewer"
+    assert places(runtime, later)[full] > 4, "the worker is idle again and has fewer sequences"

@@ -1,4 +1,4 @@
-"""The controller reads its argument before there is a prompt."""
+"""`Runtime.prepare` lets a controller read its argument before there is a prompt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 """
 
 
-def test_a_refused_argument_is_told(shared_runtime: Runtime) -> None:
+def test_prepare_raises_the_error_of_a_refused_argument(shared_runtime: Runtime) -> None:
     with pytest.raises(ArgumentError, match="no such luck"):
         shared_runtime.prepare("guest", "init_fail")
     with pytest.raises(TimeLimitError):
@@ -47,13 +47,13 @@ def test_a_refused_argument_is_told(shared_runtime: Runtime) -> None:
         empty.prepare("guest")
 
 
-def test_nothing_lives_afterwards(shared_runtime: Runtime) -> None:
+def test_prepare_leaves_no_sequence(shared_runtime: Runtime) -> None:
     shared_runtime.prepare("guest", "ok")
     assert sum(worker["sequences"] for worker in shared_runtime.health()["workers"]) == 0
 
 
-def test_the_first_sequence_finds_the_work_done(tmp_path: Path) -> None:
-    """In whichever of the workers it starts."""
+def test_a_prepared_sequence_starts_without_running_init(tmp_path: Path) -> None:
+    """No worker uses CPU time for `aici_init`."""
     source = tmp_path / "slow.c"
     source.write_text(_SLOW_INIT)
     built = build_controller(source, tmp_path / "slow.wasm")
@@ -67,7 +67,7 @@ def test_the_first_sequence_finds_the_work_done(tmp_path: Path) -> None:
 
 
 def _cpu_seconds(runtime: Runtime) -> float:
-    """CPU time of all workers."""
+    """Returns the CPU time of all workers."""
     total = 0
     for worker in runtime.health()["workers"]:
         fields = Path(f"/proc/{worker['pid']}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A worker takes no more sequences than it may have, wherever they come from."""
+"""The limit on a worker's sequences applies to starts, clones and forks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .conftest import VOCABULARY, Player
 
 @pytest.fixture
 def small(guest_wasm: Path) -> Iterator[Player]:
-    """A worker with room for four."""
+    """A worker with room for four sequences."""
     with Runtime(workers=1, limits={"max_sequences": 4}) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
@@ -29,7 +29,7 @@ def sequences(player: Player) -> int:
     return int(worker["sequences"])
 
 
-def test_starts_and_clones(small: Player) -> None:
+def test_starts_and_clones_beyond_the_limit_are_refused(small: Player) -> None:
     seqs = [small.start("ok") for _ in range(3)]
     seqs.append(small.runtime.clone(seqs[0]))
     with pytest.raises(SpaceError, match="4 sequences, of 4"):
@@ -42,8 +42,8 @@ def test_starts_and_clones(small: Player) -> None:
     assert small.mid(small.runtime.clone(seqs[1])).verb == Verb.SAMPLE
 
 
-def test_copies_of_several(small: Player) -> None:
-    """Those that find room are made, the others left out; a sequence that is gone or in a step is as well."""
+def test_cloning_several_leaves_out_those_without_room(small: Player) -> None:
+    """A sequence that is freed or in a step is left out too."""
     runtime = small.runtime
     one, two, gone = (small.start("ok") for _ in range(3))
     small.step(one, two, gone)
@@ -58,8 +58,8 @@ def test_copies_of_several(small: Player) -> None:
     assert rows[0].bits is not None and (rows[0].bits == rows[1].bits).all()
 
 
-def test_forks(small: Player) -> None:
-    """Two that want two sequences more each: there is room for those of the first."""
+def test_a_fork_beyond_the_limit_ends_its_sequence(small: Player) -> None:
+    """Two sequences want two children each, and there is room only for the children of the first."""
     first, second = small.start("fork 3"), small.start("fork 3")
     small.step(first, second)
     step = small.runtime.begin_step([StepInput(seq, tokens=[1]) for seq in (first, second)])

@@ -1,4 +1,4 @@
-"""What a user says and gets stays in that user's sequences: nothing shared has a byte of it."""
+"""A user's prompt and answer stay in that user's sequences. No shared memory or file contains them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pyaici.client.runtime import Runtime
 
 from .conftest import VOCABULARY
 
-#: keeps all that it hears in memory, in a variable and in its log
-GOSSIP = """
+#: a guest that copies all tokens to its memory, to a variable and to its log
+LEAKY = """
 #include <aici.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,15 +25,15 @@ AICI_CONTROLLER
 static aici_step_arg arg = {sizeof(aici_step_arg)};
 static aici_pre_result pre;
 static aici_mid_result mid;
-static uint32_t heard[1024], count;
+static uint32_t received[1024], count;
 static char text[1024], padding[200000];
 
-static void hear(uint32_t source, uint32_t tokens) {
-    aici_read(source, 0, heard + count, tokens * 4);
-    for (uint32_t i = 0; i < tokens; i++) text[count + i] = (char)heard[count + i];
+static void receive(uint32_t source, uint32_t tokens) {
+    aici_read(source, 0, received + count, tokens * 4);
+    for (uint32_t i = 0; i < tokens; i++) text[count + i] = (char)received[count + i];
     count += tokens;
     memset(padding, text[0], sizeof padding);
-    aici_var_write("heard", 5, text, count, AICI_SET, AICI_ANY_VERSION);
+    aici_var_write("received", 8, text, count, AICI_SET, AICI_ANY_VERSION);
     printf("%s\\n", text);
 }
 
@@ -50,11 +50,11 @@ AICI_EXPORT(aici_warm) int aici_warm(void) {
     return ++calls < 100;
 }
 AICI_EXPORT(aici_init_prompt) int aici_init_prompt(uint32_t n) {
-    hear(AICI_PROMPT, n);
+    receive(AICI_PROMPT, n);
     return 0;
 }
 AICI_EXPORT(aici_pre_process) aici_pre_result *aici_pre_process(void) {
-    if (arg.num_tokens) hear(AICI_TOKENS, arg.num_tokens);
+    if (arg.num_tokens) receive(AICI_TOKENS, arg.num_tokens);
     pre = (aici_pre_result){sizeof pre, arg.step == 2 ? AICI_FORK : AICI_CONTINUE, 2};
     return &pre;
 }
@@ -71,13 +71,13 @@ def tokens(text: bytes) -> list[int]:
 
 
 def forms(text: bytes) -> list[bytes]:
-    """As text, as tokens of 4 bytes, as tokens in msgpack."""
+    """Returns the text as bytes, as tokens of 4 bytes each, and as tokens in msgpack."""
     wide = array.array("I", list(text)).tobytes()
     return [text, wide, bytes([0xDC, 0, len(text)]) + text]
 
 
 def memory_files(pid: int) -> dict[str, bytes]:
-    """Contents of the memory files that a process has open."""
+    """Returns the contents of the memory files that a process has open."""
     found = {}
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -96,10 +96,10 @@ def until_warm(runtime: Runtime, count: int) -> None:
         time.sleep(0.01)
 
 
-def test_nothing_shared_knows_what_was_said(tmp_path: Path) -> None:
-    source = tmp_path / "gossip.c"
-    source.write_text(GOSSIP)
-    wasm = build_controller(source, tmp_path / "gossip.wasm").path
+def test_shared_memory_and_files_contain_no_prompt_and_no_answer(tmp_path: Path) -> None:
+    source = tmp_path / "leaky.c"
+    source.write_text(LEAKY)
+    wasm = build_controller(source, tmp_path / "leaky.wasm").path
     with (
         Daemon(workers=1, store=tmp_path / "store") as daemon,
         Runtime(daemon.socket_path) as one,
@@ -121,7 +121,7 @@ def test_nothing_shared_knows_what_was_said(tmp_path: Path) -> None:
         steps = [StepInput(before), StepInput(after)]
         assert all(mid.verb == Verb.SAMPLE for mid in other.begin_step(steps).wait().mid.values())
 
-        # what is filled ahead now is so after the secrets have been said
+        # this template is built and warmed after the worker has seen the secrets
         one.prepare(module, "again")
         until_warm(one, 2)
         places = memory_files(daemon.pid)
@@ -133,7 +133,9 @@ def test_nothing_shared_knows_what_was_said(tmp_path: Path) -> None:
                 places[str(path)] = path.read_bytes()
         places["the daemon's log"] = daemon.log().encode()
         own = b"".join(bytes(link.segment.memory) for link in one._links.values())
-        assert any(form in own for form in forms(PROMPT)), "it is found where it is"
+        assert any(form in own for form in forms(PROMPT)), (
+            "the search must find the prompt in its own segment"
+        )
         for name, data in places.items():
             for secret in (PROMPT, ANSWER):
                 assert not any(form in data for form in forms(secret)), name

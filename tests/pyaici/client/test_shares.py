@@ -1,4 +1,4 @@
-"""One owner cannot take the time of a step that others wait for."""
+"""Limits on the CPU time that an owner may use in a step for which other owners wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyaici.client.runtime import Runtime
 from .conftest import VOCABULARY
 
 Join = Callable[..., Runtime]
-#: what some calls take
+#: the CPU time of a few calls
 SMALL = {"owner_critical_ms": 0.02}
 
 
@@ -38,7 +38,7 @@ def join(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Join]:
 
 
 def _steps(runtime: Runtime, seqs: list[int], count: int) -> dict[int, Counter[Verb]]:
-    """What each sequence answered in so many steps; those that end are left out from then on."""
+    """Counts the verbs with which each sequence answers in `count` steps. Ended sequences are left out."""
     verbs: dict[int, Counter[Verb]] = {seq: Counter() for seq in seqs}
     reports = {seq: StepInput(seq) for seq in seqs}
     for _ in range(count):
@@ -55,7 +55,7 @@ def _steps(runtime: Runtime, seqs: list[int], count: int) -> dict[int, Counter[V
 
 
 @pytest.mark.parametrize("join", [SMALL], indirect=True)
-def test_beyond_its_share_an_owner_is_late_and_its_sequences_take_turns(join: Join, guest_wasm: Path) -> None:
+def test_owner_above_its_share_is_late_and_its_sequences_take_turns(join: Join, guest_wasm: Path) -> None:
     runtime = join("engine")
     module = runtime.upload(guest_wasm).id
     greedy = [runtime.instantiate(module, "ok", owner="greedy") for _ in range(4)]
@@ -68,7 +68,7 @@ def test_beyond_its_share_an_owner_is_late_and_its_sequences_take_turns(join: Jo
 
 
 @pytest.mark.parametrize("join", [SMALL], indirect=True)
-def test_an_owner_alone_in_a_worker_is_not_limited(join: Join, guest_wasm: Path) -> None:
+def test_owner_alone_in_a_worker_is_not_limited(join: Join, guest_wasm: Path) -> None:
     runtime = join("only")
     module = runtime.upload(guest_wasm).id
     seqs = [runtime.instantiate(module, "ok") for _ in range(4)]
@@ -77,48 +77,48 @@ def test_an_owner_alone_in_a_worker_is_not_limited(join: Join, guest_wasm: Path)
 
 
 @pytest.mark.parametrize("join", [SMALL], indirect=True)
-def test_late_sequences_hear_of_every_token_once(join: Join, guest_wasm: Path) -> None:
+def test_late_sequences_receive_every_token_once(join: Join, guest_wasm: Path) -> None:
     runtime = join("engine")
     module = runtime.upload(guest_wasm).id
     other = runtime.instantiate(module, "ok", owner="modest")
     seqs = [runtime.instantiate(module, "report", owner="greedy") for _ in range(3)]
-    told: dict[int, list[int]] = {seq: [] for seq in seqs}
-    heard, late = dict.fromkeys(seqs, ""), 0
+    sent: dict[int, list[int]] = {seq: [] for seq in seqs}
+    logs, late = dict.fromkeys(seqs, ""), 0
     reports = {seq: StepInput(seq) for seq in (other, *seqs)}
     for number in range(2000):
         result = runtime.begin_step(list(reports.values())).wait()
         for seq, text in result.logs.items():
-            heard[seq] += text
+            logs[seq] += text
         for seq, answer in result.mid.items():
             reports[seq] = StepInput(seq)
             late += answer.verb == Verb.LATE
             if answer.verb == Verb.SAMPLE:
                 reports[seq] = StepInput(seq, [1 + number % 200], sampled=True)
-                if seq in told:
-                    told[seq].append(1 + number % 200)
-        if min(map(len, told.values())) > 5:
+                if seq in sent:
+                    sent[seq].append(1 + number % 200)
+        if min(map(len, sent.values())) > 5:
             break
     assert late > 10
     for seq in seqs:
-        posts = [int(line.split()[4]) for line in heard[seq].splitlines() if line.startswith("post:")]
-        assert posts and posts == told[seq][: len(posts)] and len(told[seq]) - len(posts) <= 1
+        received = [int(line.split()[4]) for line in logs[seq].splitlines() if line.startswith("post:")]
+        assert received and received == sent[seq][: len(received)] and len(sent[seq]) - len(received) <= 1
 
 
 def test_straight_code_ends_its_own_sequence_only(join: Join, guest_wasm: Path) -> None:
-    """160 sequences of it took 16 s of a step, and the worker was killed as silent with others in it."""
+    """Regression: 160 such sequences took 16 s of a step, and the supervisor killed the worker as silent."""
     runtime = join("engine")
     straight, good = runtime.upload(straight_module()).id, runtime.upload(guest_wasm).id
     victim = runtime.instantiate(good, "ok", owner="modest")
     (before,) = [worker["pid"] for worker in runtime.health()["workers"]]
     attack = [runtime.instantiate(straight, "", owner="greedy") for _ in range(20)]
     verbs = _steps(runtime, [*attack, victim], 60)
-    # on a busy machine it may be late, as anybody
+    # on a busy machine any sequence may be late
     assert set(verbs[victim]) <= {Verb.SAMPLE, Verb.LATE} and verbs[victim][Verb.SAMPLE] > 0
     assert sum(verbs[seq][Verb.ERROR] for seq in attack) > 0
     assert [worker["pid"] for worker in runtime.health()["workers"]] == [before]
 
 
-def test_the_error_says_how_time_adds_up(join: Join, guest_wasm: Path) -> None:
+def test_the_error_explains_how_the_time_allowance_grows(join: Join, guest_wasm: Path) -> None:
     runtime = join("only")
     seq = runtime.instantiate(runtime.upload(guest_wasm).id, "pre_loop")
     runtime.begin_step([StepInput(seq)]).wait()

@@ -1,4 +1,4 @@
-"""Too few descriptors at the client: a typed error that says so, nothing is left, and room is used again."""
+"""A client that runs out of file descriptors gets a typed error, leaks nothing, and works again later."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def descriptors() -> int:
 
 
 def limit_for(more: int) -> int:
-    """With it so many descriptors more can be opened: it bounds their numbers, some of which may be free."""
+    """Returns the RLIMIT_NOFILE with which the process can open exactly `more` more descriptors.
+
+    The limit bounds descriptor numbers, and some lower numbers may be free.
+    """
     taken = {int(entry.name) for entry in Path("/proc/self/fd").iterdir()}
     free = (number for number in itertools.count() if number not in taken)
     return next(itertools.islice(free, more, None))
@@ -33,7 +36,7 @@ def use(daemon: Daemon, wasm: bytes) -> None:
         runtime.instantiate(runtime.upload(wasm).id, "ok")
 
 
-def test_few_descriptors(guest_wasm: Path) -> None:
+def test_a_client_with_too_few_descriptors_fails_cleanly(guest_wasm: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     outcomes: list[str] = []
     with Daemon(workers=1) as daemon:
@@ -55,7 +58,7 @@ def test_few_descriptors(guest_wasm: Path) -> None:
     assert all("files" in text for text in outcomes if text), outcomes
 
 
-def test_no_descriptor_for_a_daemon() -> None:
+def test_a_daemon_cannot_be_started_without_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = descriptors()
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit_for(1), hard))

@@ -1,4 +1,4 @@
-"""Steps that are not waited for, waited for too late, or in the way of something else."""
+"""Steps that are abandoned, waited for too late, or that conflict with another call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_abandoned_steps_cost_no_rows(player: Player, mode: str) -> None:
     seq, other = player.start(mode), player.start("ok")
     player.step(seq, other)
     (link,) = player.runtime._links.values()
-    kept = len(link._messages)  # answers that other tests never fetched
+    kept = len(link._messages)  # results that other tests did not fetch
     for number in range(600):  # there are 256 rows, and 4 dense ones
         step = player.runtime.begin_step([StepInput(seq, tokens=[1]), StepInput(other, tokens=[1])])
         if number % 2:
@@ -45,14 +45,14 @@ def test_abandoned_steps_cost_no_rows(player: Player, mode: str) -> None:
         step.abandon()
     deadline, verbs = time.monotonic() + 5, set()
     while (link._abandoned or Verb.SAMPLE not in verbs) and time.monotonic() < deadline:
-        verbs.add(player.mid(other, 1).verb)  # on a busy machine the last steps may be answered late
+        verbs.add(player.mid(other, 1).verb)  # on a busy machine the last results may come late
     assert Verb.SAMPLE in verbs and verbs <= {Verb.SAMPLE, Verb.LATE}
     assert len(link._messages) == kept and not link._abandoned
-    if mode != "same":  # the row that this means went back unseen
+    if mode != "same":  # "same" refers to a row that was returned with an abandoned step
         assert player.mid(seq, 1).verb == Verb.SAMPLE
 
 
-def test_nobody_waits_for_an_abandoned_step(player: Player) -> None:
+def test_abandoning_a_step_does_not_wait(player: Player) -> None:
     slow = player.start("mid_loop")
     player.step(slow)
     started = time.monotonic()
@@ -61,14 +61,16 @@ def test_nobody_waits_for_an_abandoned_step(player: Player) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", ["plain sequence", "other worker"])
-def test_nobody_waits_for_a_slow_controller_of_another(guest_wasm: Path, elsewhere: str) -> None:
-    """The deadline is for steps in which nobody could go on; here it would come after `STEP_TIMEOUT`."""
+def test_a_step_does_not_wait_for_the_slow_controller_of_another_sequence(
+    guest_wasm: Path, elsewhere: str
+) -> None:
+    """The deadline applies only if no sequence can go on; here it would come after `STEP_TIMEOUT`."""
     limits = {"mid_ms": 60_000, "step_deadline_ms": 60_000}
     with Runtime(workers=2, limits=limits) as runtime:
         runtime.register(VOCABULARY)
         runtime.tag(runtime.upload(guest_wasm).id, "guest")
         slow = runtime.instantiate("guest", "mid_loop")
-        runtime.begin_step([StepInput(slow)]).wait()  # its loop begins in the second
+        runtime.begin_step([StepInput(slow)]).wait()  # its loop begins in the second step
         others = [runtime.instantiate("guest", "ok") for _ in range(4)]
         fast = next(seq for seq in others if runtime._live.link(seq) is not runtime._live.link(slow))
         plain = elsewhere == "plain sequence"
@@ -79,32 +81,32 @@ def test_nobody_waits_for_a_slow_controller_of_another(guest_wasm: Path, elsewhe
             assert result.mid[fast].verb == Verb.SAMPLE
 
 
-@pytest.mark.parametrize("heard", [False, True])
-def test_forks_of_an_abandoned_step(own: Player, heard: bool) -> None:
-    """Those that the engine has not heard of are undone; the others are its own."""
+@pytest.mark.parametrize("fetched", [False, True])
+def test_unfetched_forks_of_an_abandoned_step_are_undone(own: Player, fetched: bool) -> None:
+    """The engine keeps the forks whose numbers it has fetched."""
     runtime, seq = own.runtime, own.start("fork 4")
     own.step(seq)
     step = runtime.begin_step([StepInput(seq, tokens=[1])])
-    children = step.wait_pre()[seq].children if heard else []
+    children = step.wait_pre()[seq].children if fetched else []
     step.abandon()
     assert own.mid(seq).verb == Verb.SAMPLE
-    wait_for_sequences(runtime, 4 if heard else 1)
+    wait_for_sequences(runtime, 4 if fetched else 1)
     result = own.step(seq, *children)
     assert [result.mid[s].verb for s in (seq, *children)] == [Verb.SAMPLE] * (1 + len(children))
 
 
-def test_an_abandoned_step_is_over(player: Player) -> None:
+def test_an_abandoned_step_has_no_results(player: Player) -> None:
     seq = player.start("ok")
     step = player.runtime.begin_step([StepInput(seq)])
     step.abandon()
     step.abandon()
     for wait in (step.wait_pre, step.wait):
-        with pytest.raises(RuntimeFailure, match="it was abandoned"):
+        with pytest.raises(RuntimeFailure, match="the step was abandoned"):
             wait()
     step = player.runtime.begin_step([StepInput(seq)])
     assert step.wait().mid[seq].verb == Verb.SAMPLE
     step.abandon()
-    with pytest.raises(RuntimeFailure, match="has been fetched"):
+    with pytest.raises(RuntimeFailure, match="been fetched"):
         step.wait()
 
 
@@ -122,7 +124,7 @@ def test_waiting_after_close_is_a_typed_error(own: Player, mode: str) -> None:
         step.abandon()
 
 
-def test_waiting_after_another_vocabulary_was_registered(own: Player) -> None:
+def test_waiting_after_another_vocabulary_was_registered_is_an_error(own: Player) -> None:
     seq = own.start("ok")
     step = own.runtime.begin_step([StepInput(seq)])
     own.runtime.free([seq])

@@ -1,4 +1,4 @@
-"""Scripts that have been uploaded: started by id and by tag, in the real interpreters."""
+"""Uploaded scripts: started by id and by tag, in the real interpreters."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def first_text(runtime: Runtime, module: str, arg: str = "") -> str:
 
 
 @pytest.mark.parametrize("language", LANGUAGES, ids=lambda language: language.name)
-def test_one_is_started_by_id_and_by_tag(runtime: Runtime, language: Language) -> None:
+def test_a_script_is_started_by_id_and_by_tag(runtime: Runtime, language: Language) -> None:
     interpreter = runtime.upload(interpreter_file(language)).id
     script = Script("greet", language, SOURCES[language.name])
     info = runtime.upload_script(script.stored(interpreter))
     assert (info.language, info.script, info.interpreter) == (language.name.lower(), "greet", interpreter)
-    assert info.has_pre and info.imports, "as its interpreter does"
+    assert info.has_pre and info.imports, "these come from its interpreter"
     runtime.tag(info.id, "greeting")
     assert first_text(runtime, info.id, "Ann") == "<Ann>"
     assert first_text(runtime, "greeting", "[7]") in ("<[7]>", "<7>")
@@ -67,7 +67,7 @@ def test_one_is_started_by_id_and_by_tag(runtime: Runtime, language: Language) -
         runtime.instantiate(info.id, "Ann")
 
 
-def test_a_removed_interpreter_is_told(runtime: Runtime) -> None:
+def test_a_script_without_its_interpreter_is_refused(runtime: Runtime) -> None:
     language = LANGUAGES[0]
     interpreter = runtime.upload(interpreter_file(language)).id
     script = Script("greet", language, SOURCES[language.name]).stored(interpreter)
@@ -80,7 +80,7 @@ def test_a_removed_interpreter_is_told(runtime: Runtime) -> None:
     assert first_text(runtime, stored, "Ann") == "<Ann>"
 
 
-def test_refusals(runtime: Runtime) -> None:
+def test_invalid_scripts_are_refused(runtime: Runtime) -> None:
     language = LANGUAGES[0]
     interpreter = runtime.upload(interpreter_file(language)).id
     with pytest.raises(ModuleError, match="is empty"):
@@ -95,7 +95,7 @@ def test_refusals(runtime: Runtime) -> None:
         runtime.instantiate(right.id, b"\xff")
 
 
-def test_scripts_count_for_what_an_owner_may_upload(daemon: Daemon, tmp_path: Path) -> None:
+def test_scripts_count_towards_the_upload_quota(daemon: Daemon, tmp_path: Path) -> None:
     module = tmp_path / "small.wasm"
     module.write_bytes(small_module())
     with Runtime(daemon.socket_path, owner="ann") as runtime:
@@ -105,4 +105,6 @@ def test_scripts_count_for_what_an_owner_may_upload(daemon: Daemon, tmp_path: Pa
         assert stored.owners == ["ann"]
         with pytest.raises(OwnerLimitError, match="has uploaded"):
             runtime.upload_script(Script("other", LANGUAGES[0], "#" * 2000).stored(interpreter))
-        assert runtime.upload_script(script.stored(interpreter)) == stored, "what is known costs nothing"
+        assert runtime.upload_script(script.stored(interpreter)) == stored, (
+            "a known script must not count again"
+        )

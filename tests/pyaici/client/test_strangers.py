@@ -1,4 +1,4 @@
-"""Other users of the machine: what they plant stops no daemon, and they get nothing of its clients."""
+"""Other users of the machine cannot stop a daemon with planted files, and get no data from its clients."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHM = Path("/dev/shm")
 
 
 @pytest.fixture
-def everybodys(tmp_path: Path) -> Path:
-    """A folder like /tmp, which the other user can reach."""
+def public_folder(tmp_path: Path) -> Path:
+    """A folder like /tmp that the other user can write to."""
     let_through(tmp_path)
-    folder = tmp_path / "everybodys"
+    folder = tmp_path / "public_folder"
     folder.mkdir()
     folder.chmod(0o1777)
     return folder
@@ -48,8 +48,8 @@ def test_planted_names_do_not_keep_a_daemon_from_starting(tmp_path: Path) -> Non
 
 
 @needs_root
-def test_a_foreign_daemon_gets_nothing(everybodys: Path) -> None:
-    path, got = everybodys / "aicirt.sock", everybodys / "got"
+def test_a_client_sends_nothing_to_a_foreign_daemon(public_folder: Path) -> None:
+    path, got = public_folder / "aicirt.sock", public_folder / "got"
 
     def listen() -> None:
         with socket.socket(socket.AF_UNIX) as server:
@@ -71,7 +71,7 @@ def test_a_foreign_daemon_gets_nothing(everybodys: Path) -> None:
 
 
 def run_daemon(folder: Path) -> tuple[int, str]:
-    """`python -m aicirt` with its default socket in a folder like /tmp: its status and last line."""
+    """Runs `python -m aicirt` with its default socket below `folder`. Returns its exit status and stderr."""
     environment = {**child_environment(), "TMPDIR": str(folder), "AICI_STORE": str(folder / "store")}
     for name in ("AICI_SOCKET", "XDG_RUNTIME_DIR"):
         environment.pop(name, None)
@@ -86,33 +86,33 @@ def run_daemon(folder: Path) -> tuple[int, str]:
         return process.wait(60), process.stderr.read()
 
 
-def test_the_default_folder_is_private(everybodys: Path) -> None:
-    folder = everybodys / f"aici-{os.getuid()}"
-    assert run_daemon(everybodys) == (0, "")
+def test_the_default_folder_is_private(public_folder: Path) -> None:
+    folder = public_folder / f"aici-{os.getuid()}"
+    assert run_daemon(public_folder) == (0, "")
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
-    status, said = run_daemon(everybodys)
-    assert status == 1 and "is open to other users" in said and "XDG_RUNTIME_DIR" in said
+    status, stderr = run_daemon(public_folder)
+    assert status == 1 and "is open to other users" in stderr and "XDG_RUNTIME_DIR" in stderr
 
 
 @needs_root
-def test_a_folder_of_another_user_is_not_used(everybodys: Path) -> None:
-    folder = everybodys / f"aici-{os.getuid()}"
+def test_a_folder_of_another_user_is_not_used(public_folder: Path) -> None:
+    folder = public_folder / f"aici-{os.getuid()}"
 
     def plant() -> None:
         folder.mkdir(mode=0o777)
         folder.chmod(0o777)
 
     as_stranger(plant)
-    status, said = run_daemon(everybodys)
+    status, stderr = run_daemon(public_folder)
     assert status == 1 and list(folder.iterdir()) == []
-    assert f"belongs to user {STRANGER.pw_uid}, not to 0" in said and "--socket PATH" in said
+    assert f"belongs to user {STRANGER.pw_uid}, not to 0" in stderr and "--socket PATH" in stderr
 
 
 @needs_root
-def test_a_socket_that_nobody_accepts_at_does_not_hold_up_a_daemon(everybodys: Path) -> None:
-    """Its queue is full: a connection would wait for ever."""
-    path = everybodys / "aicirt.sock"
+def test_a_socket_that_accepts_no_connections_does_not_block_a_new_daemon(public_folder: Path) -> None:
+    """The socket's queue is full, so a blocking connection would wait forever."""
+    path = public_folder / "aicirt.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen(0)
@@ -129,7 +129,7 @@ def test_a_socket_that_nobody_accepts_at_does_not_hold_up_a_daemon(everybodys: P
                 "--socket",
                 str(path),
                 "--store",
-                str(everybodys / "store"),
+                str(public_folder / "store"),
             ],
             env=child_environment(),
             capture_output=True,

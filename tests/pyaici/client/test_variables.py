@@ -1,4 +1,4 @@
-"""Variables that controllers write: the client is told of each once, whenever it was written."""
+"""Variables that controllers write: a step reports each write to the client once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyaici.client.runtime import Runtime
 
 from .conftest import GUESTS, VOCABULARY
 
-Told = dict[int, dict[bytes, bytes]]
+Variables = dict[int, dict[bytes, bytes]]
 WRITER = GUESTS / "writer.c"
-#: of a machine that does other things as well: nobody is late who does not have to be
+#: high time limits, so that on a busy machine only slow controllers are late
 PATIENCE = {
     "step_deadline_ms": 60_000,
     "step_grace_ms": 60_000,
@@ -43,12 +43,12 @@ def step(runtime: Runtime, *inputs: StepInput) -> StepResult:
     return under_way.wait()
 
 
-def say(seq: int, letter: str = "", **more: bool) -> StepInput:
+def send(seq: int, letter: str = "", **more: bool) -> StepInput:
     return StepInput(seq, [ord(letter)] if letter else [], 0, bool(letter), **more)
 
 
 @pytest.mark.parametrize(
-    ("letter", "told"),
+    ("letter", "written"),
     [
         ("o", {b"post": b"done"}),
         ("e", {b"pre": b"done"}),
@@ -57,13 +57,13 @@ def say(seq: int, letter: str = "", **more: bool) -> StepInput:
         ("", {}),
     ],
 )
-def test_each_is_told_once(runtime: Runtime, letter: str, told: dict[bytes, bytes]) -> None:
+def test_each_write_is_reported_once(runtime: Runtime, letter: str, written: dict[bytes, bytes]) -> None:
     seq, other = (runtime.instantiate("writer", "a", (1, 2)) for _ in range(2))
-    assert step(runtime, say(seq), say(other)).variables == {}
-    expected: Told = {seq: told} if told else {}
-    assert step(runtime, say(seq, letter), say(other, "a")).variables == expected
-    assert step(runtime, say(seq, "a"), say(other, "a")).variables == {}
-    assert step(runtime, say(seq, letter)).variables == expected, "the same value is news again"
+    assert step(runtime, send(seq), send(other)).variables == {}
+    expected: Variables = {seq: written} if written else {}
+    assert step(runtime, send(seq, letter), send(other, "a")).variables == expected
+    assert step(runtime, send(seq, "a"), send(other, "a")).variables == {}
+    assert step(runtime, send(seq, letter)).variables == expected, "writing the same value counts"
     runtime.free([seq, other])
 
 
@@ -76,10 +76,10 @@ def test_each_is_told_once(runtime: Runtime, letter: str, told: dict[bytes, byte
         ("t", b"mid", Verb.ERROR),
     ],
 )
-def test_last_moments_are_told(runtime: Runtime, letter: str, name: bytes, verb: Verb) -> None:
+def test_writes_of_the_last_step_are_reported(runtime: Runtime, letter: str, name: bytes, verb: Verb) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
-    step(runtime, say(seq))
-    under_way = runtime.begin_step([say(seq, letter)])
+    step(runtime, send(seq))
+    under_way = runtime.begin_step([send(seq, letter)])
     verdicts = under_way.wait_pre()
     result = under_way.wait()
     assert (verdicts.get(seq) or result.mid[seq]).verb == verb
@@ -88,87 +88,90 @@ def test_last_moments_are_told(runtime: Runtime, letter: str, name: bytes, verb:
 
 
 @pytest.mark.parametrize(("tag", "letter", "name"), [("writer", "o", b"post"), ("mid_only", "m", b"mid")])
-def test_what_the_last_tokens_make_of_them(runtime: Runtime, tag: str, letter: str, name: bytes) -> None:
+def test_writes_after_the_last_tokens_are_reported(
+    runtime: Runtime, tag: str, letter: str, name: bytes
+) -> None:
     seq = runtime.instantiate(tag, "a", (1, 2))
-    step(runtime, say(seq))
-    result = step(runtime, say(seq, letter, final=True))
+    step(runtime, send(seq))
+    result = step(runtime, send(seq, letter, final=True))
     assert list(result.variables[seq]) == [name] and not runtime.is_live(seq)
 
 
-def test_one_that_is_suspended_writes(runtime: Runtime) -> None:
+def test_writes_of_a_suspended_sequence_are_reported(runtime: Runtime) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
-    step(runtime, say(seq))
-    under_way = runtime.begin_step([say(seq, "z")])
+    step(runtime, send(seq))
+    under_way = runtime.begin_step([send(seq, "z")])
     assert under_way.wait_pre()[seq].verb == Verb.SUSPEND
     assert under_way.wait().variables == {seq: {b"pre": b"done"}}
-    assert step(runtime, say(seq)).variables == {}
+    assert step(runtime, send(seq)).variables == {}
     runtime.free([seq])
 
 
-def test_forks_and_copies_are_one_request(runtime: Runtime) -> None:
+def test_forks_and_clones_share_the_variables_of_a_request(runtime: Runtime) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
-    step(runtime, say(seq))
-    under_way = runtime.begin_step([say(seq, "f")])
+    step(runtime, send(seq))
+    under_way = runtime.begin_step([send(seq, "f")])
     (child,) = under_way.wait_pre()[seq].children
-    ((teller, told),) = under_way.wait().variables.items()
-    assert teller in (seq, child) and told == {b"first": b"here", b"second": b"here"}
+    ((reporter, written),) = under_way.wait().variables.items()
+    assert reporter in (seq, child) and written == {b"first": b"here", b"second": b"here"}
     copy = runtime.clone(child)
-    # one of them ends: its last words, and those of others behind them, are told together
-    result = step(runtime, say(seq, "s"), say(child, "m"), say(copy, "o"))
-    ((teller, told),) = result.variables.items()
-    assert teller in (seq, child, copy) and told in (
+    # one of them ends: one report has its last write and the writes of the others
+    result = step(runtime, send(seq, "s"), send(child, "m"), send(copy, "o"))
+    ((reporter, written),) = result.variables.items()
+    assert reporter in (seq, child, copy) and written in (
         {b"mid": value, b"post": b"done"} for value in (b"3", b"last")
     )
-    assert step(runtime, say(child, "a"), say(copy, "a")).variables == {}
+    assert step(runtime, send(child, "a"), send(copy, "a")).variables == {}
     runtime.free([child, copy])
 
 
-def test_what_is_written_between_steps_comes_with_the_next(runtime: Runtime) -> None:
+def test_writes_between_steps_are_reported_with_the_next_step(runtime: Runtime) -> None:
     for wait in (True, False):
         seq, other = runtime.instantiate("writer", "!", (1, 2), wait=wait), runtime.instantiate("writer", "a")
-        told: Told = {}
+        reported: Variables = {}
         for _ in range(100):
-            assert step(runtime, say(other)).variables == {}, "it takes no part"
-            result = step(runtime, say(seq))
-            told |= result.variables
+            assert step(runtime, send(other)).variables == {}, "the writer takes no part in this step"
+            result = step(runtime, send(seq))
+            reported |= result.variables
             if result.mid[seq].verb != Verb.LATE:
                 break
-        assert told == {seq: {b"prompt": b"read"}}
+        assert reported == {seq: {b"prompt": b"read"}}
         runtime.free([seq, other])
 
 
-def test_what_a_step_tells_that_was_abandoned_is_not_lost(runtime: Runtime) -> None:
+def test_writes_of_an_abandoned_step_are_reported_later(runtime: Runtime) -> None:
     seq = runtime.instantiate("writer", "a", (1, 2))
-    step(runtime, say(seq))
-    runtime.begin_step([say(seq, "m")]).abandon()
-    told = [step(runtime, say(seq, letter)).variables for letter in ("o", "a")]
-    assert told == [{seq: {b"mid": b"3", b"post": b"done"}}, {}]
+    step(runtime, send(seq))
+    runtime.begin_step([send(seq, "m")]).abandon()
+    reported = [step(runtime, send(seq, letter)).variables for letter in ("o", "a")]
+    assert reported == [{seq: {b"mid": b"3", b"post": b"done"}}, {}]
     runtime.free([seq])
 
 
-def test_much_is_told_in_several_steps(runtime: Runtime) -> None:
-    """Nobody's step waits for all that others write, and nobody is forgotten."""
+def test_large_writes_are_reported_over_several_steps(runtime: Runtime) -> None:
+    """No step waits for all large writes, and every write is reported in the end."""
     seqs = [runtime.instantiate("mid_only", "a", (1, 2)) for _ in range(12)]
-    step(runtime, *map(say, seqs))
-    told = [set(step(runtime, *(say(seq, "g") for seq in seqs)).variables)]
-    while len(told) < 12 and set().union(*told) != set(seqs):
-        result = step(runtime, *(say(seq, "g") for seq in seqs))
-        told.append(set(result.variables))
+    step(runtime, *map(send, seqs))
+    reported = [set(step(runtime, *(send(seq, "g") for seq in seqs)).variables)]
+    while len(reported) < 12 and set().union(*reported) != set(seqs):
+        result = step(runtime, *(send(seq, "g") for seq in seqs))
+        reported.append(set(result.variables))
         assert all(values == {b"much": bytes(600_000)} for values in result.variables.values())
-    assert set().union(*told) == set(seqs) and len(told) > 1
-    # the last words of all of them are told at once
-    assert set(step(runtime, *(say(seq, "t") for seq in seqs)).variables) == set(seqs)
+    assert set().union(*reported) == set(seqs) and len(reported) > 1
+    # the writes of sequences that end are all reported at once
+    assert set(step(runtime, *(send(seq, "t") for seq in seqs)).variables) == set(seqs)
 
 
-def test_more_last_words_than_one_message_holds(runtime: Runtime) -> None:
-    """What is lost is counted, and the sequences end as they should."""
+def test_last_writes_beyond_the_size_of_a_message_are_lost_and_counted(runtime: Runtime) -> None:
+    """All sequences still end as they should."""
     seqs = [runtime.instantiate("mid_only", "a", (1, 2)) for _ in range(70)]
-    step(runtime, *map(say, seqs))
-    known = {seq for seq, told in step(runtime, *(say(seq, "g") for seq in seqs)).variables.items() if told}
-    result = step(runtime, *(say(seq, "t") for seq in seqs))
+    step(runtime, *map(send, seqs))
+    first = step(runtime, *(send(seq, "g") for seq in seqs)).variables
+    known = {seq for seq, written in first.items() if written}
+    result = step(runtime, *(send(seq, "t") for seq in seqs))
     assert {answer.verb for answer in result.mid.values()} == {Verb.ERROR} and len(result.mid) == 70
     lost = set(seqs) - set(result.variables)
-    assert all(told[b"mid"] == b"last" for told in result.variables.values())
-    assert all((b"much" in told) != (seq in known) for seq, told in result.variables.items())
+    assert all(written[b"mid"] == b"last" for written in result.variables.values())
+    assert all((b"much" in written) != (seq in known) for seq, written in result.variables.items())
     counted = sum(worker["counters"].get("variables_untold", 0) for worker in runtime.health()["workers"])
     assert counted == len(lost) > 0

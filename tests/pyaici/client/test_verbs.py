@@ -1,4 +1,4 @@
-"""Every verb, row kind and argument field, through real processes."""
+"""Every verb, row kind and argument field, with real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def allowed(bits: np.ndarray) -> list[int]:
     return np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
 
 
-def test_masks_follow_the_steps(player: Player) -> None:
+def test_each_step_has_its_own_mask(player: Player) -> None:
     seq = player.start("ok")
     for number in range(1, 30):
         result = player.mid(seq, *([5] if number > 1 else []))
@@ -33,7 +33,7 @@ def test_masks_follow_the_steps(player: Player) -> None:
         assert allowed(result.row.bits) == sorted({1 + number % 8, 20})
 
 
-def test_a_row_stays_as_it_is_until_the_next_one(player: Player) -> None:
+def test_a_row_is_unchanged_until_the_next_step_of_its_sequence(player: Player) -> None:
     one, two = player.start("ok"), player.start("ok")
     row = player.mid(one).row
     assert row is not None and row.bits is not None
@@ -73,7 +73,7 @@ def test_dense_rows(player: Player) -> None:
         assert row.bias.tolist() == list(range(300))
 
 
-def test_the_same_row_again(player: Player) -> None:
+def test_a_row_can_be_repeated_without_copying(player: Player) -> None:
     seq = player.start("same")
     first = player.mid(seq).row
     again = player.mid(seq, 1).row
@@ -88,7 +88,7 @@ def test_temperature(player: Player, tenths: int, expected: float | None) -> Non
     assert row is not None and row.temperature == pytest.approx(expected)
 
 
-def test_what_the_controller_learns_about_a_token(player: Player) -> None:
+def test_the_controller_receives_all_fields_of_a_token_report(player: Player) -> None:
     seq = player.start("report 3")
     player.mid(seq)
     player.mid(seq, 65, sampled=True, logprob=-1.5, allowed_mass=0.25, top=[(66, -0.5), (65, -1.5)])
@@ -100,7 +100,7 @@ def test_what_the_controller_learns_about_a_token(player: Player) -> None:
     ]
 
 
-def test_who_wants_logprobs(player: Player, tmp_path: Path) -> None:
+def test_only_controllers_with_post_process_want_logprobs(player: Player, tmp_path: Path) -> None:
     runtime, seq = player.runtime, player.start("ok")
     child = runtime.clone(seq)
     player.seqs.append(child)
@@ -143,7 +143,9 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) { %s retur
     ],
     ids=["pure", "reads", "writes", "random"],
 )
-def test_whose_steps_can_be_forgotten(player: Player, tmp_path: Path, what: str, repeatable: bool) -> None:
+def test_a_controller_without_side_effects_is_repeatable(
+    player: Player, tmp_path: Path, what: str, repeatable: bool
+) -> None:
     runtime, source = player.runtime, tmp_path / "source.c"
     source.write_text(_SAMPLES % what)
     seq = runtime.instantiate(runtime.upload(build_controller(source, tmp_path / "source.wasm").path).id)
@@ -151,7 +153,7 @@ def test_whose_steps_can_be_forgotten(player: Player, tmp_path: Path, what: str,
     assert runtime.is_repeatable(seq) == repeatable
 
 
-def test_who_has_callbacks_is_not_repeatable(player: Player) -> None:
+def test_a_controller_with_more_callbacks_is_not_repeatable(player: Player) -> None:
     seq = player.start("ok")
     assert not player.runtime.is_repeatable(seq)
     player.mid(seq)
@@ -159,7 +161,7 @@ def test_who_has_callbacks_is_not_repeatable(player: Player) -> None:
     assert not player.runtime.is_repeatable(player.seqs[-1])
 
 
-def test_top_k_is_asked_for_within_its_limit(player: Player) -> None:
+def test_a_requested_top_k_is_cut_to_its_limit(player: Player) -> None:
     seq = player.start("top 1000")
     player.mid(seq)
     row = player.mid(seq, 1).row
@@ -177,7 +179,7 @@ def test_backtrack_may_reach_into_the_prompt_but_not_beyond(player: Player) -> N
     seq, beyond = player.start("splice 4"), player.start("splice 5")
     player.step(seq, beyond)
     result = player.step(StepInput(seq, tokens=[1]), StepInput(beyond, tokens=[1]))
-    assert result.mid[seq].backtrack == 4  # three of the prompt and one of ours
+    assert result.mid[seq].backtrack == 4  # three tokens of the prompt and one generated token
     assert result.mid[beyond].verb == Verb.ERROR
     assert "backtrack is 5, but the sequence has 4 tokens" in str(result.mid[beyond].error)
 
@@ -208,7 +210,7 @@ def test_fork(player: Player) -> None:
     assert all(m.verb == Verb.SAMPLE for m in again.mid.values())
 
 
-def test_fork_group_and_self(player: Player) -> None:
+def test_a_guest_knows_its_own_number_and_its_fork_group(player: Player) -> None:
     runtime = player.runtime
     seq = player.start("group")
     player.mid(seq)
@@ -233,7 +235,7 @@ def test_suspend_skips_the_round(player: Player) -> None:
     assert result.mid[seq].verb == Verb.SUSPEND and result.mid[other].verb == Verb.SAMPLE
 
 
-def test_everybody_suspended_is_a_deadlock_in_the_end(player: Player) -> None:
+def test_a_step_with_only_suspended_sequences_is_a_deadlock_in_the_end(player: Player) -> None:
     seq = player.start("suspend")
     player.mid(seq)
     verbs = [player.mid(seq).verb for _ in range(6)]
@@ -255,7 +257,7 @@ def test_stop(player: Player, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["mid_stop", "mid_exit 0"])
-def test_stop_by_a_call(player: Player, mode: str) -> None:
+def test_stop_by_a_function_call(player: Player, mode: str) -> None:
     seq = player.start(mode)
     player.mid(seq)
     assert player.mid(seq, 1).verb == Verb.STOP
@@ -283,20 +285,20 @@ def test_any_bytes_can_be_tokenized(player: Player) -> None:
 
 
 @pytest.mark.parametrize("mode", ["init_tokenize 10", "prompt_tokenize 10", "mid_tokenize 1"])
-def test_text_may_be_tokenized_where_nobody_waits(player: Player, mode: str) -> None:
+def test_text_may_be_tokenized_in_init_init_prompt_and_mid_process(player: Player, mode: str) -> None:
     seq = player.start(mode)
     player.mid(seq)
     assert player.mid(seq, 1).verb == Verb.SAMPLE
 
 
-def test_a_plain_c_program_finds_no_files(player: Player) -> None:
+def test_a_guest_cannot_open_files(player: Player) -> None:
     seq = player.start("fopen")
     player.mid(seq)
     player.mid(seq, 1)
     assert player.logs[seq] == "fopen: refused\n"
 
 
-def test_capabilities_are_told_and_enforced(player: Player) -> None:
+def test_capabilities_are_reported_and_enforced(player: Player) -> None:
     seq = player.start("capabilities")
     player.mid(seq)
     player.mid(seq, 1)
@@ -311,7 +313,7 @@ def test_capabilities_are_told_and_enforced(player: Player) -> None:
         assert result.error.code == "capability" and words in str(result.error)
 
 
-def test_a_clone_goes_on_by_itself(player: Player) -> None:
+def test_a_clone_goes_on_after_its_parent_is_freed(player: Player) -> None:
     seq = player.start("ok")
     for _ in range(3):
         player.mid(seq, 1)
@@ -322,7 +324,7 @@ def test_a_clone_goes_on_by_itself(player: Player) -> None:
     assert row is not None and row.bits is not None and allowed(row.bits) == [5, 20]
 
 
-def test_unknown_names_are_told(player: Player) -> None:
+def test_unknown_modules_and_sequences_are_refused(player: Player) -> None:
     with pytest.raises(UnknownModuleError, match="nonsense"):
         player.runtime.instantiate("nonsense")
     with pytest.raises(UnknownSequenceError, match="123456"):
@@ -331,7 +333,7 @@ def test_unknown_names_are_told(player: Player) -> None:
         empty.instantiate("guest")
 
 
-def test_the_last_tokens_are_told_and_then_it_is_over(player: Player) -> None:
+def test_a_final_report_delivers_the_last_tokens_and_ends_the_sequence(player: Player) -> None:
     seq = player.start("report 0")
     player.mid(seq)
     result = player.mid(seq, 65, final=True)
@@ -339,7 +341,7 @@ def test_the_last_tokens_are_told_and_then_it_is_over(player: Player) -> None:
     assert player.logs[seq].startswith("post: -0 +1 first 65")
     with pytest.raises(UnknownSequenceError):
         player.runtime.begin_step([StepInput(seq)])
-    for arg in ("mid_trap", "pre_trap"):  # neither is called any more
+    for arg in ("mid_trap", "pre_trap"):  # neither callback is called after the final report
         other = player.start(arg)
         player.mid(other)
         assert player.mid(other, 65, final=True).verb == Verb.STOP
@@ -349,7 +351,7 @@ def test_the_last_tokens_are_told_and_then_it_is_over(player: Player) -> None:
     assert result.verb == Verb.ERROR and result.error is not None and result.error.code == "trap"
 
 
-def test_steps_that_nobody_waits_for_do_not_cost_rows(player: Player) -> None:
+def test_unfetched_steps_do_not_use_up_rows(player: Player) -> None:
     seq = player.start("ok")
     for _ in range(700):  # there are 256 rows
         player.runtime.begin_step([StepInput(seq, tokens=[1])]).wait_pre()
@@ -357,8 +359,8 @@ def test_steps_that_nobody_waits_for_do_not_cost_rows(player: Player) -> None:
     assert result.verb == Verb.SAMPLE
 
 
-def test_a_start_that_is_not_waited_for(player: Player) -> None:
-    """The sequence is late until init_prompt is over; others go on."""
+def test_a_start_without_waiting_is_late_until_init_prompt_ends(player: Player) -> None:
+    """Other sequences go on meanwhile."""
     mate = player.start("ok")
     player.mid(mate)
     slow = player.start("prompt_slow 60", wait=False)
@@ -371,12 +373,12 @@ def test_a_start_that_is_not_waited_for(player: Player) -> None:
     assert len(results) > 1
     row = results[-1].row
     assert row is not None and row.bits is not None
-    assert allowed(row.bits) == [2, 20], "this was its first step"
+    assert allowed(row.bits) == [2, 20], "the mask must be that of the first step"
     assert player.mid(slow, 2).verb == Verb.SAMPLE
 
 
 @pytest.mark.parametrize("steps_meanwhile", [True, False])
-def test_a_start_that_is_not_waited_for_and_fails(player: Player, steps_meanwhile: bool) -> None:
+def test_a_start_without_waiting_reports_its_failure_in_a_step(player: Player, steps_meanwhile: bool) -> None:
     bad = player.start("prompt_refuse", wait=False)
     if not steps_meanwhile:
         time.sleep(0.1)
@@ -394,7 +396,7 @@ def test_a_start_that_is_not_waited_for_and_fails(player: Player, steps_meanwhil
     assert error is not None and error.code == "time_limit" and "aici_init_prompt used" in str(error)
 
 
-def test_a_start_that_is_not_waited_for_can_be_freed(player: Player) -> None:
+def test_a_start_without_waiting_can_be_freed(player: Player) -> None:
     for _ in range(20):
         player.runtime.free([player.start("prompt_loop", wait=False)])
     seq = player.start("ok", wait=False)

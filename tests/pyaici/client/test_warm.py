@@ -1,4 +1,4 @@
-"""Tables that are filled ahead: what later requests find, and what goes wrong without anybody noticing."""
+"""Warming: later requests find filled tables, and failures of `aici_warm` affect no request."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def running(wasm: Path, workers: int = 1, **limits: float) -> Iterator[Runtime]:
         yield runtime
 
 
-def until(holds: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -54,7 +54,7 @@ def failures(runtime: Runtime) -> dict[str, int]:
 
 
 def play(runtime: Runtime, seq: int, steps: int) -> list[str]:
-    """Returns what it prints, a word for each step; on a busy machine late steps do not count."""
+    """Runs so many steps and returns what the guest prints, one word each. Late steps do not count."""
     log = ""
     while steps:
         result = runtime.begin_step([StepInput(seq)]).wait()
@@ -64,7 +64,7 @@ def play(runtime: Runtime, seq: int, steps: int) -> list[str]:
 
 
 def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
-    """Also in workers that have the template already, one of them with a sequence that keeps what it has."""
+    """This also holds in workers that already have the template. A running sequence keeps its own tables."""
     with running(wasm, workers=2, warm_budget_ms=0) as cold:
         assert play(cold, cold.instantiate("warm", "d5"), 7) == ["miss"] * 7
         assert warm(cold) == 0
@@ -72,7 +72,7 @@ def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
         first = runtime.instantiate("warm", "m5")
         until(lambda: warm(runtime) == 1)
         found = play(runtime, first, 7)
-        assert found in (["miss"] * 7, ["hit"] * 5 + ["miss"] * 2), "what it started with, whole"
+        assert found in (["miss"] * 7, ["hit"] * 5 + ["miss"] * 2), "it must keep the tables it started with"
         for _ in range(4):
             seq = runtime.instantiate("warm", "m5")
             assert play(runtime, seq, 7) == ["hit"] * 5 + ["miss"] * 2
@@ -80,25 +80,25 @@ def test_a_later_request_finds_the_tables_filled(wasm: Path) -> None:
         assert runtime.health()["builder"]["built"] == 1, "nothing was built again"
 
 
-def test_masks_are_the_same(tmp_path: Path) -> None:
-    """Of the controller `regex`, in a daemon that fills its tables ahead and in one that does not."""
+def test_masks_of_warm_and_cold_templates_are_equal(tmp_path: Path) -> None:
+    """Runs the controller `regex` in a daemon that warms templates and in one that does not."""
     root = Path(__file__).resolve().parents[3]
     regex = build_controller(root / "controllers" / "regex", tmp_path / "regex.wasm").path
     patterns = [r'"([^"\\]|\\["n])*"', r"hel{1,9}o|h[a-z]+( [0-9]{1,3})?", r"(.|a)*b.{20}", "(é|中)+x"]
-    with running(regex) as ahead, running(regex, warm_budget_ms=0) as plain:
+    with running(regex) as warming, running(regex, warm_budget_ms=0) as plain:
         for number, pattern in enumerate(patterns, start=1):
-            ahead.prepare("warm", pattern)
-            until(lambda number=number: warm(ahead) == number)  # type: ignore[misc]
-        assert warm(plain) == 0 and failures(ahead) == {}
+            warming.prepare("warm", pattern)
+            until(lambda number=number: warm(warming) == number)  # type: ignore[misc]
+        assert warm(plain) == 0 and failures(warming) == {}
         for pattern in patterns * 3:
             rng = random.Random(pattern)
-            seqs = ahead.instantiate("warm", pattern), plain.instantiate("warm", pattern)
+            seqs = warming.instantiate("warm", pattern), plain.instantiate("warm", pattern)
             tokens: list[int] = []
             for _ in range(25):
                 masks = []
-                for runtime, seq in zip((ahead, plain), seqs, strict=True):
+                for runtime, seq in zip((warming, plain), seqs, strict=True):
                     mid = runtime.begin_step([StepInput(seq, tokens, sampled=bool(tokens))]).wait().mid[seq]
-                    while mid.verb == Verb.LATE:  # the machine does other things
+                    while mid.verb == Verb.LATE:  # the machine is busy
                         mid = runtime.begin_step([StepInput(seq)]).wait().mid[seq]
                     logits = np.zeros(VOCABULARY.vocab_size)
                     if mid.verb == Verb.SAMPLE:
@@ -111,8 +111,8 @@ def test_masks_are_the_same(tmp_path: Path) -> None:
                 tokens = list(masks[0][1]) or [rng.choice(allowed)]
 
 
-def test_a_template_is_replaced_where_it_is_in_use(wasm: Path) -> None:
-    """Numbers of templates that clients have been told stay valid."""
+def test_a_template_in_use_is_replaced_by_a_warmer_one(wasm: Path) -> None:
+    """The template numbers that clients know stay valid."""
     with running(wasm, workers=1, warm_budget_ms=3000) as runtime:
         seqs = []
         deadline = time.monotonic() + 60
@@ -127,7 +127,7 @@ def test_a_template_is_replaced_where_it_is_in_use(wasm: Path) -> None:
     ("what", "code"),
     [("f", "failed"), ("t", "trap"), ("l", "time_limit"), ("s", "failed"), ("r", "failed")],
 )
-def test_what_fails_leaves_the_template_as_it_was(wasm: Path, what: str, code: str) -> None:
+def test_a_failed_warming_leaves_the_template_unchanged(wasm: Path, what: str, code: str) -> None:
     with running(wasm) as runtime:
         runtime.prepare("warm", f"{what}3")
         until(lambda: failures(runtime) == {code: 1})
@@ -138,14 +138,13 @@ def test_what_fails_leaves_the_template_as_it_was(wasm: Path, what: str, code: s
         assert runtime.health()["restarts"] == 0
 
 
-def test_what_fails_late_keeps_earlier_stages(wasm: Path) -> None:
-    """The first stage is over after half a millisecond."""
-    with running(wasm, warm_budget_ms=15) as runtime:
+def test_a_late_failure_keeps_earlier_stages(wasm: Path) -> None:
+    """The first stage ends after 2 ms of CPU time. The guest traps in its 901st call, after some 10 ms."""
+    with running(wasm, warm_budget_ms=60) as runtime:
         runtime.prepare("warm", "t900")
-        until(lambda: failures(runtime) == {"trap": 1} or warm(runtime) == 1)
-        until(lambda: sum(failures(runtime).values()) == 1 or _idle(runtime))
-        if warm(runtime):
-            assert play(runtime, runtime.instantiate("warm", "t900"), 1) == ["hit"]
+        until(lambda: failures(runtime) == {"trap": 1})
+        assert warm(runtime) == 1
+        assert play(runtime, runtime.instantiate("warm", "t900"), 1) == ["hit"]
 
 
 def _idle(runtime: Runtime) -> bool:
@@ -154,7 +153,7 @@ def _idle(runtime: Runtime) -> bool:
     return bool(runtime.health()["builder"]["cpu_s"] - before <= 0.02)
 
 
-def test_the_time_for_it_is_limited(wasm: Path) -> None:
+def test_the_cpu_time_of_warming_is_limited(wasm: Path) -> None:
     with running(wasm, warm_budget_ms=300) as runtime:
         runtime.prepare("warm", "m0")
         until(lambda: warm(runtime) == 1)
@@ -163,8 +162,8 @@ def test_the_time_for_it_is_limited(wasm: Path) -> None:
         assert failures(runtime) == {}
 
 
-def test_bytes_are_limited(wasm: Path) -> None:
-    """Warmth pushes nobody out, and ends where the snapshot has grown enough."""
+def test_the_growth_of_warmed_snapshots_is_limited(wasm: Path) -> None:
+    """Warming evicts no template, and it ends when the snapshot has grown enough."""
     with running(wasm, warm_bytes=1 << 20) as runtime:
         runtime.prepare("warm", "d0")
         small = runtime.health()["templates"]["bytes"]
@@ -181,7 +180,7 @@ def test_bytes_are_limited(wasm: Path) -> None:
         assert health["kept"] == 2 and health["bytes"] <= 300 << 10
 
 
-def test_accounts_of_workers_are_right(wasm: Path) -> None:
+def test_workers_report_the_bytes_of_warmed_snapshots(wasm: Path) -> None:
     with running(wasm, warm_bytes=2 << 20) as runtime:
         seq = runtime.instantiate("warm", "p0")
         until(lambda: warm(runtime) == 1 and _idle(runtime))
@@ -193,10 +192,10 @@ def test_accounts_of_workers_are_right(wasm: Path) -> None:
         runtime.free([seq])
 
 
-def test_a_build_comes_first(wasm: Path) -> None:
+def test_builds_come_before_warming(wasm: Path) -> None:
     with running(wasm, warm_budget_ms=60_000) as runtime:
         runtime.prepare("warm", "m0")
-        until(lambda: warm(runtime) == 1)  # and it goes on for a minute
+        until(lambda: warm(runtime) == 1)  # its further stages take a minute
         for number in range(20):
             begin = time.monotonic()
             runtime.prepare("warm", f"d{number}")
@@ -204,7 +203,7 @@ def test_a_build_comes_first(wasm: Path) -> None:
         until(lambda: warm(runtime) > 1)
 
 
-def test_the_builders_death_costs_the_warmth(wasm: Path) -> None:
+def test_a_template_keeps_its_earlier_stages_when_the_builder_dies(wasm: Path) -> None:
     with running(wasm, warm_budget_ms=60_000) as runtime:
         runtime.prepare("warm", "m3")
         until(lambda: warm(runtime) == 1)
@@ -217,7 +216,7 @@ def test_the_builders_death_costs_the_warmth(wasm: Path) -> None:
         assert play(runtime, runtime.instantiate("warm", "d4"), 5) == ["hit"] * 4 + ["miss"]
 
 
-def test_it_is_said_once_and_without_the_users_words(wasm: Path, tmp_path: Path) -> None:
+def test_a_warming_failure_is_logged_once_and_without_its_message(wasm: Path, tmp_path: Path) -> None:
     with Daemon(workers=1, store=tmp_path / "store") as daemon, Runtime(daemon.socket_path) as runtime:
         runtime.register(VOCABULARY)
         module = runtime.upload(wasm).id
@@ -229,7 +228,7 @@ def test_it_is_said_once_and_without_the_users_words(wasm: Path, tmp_path: Path)
 
 
 def test_sequences_start_while_templates_are_replaced(wasm: Path) -> None:
-    """Two clients, one of which builds and starts as fast as it can."""
+    """Two clients build templates and start sequences as fast as they can."""
     with running(wasm, workers=2, max_templates=4) as runtime, Runtime(runtime._control._path) as other:
         other.register(VOCABULARY)
         problems: list[BaseException] = []

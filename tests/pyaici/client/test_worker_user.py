@@ -1,5 +1,7 @@
-"""`--worker-user`: everything works while strangers' code runs as another user. Where the tests may not
-switch users, the daemon must say so."""
+"""`--worker-user`: everything works while controllers run as another user.
+
+Where the tests may not switch users, the daemon must say so.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def start(store: Path) -> Daemon:
 
 
 def refused(store: Path) -> bool:
-    """Where there is no right to switch users: whether that is said."""
+    """Returns False if the tests may switch users. Otherwise checks that the daemon refuses to start."""
     if MAY_SWITCH:
         return False
     with pytest.raises(RuntimeFailure, match=r"workers cannot run as nobody: .* start aicirt as root"):
@@ -52,7 +54,7 @@ def status(pid: int) -> dict[str, list[str]]:
     return {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_all_works_as_nobody(guest_wasm: Path, tmp_path: Path) -> None:
+def test_everything_works_as_nobody(guest_wasm: Path, tmp_path: Path) -> None:
     if refused(tmp_path):
         return
     with start(tmp_path / "store") as daemon, Runtime(daemon.socket_path) as runtime:
@@ -64,10 +66,9 @@ def test_all_works_as_nobody(guest_wasm: Path, tmp_path: Path) -> None:
         step = runtime.begin_step([StepInput(seq, [1])])
         children = step.wait_pre()[seq].children
         result = step.wait()
-        family_of_it = [seq, *children, runtime.clone(seq)]
-        assert len(children) == 2 and all(
-            result.mid[number].verb == Verb.SAMPLE for number in family_of_it[:3]
-        )
+        runtime.clone(seq)
+        assert len(children) == 2
+        assert all(result.mid[number].verb == Verb.SAMPLE for number in (seq, *children))
         health = runtime.health()
         for process in (health["builder"], *health["workers"]):
             found = status(process["pid"])
@@ -78,7 +79,7 @@ def test_all_works_as_nobody(guest_wasm: Path, tmp_path: Path) -> None:
         assert (stat.S_IMODE(code.stat().st_mode), code.stat().st_gid) == (0o710, NOBODY.pw_gid)
         (artifact,) = code.glob(f"{module}-*.compiled")
         assert (stat.S_IMODE(artifact.stat().st_mode), artifact.stat().st_gid) == (0o640, NOBODY.pw_gid)
-        assert artifact.stat().st_uid == os.getuid(), "whoever runs it cannot change it"
+        assert artifact.stat().st_uid == os.getuid(), "the worker's user must not be able to change it"
         (worker,) = health["workers"]
         os.kill(worker["pid"], 9)
         deadline = time.monotonic() + 60
@@ -94,7 +95,9 @@ def test_all_works_as_nobody(guest_wasm: Path, tmp_path: Path) -> None:
     assert left_behind(processes) == []
 
 
-def test_a_tokenizer_of_a_package_that_they_may_not_read(guest_wasm: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_works_although_workers_may_not_read_its_package(
+    guest_wasm: Path, tmp_path: Path
+) -> None:
     if refused(tmp_path):
         return
     alphabet = {letter: number for number, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
@@ -110,8 +113,8 @@ def test_a_tokenizer_of_a_package_that_they_may_not_read(guest_wasm: Path, tmp_p
         assert "1" in log
 
 
-def test_a_store_is_used_with_and_without(guest_wasm: Path, tmp_path: Path) -> None:
-    """What was compiled before is given to the group; a daemon without it takes the folder as it is."""
+def test_a_store_can_be_used_with_and_without_a_worker_user(guest_wasm: Path, tmp_path: Path) -> None:
+    """The group gets access to modules compiled before. A daemon without a worker user changes nothing."""
     if refused(tmp_path):
         return
     for make in (Daemon, start, Daemon):
@@ -124,7 +127,7 @@ def test_a_store_is_used_with_and_without(guest_wasm: Path, tmp_path: Path) -> N
             assert runtime.begin_step([StepInput(seq)]).wait().mid[seq].verb == Verb.SAMPLE
 
 
-def test_with_a_worker_for_each_owner(guest_wasm: Path, tmp_path: Path) -> None:
+def test_isolated_owners_have_workers_of_the_worker_user(guest_wasm: Path, tmp_path: Path) -> None:
     if refused(tmp_path):
         return
     options = ["--worker-user", "nobody", "--isolate-owners"]
@@ -143,7 +146,7 @@ def test_with_a_worker_for_each_owner(guest_wasm: Path, tmp_path: Path) -> None:
         assert len(health["workers"]) == len(health["builders"]) == 2
 
 
-def test_compiling_too(tmp_path: Path) -> None:
+def test_the_compiler_runs_as_the_worker_user(tmp_path: Path) -> None:
     if refused(tmp_path):
         return
     ops = "(i32.const 7) i32.add " * 400_000
@@ -155,7 +158,7 @@ def test_compiling_too(tmp_path: Path) -> None:
     wasm.write_bytes(bytes(wat2wasm(bomb)))
     users: set[str] = set()
 
-    async def look() -> None:
+    async def record_users() -> None:
         while True:
             for pid in set(family(os.getpid())) - {os.getpid()}:
                 try:
@@ -166,28 +169,28 @@ def test_compiling_too(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
 
     async def main() -> None:
-        looking = asyncio.create_task(look())
+        recording = asyncio.create_task(record_users())
         user = User("nobody", NOBODY.pw_uid, NOBODY.pw_gid)
         with pytest.raises(CompileLimitError):
             cost = CompileLimits(cpu_s=2)
             await compile_in_child_async(wasm, tmp_path / "artifact", cost=cost, user=user)
-        looking.cancel()
+        recording.cancel()
 
     asyncio.run(main())
     assert str(NOBODY.pw_uid) in users
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "words"),
     [("no-such-user-here", "there is no user 'no-such-user-here'"), ("root", "can do what root can")],
 )
-def test_who_cannot_be_one(name: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(AiciError, match=says):
+def test_unknown_and_privileged_worker_users_are_refused(name: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(AiciError, match=words):
         Daemon(workers=1, store=tmp_path, options=["--worker-user", name])
 
 
-def test_who_may_not_switch_is_told(tmp_path: Path) -> None:
-    """A process that has given up its rights, if it had any, tries to."""
+def test_a_process_that_may_not_switch_users_gets_an_error_with_advice(tmp_path: Path) -> None:
+    """A child process first gives up its right to switch users, if it has it."""
     script = f"""
 import os, sys
 from aicirt.contract.errors import RuntimeFailure
@@ -219,10 +222,10 @@ except RuntimeFailure as error:
     )
 
 
-def test_only_files_of_ours_are_passed_on(tmp_path: Path) -> None:
-    """A client names its segment and its bell; the daemon may be able to open more than the client."""
+def test_clients_can_only_name_shared_memory_of_aici(tmp_path: Path) -> None:
+    """A client names its segment and its doorbell. The daemon may have access to more files."""
     for name in ("/aici-../../etc/passwd", "/etc/passwd", "../aici-0-1-1-ab", "", "/aici-0-1-1-ab\n", 7):
-        with pytest.raises(ProtocolError, match="is no name"):
+        with pytest.raises(ProtocolError, match="is not a valid name"):
             names.open_shared_memory(name)  # type: ignore[arg-type]
     name = names.fresh_name()
     link = Path("/dev/shm") / name[1:]

@@ -1,4 +1,4 @@
-"""A daemon for logits processors, whose modules have names."""
+"""Fixtures: a daemon with a tagged controller, for logits processors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """With the controller "guest"."""
+    """A runtime with the controller "guest"."""
     guest = build_controller(GUEST, tmp_path_factory.mktemp("guest") / "guest.wasm").path
     with Runtime(workers=1) as runtime:
         runtime.tag(runtime.upload(guest).id, "guest")
@@ -27,7 +27,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 @pytest.fixture
 def runtime(daemon: Runtime, monkeypatch: pytest.MonkeyPatch) -> Runtime:
-    """Processors that are made now join its daemon, and have its vocabulary: bytes."""
+    """Makes new processors connect to the daemon, with a vocabulary of bytes."""
     assert daemon._daemon is not None
     monkeypatch.setenv("AICI_SOCKET", str(daemon._daemon.socket_path))
     names = {BOS: "<s>", EOS: "</s>"}

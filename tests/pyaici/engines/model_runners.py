@@ -1,4 +1,4 @@
-"""What vLLM's model runners do with a logits processor, pretended."""
+"""Simulations of what vLLM's model runners do with a logits processor."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def changes(removed: Any = (), added: Any = (), moved: Any = ()) -> Any:
 
 
 def has_live(runtime: Runtime, count: int) -> bool:
-    """Whether so many controllers are left, once the worker has heard of those that are freed."""
+    """Waits until the worker has this many sequences. Returns False after 20 s."""
     deadline = time.monotonic() + 20
     while sum(int(worker["sequences"]) for worker in runtime.health()["workers"]) != count:
         if time.monotonic() > deadline:
@@ -68,7 +68,7 @@ def has_live(runtime: Runtime, count: int) -> bool:
 
 
 def allowed(processor: AiciLogitsProcessor, rows: int, context: Any = None) -> list[list[int] | None]:
-    """What each row may get: None for a row that is left alone."""
+    """Returns the tokens that each row allows. None means that the row is unchanged."""
     logits = torch.zeros(rows, WIDTH)
     assert processor.apply(logits, context) is logits
     lines = [row.isfinite().nonzero().flatten().tolist() for row in logits]
@@ -76,12 +76,12 @@ def allowed(processor: AiciLogitsProcessor, rows: int, context: Any = None) -> l
 
 
 def masks(step: int) -> list[int]:
-    """What the guest allows in a step, counted from 0."""
+    """Returns the tokens that the guest allows in a step, counted from 0."""
     return sorted({1 + (step + 1) % 8, 20})
 
 
 class V1:
-    """What model runner V1 does with one processor."""
+    """Calls one processor as model runner V1 does."""
 
     def __init__(self, runtime: Runtime, **settings: Any) -> None:
         self.runtime = runtime
@@ -98,7 +98,7 @@ class V1:
 
 
 class V2:
-    """What model runner V2 does with one processor: slots whose tokens are in a tensor."""
+    """Calls one processor as model runner V2 does, with slots whose tokens are in a tensor."""
 
     def __init__(self, **settings: Any) -> None:
         self.tokens = torch.zeros(8, 64, dtype=torch.int32)

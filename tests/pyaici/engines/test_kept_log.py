@@ -1,4 +1,4 @@
-"""What controllers print is kept up to a number of bytes, for all forks of a request together."""
+"""`KeptLog` keeps the newest output of controllers, up to a limit for all forks of a request together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_newest_output_is_kept() -> None:
     assert first == f"... {10 * (500 - len(lines))} characters of earlier output were dropped"
 
 
-def test_small_logs_are_whole_and_separate() -> None:
+def test_small_logs_are_complete_and_separate() -> None:
     log = KeptLog()
     log.append(1, "a")
     log.append(2, "b")
@@ -24,7 +24,7 @@ def test_small_logs_are_whole_and_separate() -> None:
     assert (log.text(1), log.text(2), log.text(3)) == ("ac", "b", "")
 
 
-def test_bytes_of_wide_characters_and_of_small_pieces_count() -> None:
+def test_wide_characters_and_small_pieces_count_by_their_bytes() -> None:
     for text, times in (("\N{GRINNING FACE}" * 1000, 100), ("x", 10_000)):
         log = KeptLog(50_000)
         for seq in range(times):
@@ -33,7 +33,7 @@ def test_bytes_of_wide_characters_and_of_small_pieces_count() -> None:
         assert held <= 50_000
 
 
-def test_nothing_is_kept_where_nobody_looks() -> None:
+def test_a_limit_of_zero_keeps_nothing() -> None:
     log = KeptLog(0)
     log.append(1, "abc")
     assert log.text(1) == "... 3 characters of earlier output were dropped\n"

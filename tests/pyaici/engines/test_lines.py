@@ -1,4 +1,4 @@
-"""Controllers in a loop that samples one token for each row: what is told to them, and what rows obey."""
+"""Controllers in a loop that samples one token per row: their reports, and the masks of rows."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ PROMPT = [BOS, 72, 101, 108]
 GUEST = Path(__file__).resolve().parents[2] / "guests" / "guest.c"
 
 
-def start(script: Script, *heard: int, key: str = "row", ends: tuple[int, ...] = (EOS,)) -> tuple[Any, Any]:
+def start(script: Script, *tokens: int, key: str = "row", ends: tuple[int, ...] = (EOS,)) -> tuple[Any, Any]:
     runtime = ScriptedRuntime(script=lambda arg, prompt: script)
     lines: Lines[str] = Lines(runtime)  # type: ignore[arg-type]
     lines.start(key, "script", "x", PROMPT, ends)
-    for token in heard:
+    for token in tokens:
         lines.hear(key, token)
     return lines, runtime
 
@@ -47,18 +47,18 @@ def forced(row: Row) -> int:
     return row.token
 
 
-def test_a_row_stays_until_a_token_comes() -> None:
+def test_a_row_is_unchanged_until_a_token_arrives() -> None:
     script = Script(allow(10), allow(20))
     lines, runtime = start(script)
     assert [permits(lines.rows()["row"], t) for t in (9, 10)] == [False, True]
-    assert permits(lines.rows()["row"], 10), "asked for again without a token: a pass whose token was dropped"
+    assert permits(lines.rows()["row"], 10), "a pass whose token was dropped must get the same row"
     assert runtime.steps == 1
     lines.hear("row", 10)
     assert permits(lines.rows()["row"], 20) and runtime.steps == 2
     assert script.reports == [StepInput(100), StepInput(100, [10], sampled=True)]
 
 
-def test_what_was_posted_is_not_posted_again() -> None:
+def test_a_report_is_posted_once() -> None:
     lines, runtime = start(Script(allow(10)))
     lines.post()
     lines.post()
@@ -66,32 +66,32 @@ def test_what_was_posted_is_not_posted_again() -> None:
     lines.rows()
     assert runtime.steps == 1
     lines.post()
-    assert runtime.steps == 1, "nobody has anything to say"
+    assert runtime.steps == 1, "there is nothing to report"
 
 
-def test_tokens_from_before_are_told_one_by_one() -> None:
+def test_earlier_tokens_are_reported_one_by_one() -> None:
     script = Script(allow(10), LATE, allow(20, 21), splice([65, 66]), allow(30), splice([67, 68, 69]))
     lines, runtime = start(script, 10, 20, 65, 66, 30, 67)
     assert forced(lines.rows()["row"]) == 68
-    told = [list(report.tokens) for report in script.reports]
-    assert told == [[], [10], [], [20], [65, 66], [30]]
+    reported = [list(report.tokens) for report in script.reports]
+    assert reported == [[], [10], [], [20], [65, 66], [30]]
     assert runtime.steps == 6
     lines.hear("row", 68)
     assert forced(lines.rows()["row"]) == 69 and runtime.steps == 6
 
 
 @pytest.mark.parametrize(
-    ("script", "heard", "words"),
+    ("script", "tokens", "words"),
     [
         (Script(allow(10), allow(20)), [10, 21], "token 21 was sampled, which the controller forbade"),
         (Script(splice([65, 66])), [65, 67], "token 67 was sampled where the controller forced 66"),
-        (Script(allow(10), STOP), [10, 20], "it stops where it went on"),
+        (Script(allow(10), STOP), [10, 20], "stopped earlier than before"),
     ],
 )
-def test_a_controller_that_wants_another_text_than_before_ends_its_row(
-    script: Script, heard: list[int], words: str
+def test_a_controller_that_rejects_its_earlier_text_ends_its_row(
+    script: Script, tokens: list[int], words: str
 ) -> None:
-    lines, runtime = start(script, *heard)
+    lines, runtime = start(script, *tokens)
     assert forced(lines.rows()["row"]) == EOS and lines.stopped("row")
     assert isinstance(lines.errors["row"], ResultError) and words in str(lines.errors["row"])
     assert not runtime.live
@@ -99,14 +99,14 @@ def test_a_controller_that_wants_another_text_than_before_ends_its_row(
     assert lines.rows() == {}
 
 
-def test_a_token_that_was_forbidden_is_found_out() -> None:
+def test_sampling_a_forbidden_token_is_an_error() -> None:
     lines, _ = start(Script(allow(10)))
     lines.rows()
     with pytest.raises(OverruledError, match="token 11 was sampled, which the controller forbade"):
         lines.hear("row", 11)
 
 
-def test_the_first_end_token_is_forced_and_any_ends_the_row() -> None:
+def test_a_stop_forces_the_first_end_token_and_any_end_token_ends_the_row() -> None:
     lines, runtime = start(Script(STOP), ends=(EOS, 5))
     assert forced(lines.rows()["row"]) == EOS
     script = Script(allow(5), allow(6))
@@ -114,10 +114,10 @@ def test_the_first_end_token_is_forced_and_any_ends_the_row() -> None:
     lines.rows()
     lines.hear("row", 5)
     assert lines.rows() == {} and runtime.freed == [100]
-    assert script.reports[-1].tokens == [5], "told of the end"
+    assert script.reports[-1].tokens == [5], "the controller must receive the end token"
 
 
-def test_rows_that_go_while_their_controllers_are_asked() -> None:
+def test_rows_can_be_dropped_while_their_controllers_run() -> None:
     scripts = iter([Script(allow(10)), Script(allow(20))])
     runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
     lines: Lines[int] = Lines(runtime)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_rows_that_go_while_their_controllers_are_asked() -> None:
     assert lines.rows() == {} and not runtime.live
 
 
-def test_rows_that_never_get_a_controller_are_ended() -> None:
+def test_rows_without_a_controller_are_ended() -> None:
     runtime = ScriptedRuntime()
     lines: Lines[int] = Lines(runtime)  # type: ignore[arg-type]
     lines.stop(7, EOS, AiciError("no"))
@@ -140,14 +140,14 @@ def test_rows_that_never_get_a_controller_are_ended() -> None:
     assert forced(lines.rows()[7]) == EOS and str(lines.errors[7]) == "no" and runtime.steps == 0
 
 
-def test_a_controller_that_gives_nothing_is_not_asked_for_ever() -> None:
+def test_a_controller_without_progress_ends_its_row() -> None:
     lines, _ = start(Script(splice([])))
     assert forced(lines.rows()["row"]) == EOS and isinstance(lines.errors["row"], LateError)
     lines, _ = start(Script(*[LATE] * 999, allow(10), *[LATE] * 999, allow(11)), 10)
-    assert permits(lines.rows()["row"], 11) and lines.errors == {}, "a token begins the count anew"
+    assert permits(lines.rows()["row"], 11) and lines.errors == {}, "a token must reset the count"
 
 
-def test_what_a_row_permits() -> None:
+def test_permits_for_every_kind_of_row() -> None:
     tokens, none = np.array([3, 9, 3, 5], np.uint32), -np.inf
     bias = np.array([1, 2, 1, none], np.float32)
     for row, yes, no in (
@@ -161,7 +161,7 @@ def test_what_a_row_permits() -> None:
         assert all(permits(row, token) for token in yes) and not any(permits(row, token) for token in no), row
 
 
-# -- with controllers in processes of their own --------------------------------------------------
+# -- with controllers in separate processes ------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 def generate(lines: Lines[int], key: int, count: int, seed: int = 0) -> list[int]:
-    """Samples among what the rows permit."""
+    """Samples among the tokens that the rows permit."""
     random = np.random.default_rng(seed)
     tokens: list[int] = []
     while len(tokens) < count and not (tokens and tokens[-1] == EOS):
@@ -190,7 +190,7 @@ def generate(lines: Lines[int], key: int, count: int, seed: int = 0) -> list[int
 @pytest.mark.parametrize(
     ("module", "arg"), [("regex", "[a-z]{2,5}[0-9]{3}x*"), ("guest", "splice 0"), ("guest", "sparse 9")]
 )
-def test_a_controller_that_hears_a_text_again_goes_on_as_the_first_one(
+def test_a_controller_that_receives_a_text_again_goes_on_as_before(
     runtime: Runtime, module: str, arg: str
 ) -> None:
     lines: Lines[int] = Lines(runtime)

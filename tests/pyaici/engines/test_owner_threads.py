@@ -1,4 +1,4 @@
-"""Calls of one owner that block delay no calls of another."""
+"""Blocking calls of one owner do not delay calls of another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from pyaici.engines.owner_threads import OwnerThreads
 
 
-def test_calls_that_block_delay_their_own_owner_only() -> None:
+def test_blocking_calls_delay_only_their_own_owner() -> None:
     threads, end = OwnerThreads(2), threading.Event()
     begun = threading.Semaphore(0)
 
@@ -26,7 +26,7 @@ def test_calls_that_block_delay_their_own_owner_only() -> None:
     assert all(future.result(60) for future in blocked)
 
 
-def test_errors_reach_those_who_wait_and_owners_are_forgotten() -> None:
+def test_errors_reach_the_caller_and_idle_owners_are_removed() -> None:
     threads = OwnerThreads(1)
 
     def fail() -> None:
@@ -40,7 +40,7 @@ def test_errors_reach_those_who_wait_and_owners_are_forgotten() -> None:
     assert not threads._waiting
 
 
-def test_calls_that_have_not_begun_are_cancelled() -> None:
+def test_closing_cancels_calls_that_have_not_started() -> None:
     threads, end = OwnerThreads(1), threading.Event()
     begun = threading.Event()
 

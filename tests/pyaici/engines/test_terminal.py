@@ -1,4 +1,4 @@
-"""What a person sees: pieces of text, marks and colours, and the summary."""
+"""Terminal output: pieces of text, markers and colours, and the summary."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pieces(seq: int, events: list[Event] = EVENTS) -> list[tuple[Kind, str]]:
     return [(piece.kind, piece.text) for piece in transcripts.by_seq[seq].pieces]
 
 
-def test_taken_back_text_stays_where_it_was() -> None:
+def test_removed_text_stays_in_its_place() -> None:
     assert pieces(0) == [
         (Kind.PROMPT, "Say: "),
         (Kind.SAMPLED, "Hello "),
@@ -57,11 +57,11 @@ def test_taken_back_text_stays_where_it_was() -> None:
     ]
 
 
-def test_a_fork_begins_with_what_was_written_before_it() -> None:
+def test_a_fork_begins_with_the_text_before_it() -> None:
     assert pieces(1) == [(Kind.PROMPT, "Say: "), (Kind.SHARED, "Hello moon"), (Kind.SAMPLED, "?")]
 
 
-def test_text_taken_back_twice_and_from_the_prompt() -> None:
+def test_text_can_be_removed_twice_and_from_the_prompt() -> None:
     events: list[Event] = [
         Started(0, 0, [1], "abc"),
         TokensAppended(0, 0, [1], "de", Origin.SAMPLED),
@@ -92,7 +92,7 @@ def shown(events: list[Event], *, terminal: bool, summary: bool = False) -> str:
     return out.getvalue()
 
 
-def test_marks_take_the_place_of_colours_in_a_file() -> None:
+def test_a_file_gets_markers_instead_of_colours() -> None:
     text = shown(EVENTS, terminal=False)
     assert "\x1b" not in text
     assert text.splitlines()[0] == "prompt  sampled  «forced»  ~taken back~  shared"
@@ -107,7 +107,7 @@ def test_colours_on_a_terminal() -> None:
     assert "«" not in text and "~" not in text
 
 
-def test_errors_are_shown_and_cut_beams_are_not() -> None:
+def test_errors_are_shown_and_dropped_beams_are_not() -> None:
     events: list[Event] = [
         *EVENTS[:2],
         Forked(0, 0, [1], True),
@@ -126,7 +126,7 @@ def test_long_prompts_and_logs_are_cut() -> None:
     assert "log 29" not in text and "... 30 lines before" in text and "log 49" in text
 
 
-def test_the_summary_says_where_the_time_went() -> None:
+def test_the_summary_has_the_time_of_each_phase() -> None:
     text = shown(EVENTS, terminal=False, summary=True)
     assert "5 tokens sampled, 7 forced, 3 taken back, 1 forks in 2 steps and 2.00 s (6.0 tokens/s)" in text
     header, medians, means = text.splitlines()[-3:]
@@ -138,7 +138,7 @@ def test_the_summary_says_where_the_time_went() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_control_characters_are_shown_and_never_sent(terminal: bool) -> None:
+def test_control_characters_are_escaped(terminal: bool) -> None:
     hostile = "\x1b]0;title\x07\x9b2J\rX"
     events: list[Event] = [
         Started(0, 0, [1], f"prompt {hostile}"),
@@ -148,16 +148,16 @@ def test_control_characters_are_shown_and_never_sent(terminal: bool) -> None:
     ]
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=200, highlight=False)
-    with Terminal(console) as shown:
+    with Terminal(console) as screen:
         for event in events:
-            shown.show(event)
-    said = out.getvalue()
+            screen.show(event)
+    written = out.getvalue()
     for name in ("prompt", "sampled", "log", "error"):
-        assert rf"{name} \x1b]0;title\x07\x9b2J\x0dX" in said
-    assert "\x1b]" not in said and "\x07" not in said and "\x9b" not in said
+        assert rf"{name} \x1b]0;title\x07\x9b2J\x0dX" in written
+    assert "\x1b]" not in written and "\x07" not in written and "\x9b" not in written
 
 
-def test_long_logs_are_kept_in_part() -> None:
+def test_long_logs_keep_their_end() -> None:
     transcripts = Transcripts()
     transcripts.take(EVENTS[0])
     for number in range(100_000):

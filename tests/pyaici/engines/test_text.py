@@ -1,4 +1,4 @@
-"""Text that grows and shrinks by tokens which may cut characters."""
+"""`TextTrail`: text that grows and shrinks by tokens, which may split characters."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_shown_text_follows_the_tokens(steps: list[list[int] | int]) -> None:
             tokens += step
         whole = b"".join(PIECES[t] for t in tokens).decode("utf-8", "replace")
         assert trail.text() == whole
-        assert whole.startswith(shown), "what is shown never has to be corrected"
+        assert whole.startswith(shown), "shown text must stay correct"
         assert len(whole) - len(shown) <= 1
 
 
-def test_the_text_from_a_token_on() -> None:
+def test_the_text_after_the_first_tokens() -> None:
     trail = TextTrail(PIECES.__getitem__)
     trail.append([0, 1, 3])
     assert trail.text(1) == " hello\ufffd" and trail.text(2) == "\ufffd" and trail.text(3) == ""

@@ -1,4 +1,4 @@
-"""What requests to vLLM say about their controllers."""
+"""The options of a request to vLLM that select its controller."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyaici.engines.vllm.arguments import LOGITS, OVERLAPPED, ControllerCall
 
 
 @pytest.mark.parametrize("extra", [None, {}, {"other": 1, "kv_transfer_params": {}}])
-def test_a_request_without_a_controller(extra: dict[str, Any] | None) -> None:
+def test_a_request_without_a_controller_has_no_call(extra: dict[str, Any] | None) -> None:
     assert ControllerCall.from_extra_args(extra) is None
 
 
-def test_a_controller_and_its_argument() -> None:
+def test_a_controller_with_argument_and_path() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "regex", "aici_arg": "[0-9]+", "other": 1})
     assert call == ControllerCall("regex", "[0-9]+", OVERLAPPED)
     assert ControllerCall.from_extra_args({"aici_controller": "yesno"}) == ControllerCall("yesno")
@@ -29,12 +29,12 @@ def test_a_controller_and_its_argument() -> None:
     ("value", "hold"),
     [(True, True), (False, False), ("true", True), ("False", False), (1, True), ("0", False)],
 )
-def test_held_back(value: Any, hold: bool) -> None:
+def test_aici_hold_takes_booleans_and_texts(value: Any, hold: bool) -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_hold": value})
     assert call == ControllerCall("yesno", hold=hold)
 
 
-def test_whose_it_is() -> None:
+def test_aici_owner_must_be_the_name_of_an_owner() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_owner": "ann"})
     assert call == ControllerCall("yesno", owner="ann")
     assert call != ControllerCall.from_extra_args({"aici_controller": "yesno"})
@@ -43,12 +43,12 @@ def test_whose_it_is() -> None:
             ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_owner": owner})
 
 
-def test_forks_and_events() -> None:
+def test_aici_fork_and_aici_events() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "yesno", "aici_fork": 1, "aici_events": "true"})
     assert call == ControllerCall("yesno", fork=True, events=True) and call.backtrack
 
 
-def test_values_that_are_no_text_go_as_json() -> None:
+def test_arguments_other_than_text_are_encoded_as_json() -> None:
     call = ControllerCall.from_extra_args({"aici_controller": "choice", "aici_arg": ["é", "b"]})
     assert call is not None and call.arg == '["é", "b"]'
 
@@ -56,27 +56,27 @@ def test_values_that_are_no_text_go_as_json() -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"aici_arg": "x"}, "aici_controller must be a bundled .* aici_arg alone"),
+        ({"aici_arg": "x"}, "aici_controller must be a .* missing, but the request has aici_arg"),
         ({"aici_controller": ""}, "it is ''"),
         ({"aici_controller": 3}, "it is 3"),
         ({"aici_controler": "regex"}, "did you mean aici_controller"),
         (
             {"aici_controller": "regex", "aici_zzzzzzzzzz": 1},
-            "known are aici_controller, aici_arg, aici_script, aici_path, aici_hold, aici_fork, aici_events, "
-            "aici_owner",
+            "the keys are aici_controller, aici_arg, aici_script, aici_path, aici_hold, aici_fork, "
+            "aici_events, aici_owner",
         ),
         ({"aici_controller": "regex", "aici_path": "fast"}, "overlapped or logits"),
         ({"aici_controller": "regex", "aici_hold": "maybe"}, "true or false"),
         (
             {"aici_controller": "regex", "aici_hold": 1, "aici_path": "logits"},
-            "a logits processor only masks",
+            "a logits processor can only mask tokens",
         ),
         ({"aici_controller": "regex", "aici_fork": 1, "aici_path": "logits"}, "aici_fork needs"),
         ({"aici_controller": "regex", "aici_hold": 1, "aici_events": 1}, "exclude each other"),
-        ({"aici_controller": "regex", "aici_arg": {1, 2}}, "a value that JSON can write"),
+        ({"aici_controller": "regex", "aici_arg": {1, 2}}, "a text or a JSON value"),
     ],
 )
-def test_what_makes_no_sense(extra: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(extra: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ControllerCall.from_extra_args(extra)
 
@@ -89,8 +89,8 @@ def test_a_script_is_a_controller_and_its_argument(value: Any) -> None:
     call = ControllerCall.from_extra_args({"aici_script": value, "aici_hold": 1, "aici_owner": "ann"})
     assert call is not None
     assert (call.controller, call.hold, call.owner) == ("pyctrl", True, "ann")
-    told = {"script": SCRIPT["source"], "name": "script.py", "arg": SCRIPT["arg"]}
-    assert json.loads(call.arg) == told
+    expected = {"script": SCRIPT["source"], "name": "script.py", "arg": SCRIPT["arg"]}
+    assert json.loads(call.arg) == expected
     named = {"language": "javascript", "source": "1", "name": "a.js"}
     call = ControllerCall.from_extra_args({"aici_script": named})
     assert call is not None and call.controller == "jsctrl"
@@ -100,7 +100,7 @@ def test_a_script_is_a_controller_and_its_argument(value: Any) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("{", "aici_script: it is a text, but not of JSON"),
+        ("{", "aici_script: it is a text, but not JSON"),
         ("[1]", "must be an object"),
         (7, "must be an object"),
         ({"source": "x"}, "language must be python or javascript: it is None"),
@@ -111,29 +111,31 @@ def test_a_script_is_a_controller_and_its_argument(value: Any) -> None:
         ({**SCRIPT, "sorce": ""}, "unknown member sorce: did you mean source"),
         ({**SCRIPT, "name": "a\n"}, "without line ends"),
         ({**SCRIPT, "name": "a" * 257}, "at most 256 characters"),
-        ({**SCRIPT, "arg": {1, 2}}, "arg must be a value of JSON"),
-        ({**SCRIPT, "arg": float("nan")}, "arg must be a value of JSON"),
+        ({**SCRIPT, "arg": {1, 2}}, "arg must be a JSON value"),
+        ({**SCRIPT, "arg": float("nan")}, "arg must be a JSON value"),
     ],
 )
-def test_scripts_that_are_none(script: Any, message: str) -> None:
+def test_invalid_scripts_are_refused(script: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ControllerCall.from_extra_args({"aici_script": script})
 
 
-def test_a_script_beside_a_controller() -> None:
+def test_a_script_excludes_a_controller_and_its_argument() -> None:
     for other in ("aici_controller", "aici_arg"):
         with pytest.raises(ValueError, match=f"aici_script and {other} exclude each other"):
             ControllerCall.from_extra_args({"aici_script": SCRIPT, other: "regex"})
 
 
-def test_an_interpreter_that_was_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_interpreter_is_an_error_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bundled, "FOLDER", tmp_path)
     with pytest.raises(ValueError, match=r"aici_script: .* pyctrl was not built.*python -m pyaici\.build"):
         ControllerCall.from_extra_args({"aici_script": SCRIPT})
 
 
-def test_nothing_runs_without_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the seat is not to be had requests are refused, on both paths."""
+def test_requests_with_a_controller_are_refused_without_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are refused on both paths if AICI is not installed in the scheduler."""
     from types import SimpleNamespace
 
     from pyaici.engines.vllm import plugin
@@ -148,7 +150,7 @@ def test_nothing_runs_without_its_controller(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("VLLM_PLUGINS", "aici,lora_resolver")
     AiciLogitsProcessor.validate_params(controlled)
     monkeypatch.delenv("VLLM_PLUGINS")
-    monkeypatch.setattr(plugin, "problem", "controllers cannot be used: this vLLM is not as AICI expects it")
-    with pytest.raises(ValueError, match="not as AICI expects"):
+    monkeypatch.setattr(plugin, "problem", "AICI does not support this version of vLLM")
+    with pytest.raises(ValueError, match="does not support this version"):
         AiciLogitsProcessor.validate_params(controlled)
     AiciLogitsProcessor.validate_params(free)

@@ -1,4 +1,4 @@
-"""What `VllmEngine` makes of outputs; outputs of the real vLLM are taken in tests/pyaici/engines/vllm."""
+"""Results and events that `VllmEngine` builds from outputs. tests/pyaici/engines/vllm uses the real vLLM."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def families() -> Families:
     return families
 
 
-def output(index: int, tokens: str = "", *told: Any, finish: str | None = None, **more: Any) -> Any:
-    """As vLLM's RequestOutput, as far as it is looked at; the n-th token has log-probability -n."""
+def output(index: int, tokens: str = "", *events: Any, finish: str | None = None, **more: Any) -> Any:
+    """Returns the used part of vLLM's RequestOutput. Token n has the log-probability -n."""
     ids = [ord(c) for c in tokens]
     choice = SimpleNamespace(
         index=index,
@@ -45,7 +45,7 @@ def output(index: int, tokens: str = "", *told: Any, finish: str | None = None, 
     return SimpleNamespace(
         request_id="r",
         outputs=[choice],
-        kv_transfer_params={"aici": list(told)} if told else None,
+        kv_transfer_params={"aici": list(events)} if events else None,
         finished=more.pop("finished", False),
     )
 
@@ -54,10 +54,10 @@ def ids(text: str) -> list[int]:
     return [ord(c) for c in text]
 
 
-def test_a_child_begins_with_what_its_parent_had(families: Families) -> None:
+def test_a_child_starts_with_the_text_of_its_parent(families: Families) -> None:
     families.take(output(0, "cd", ["sampled", ids("c")], ["forced", ids("d")]))
     families.take(output(0, "", ["forked", [2]]))
-    families.take(output(2, "cd"))  # for clients that do not read events
+    families.take(output(2, "cd"))  # vLLM sends the inherited text to clients that do not read events
     families.take(output(2, "e", ["sampled", ids("e")], finish="stop", stop_reason="controller"))
     families.take(output(0, "f", ["back", 1], ["sampled", ids("f")], finish="length", finished=True))
     parent, child = families.results(7)
@@ -76,8 +76,8 @@ def test_a_child_begins_with_what_its_parent_had(families: Families) -> None:
     ]
 
 
-def test_what_a_child_says_may_come_before_the_fork(families: Families) -> None:
-    """In one step the order of outputs is vLLM's."""
+def test_output_of_a_child_may_come_before_the_fork_event(families: Families) -> None:
+    """vLLM determines the order of outputs within a step."""
     families.take(output(1, "", ["log", "here"]))
     families.take(output(0, "", ["forked", [1]]))
     forked, log = families.drain()[1:]
@@ -98,7 +98,7 @@ def test_forks_share_variables_until_they_end(families: Families) -> None:
     assert [change.values for change in changes] == [{"\\xff": b"\0\xfe", "a": b"1"}, {"a": b"2"}]
 
 
-def test_spares_that_no_fork_needed_are_nothing(families: Families) -> None:
+def test_unused_choices_produce_no_results(families: Families) -> None:
     families.take(output(1, finish="stop", stop_reason="unused"))
     families.take(output(0, finish="error", stop_reason="why", finished=True))
     (result,) = families.results(7)
@@ -107,12 +107,12 @@ def test_spares_that_no_fork_needed_are_nothing(families: Families) -> None:
     assert not families.busy
 
 
-def test_events_of_outputs_that_are_put_together() -> None:
-    """A client that is slow gets one output for several."""
+def test_events_survive_when_outputs_are_merged() -> None:
+    """A slow client gets one output for several steps."""
 
     class Output:
-        def __init__(self, *told: Any) -> None:
-            self.kv_transfer_params: dict[str, Any] | None = {"aici": list(told)} if told else None
+        def __init__(self, *events: Any) -> None:
+            self.kv_transfer_params: dict[str, Any] | None = {"aici": list(events)} if events else None
 
         def add(self, next_output: Output, aggregate: bool) -> None:
             self.kv_transfer_params = next_output.kv_transfer_params
@@ -127,7 +127,7 @@ def test_events_of_outputs_that_are_put_together() -> None:
     assert events_of(empty) == [] and empty.kv_transfer_params is None
 
 
-def test_nothing_is_no_event() -> None:
+def test_empty_events_are_left_out() -> None:
     events = Events()
     events.tokens("sampled", [])
     events.add("back", 0)

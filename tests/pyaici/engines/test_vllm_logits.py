@@ -1,4 +1,4 @@
-"""The logits processor for vLLM under its model runner V1, with the real runtime."""
+"""The logits processor for vLLM with its model runner V1 (simulated) and the real runtime."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ def v1(runtime: Runtime) -> Iterator[V1]:
     yield runner
     del runner.processor
     gc.collect()
-    assert has_live(runtime, 0), "a processor that goes frees its controllers"
+    assert has_live(runtime, 0), "a deleted processor must free its controllers"
 
 
 def test_rows_follow_their_tokens(v1: V1) -> None:
     assert v1.step(changes(added=[v1.add(0, params()), v1.add(1, params("ok"))]), 2) == [None, masks(0)]
-    assert v1.step(None, 2) == [None, masks(0)], "a part of a prompt: the token was thrown away"
+    assert v1.step(None, 2) == [None, masks(0)], "after a part of a prompt vLLM drops the token"
     v1.outputs[1].append(20)
     assert v1.step(None, 2) == [None, masks(1)]
     v1.outputs[1].append(masks(1)[0])
     assert v1.step(None, 2) == [None, masks(2)]
 
 
-def test_engines_without_controlled_requests_pay_nothing(v1: V1) -> None:
+def test_engines_without_controlled_requests_start_no_runtime(v1: V1) -> None:
     assert (
         v1.step(changes(added=[v1.add(0, params()), v1.add(1, params(extra_args={"x": 1}))]), 2) == [None] * 2
     )
-    assert v1.processor._shared is None, "neither a runtime nor a thing to look through"
+    assert v1.processor._shared is None, "there must be no runtime and no state"
 
 
-def test_requests_move_swap_leave_and_are_replaced(v1: V1) -> None:
+def test_requests_can_move_swap_leave_and_be_replaced(v1: V1) -> None:
     arguments = ["token 42", "token 43", "token 44", "token 45"]
     added = [v1.add(i, params(argument)) for i, argument in enumerate(arguments)]
     v1.step(changes(added=added), 4)
@@ -66,7 +66,7 @@ def test_requests_move_swap_leave_and_are_replaced(v1: V1) -> None:
     assert v1.step(changes(removed=[1], moved=[(3, 1, UNIDIRECTIONAL)]), 3) == [[45], [42], [44]]
     assert has_live(v1.runtime, 3)
     replacing = [v1.add(0, params("token 50"), 20)]
-    assert v1.step(changes(added=replacing), 3) == [[50], [42], [44]], "one that has an output already"
+    assert v1.step(changes(added=replacing), 3) == [[50], [42], [44]], "the new request has an output already"
     assert v1.step(changes(added=[v1.add(2, params())]), 3) == [[50], [42], None]
     assert has_live(v1.runtime, 2)
     assert v1.step(changes(moved=[(2, 1, SWAP)]), 3) == [[50], None, [42]]
@@ -74,7 +74,7 @@ def test_requests_move_swap_leave_and_are_replaced(v1: V1) -> None:
     assert has_live(v1.runtime, 0)
 
 
-def test_a_request_comes_back_after_a_preemption(v1: V1) -> None:
+def test_a_preempted_request_is_resumed(v1: V1) -> None:
     for cut in range(4):
         text = [20, masks(1)[0], 20, 20]
         v1.step(changes(added=[v1.add(0, params("ok"), *text[:cut])]))
@@ -85,7 +85,7 @@ def test_a_request_comes_back_after_a_preemption(v1: V1) -> None:
         assert v1.step(None) == [masks(cut + 1)]
 
 
-def test_a_request_that_comes_back_with_another_text_ends(v1: V1, caplog: Any) -> None:
+def test_a_resumed_request_with_a_different_text_ends(v1: V1, caplog: Any) -> None:
     with caplog.at_level(logging.ERROR, "vllm.aici"):
         assert v1.step(changes(added=[v1.add(0, params("ok"), 20, 99)])) == [[EOS]]
     assert "token 99 was sampled, which the controller forbade" in caplog.text
@@ -100,8 +100,8 @@ def test_forced_text_survives_a_preemption(v1: V1) -> None:
     assert v1.step(changes(added=[v1.add(0, params("splice 0"), 20, 7, 8, 7)])) == [[8]]
 
 
-def test_tokens_that_are_known_late(v1: V1) -> None:
-    """Async scheduling: the list holds -1 until shortly before `apply`."""
+def test_tokens_may_be_unknown_until_apply(v1: V1) -> None:
+    """With async scheduling, the list holds -1 until shortly before `apply`."""
     v1.step(changes(added=[v1.add(0, params("ok"))]))
     v1.outputs[0].append(-1)
     v1.processor.update_state(None)
@@ -109,15 +109,15 @@ def test_tokens_that_are_known_late(v1: V1) -> None:
     assert allowed(v1.processor, 1) == [masks(1)]
 
 
-def test_tokens_that_are_never_known_end_the_request(v1: V1, caplog: Any) -> None:
+def test_tokens_that_stay_unknown_end_the_request(v1: V1, caplog: Any) -> None:
     v1.step(changes(added=[v1.add(0, params("ok"))]))
     v1.outputs[0].append(-1)
-    assert v1.step() == [[EOS]] and "does not tell which tokens" in caplog.text
+    assert v1.step() == [[EOS]] and "does not report the sampled tokens" in caplog.text
     v1.outputs[0][-1] = EOS
     assert v1.step() == [[EOS]]
 
 
-def test_tokens_that_vllm_drops_are_forgotten(v1: V1) -> None:
+def test_tokens_dropped_by_vllm_are_removed(v1: V1) -> None:
     v1.step(changes(added=[v1.add(0, params("ok"))]))
     for _ in range(3):
         v1.outputs[0].append(20)
@@ -126,7 +126,7 @@ def test_tokens_that_vllm_drops_are_forgotten(v1: V1) -> None:
     assert v1.step() == [masks(1)] and has_live(v1.runtime, 1)
 
 
-def test_failures_end_their_request_only(v1: V1, caplog: Any) -> None:
+def test_failures_end_only_their_own_request(v1: V1, caplog: Any) -> None:
     arguments = ["mid_trap", "mid_return_stop", "ok", "init_refuse", "mid_loop"]
     added = [v1.add(i, params(argument)) for i, argument in enumerate(arguments)]
     added += [v1.add(5, params("x", controller="nonesuch")), (6, params("ok"), None, [])]
@@ -149,14 +149,14 @@ def test_failures_end_their_request_only(v1: V1, caplog: Any) -> None:
     assert has_live(v1.runtime, 2)
 
 
-def test_the_end_token_is_one_that_ends_the_request(v1: V1) -> None:
+def test_without_eos_the_lowest_stop_token_is_forced(v1: V1) -> None:
     added = [v1.add(0, params("mid_return_stop", eos_token_id=None, stop_token_ids=[9, 5]))]
     v1.step(changes(added=added))
     v1.outputs[0].append(20)
     assert v1.step() == [[5]]
 
 
-def test_biases(v1: V1) -> None:
+def test_biases_are_added_to_the_logits(v1: V1) -> None:
     added = [v1.add(0, params("dense")), v1.add(1, params("sparse 9")), v1.add(2, params())]
     v1.step(changes(added=added), 3)
     for outputs in v1.outputs.values():
@@ -169,7 +169,7 @@ def test_biases(v1: V1) -> None:
     assert logits[2].eq(1).all()
 
 
-def test_a_processor_that_is_there_twice_works_once(runtime: Runtime) -> None:
+def test_of_two_processors_in_an_engine_only_one_acts(runtime: Runtime) -> None:
     one = config()
     first, second = (AiciLogitsProcessor(one, "cpu", False) for _ in range(2))
     for processor in (first, second):
@@ -178,7 +178,7 @@ def test_a_processor_that_is_there_twice_works_once(runtime: Runtime) -> None:
     assert has_live(runtime, 1)
 
 
-def test_a_daemon_that_dies_ends_its_requests_and_is_replaced(
+def test_requests_end_when_their_daemon_dies_and_a_new_one_starts(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setattr(constraints, "RETRY_SECONDS", 0.0)
@@ -196,7 +196,7 @@ def test_a_daemon_that_dies_ends_its_requests_and_is_replaced(
     assert "'regex' of a request has failed" in caplog.text
 
 
-def test_a_daemon_that_is_not_there(
+def test_a_missing_daemon_ends_only_controlled_requests(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: Any
 ) -> None:
     monkeypatch.setenv("AICI_SOCKET", str(tmp_path / "none.sock"))

@@ -1,4 +1,4 @@
-"""The logits processor for vLLM under its model runner V2, and what it refuses."""
+"""The logits processor for vLLM with its model runner V2 (simulated), and the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ def test_slots_follow_their_tokens(runtime: Runtime) -> None:
     for slot in (2, 3, 5):
         v2.append(slot, 20)
     assert v2.step(2, 5, 3) == [[42], masks(1), None]
-    assert v2.step(2, 5, 3) == [[42], masks(1), None], "no new token: the same rows"
+    assert v2.step(2, 5, 3) == [[42], masks(1), None], "without a new token the rows must stay the same"
     v2.append(5, 20)
     assert v2.step(5) == [masks(2)]
-    assert v2.add(5, params()) is False, "a slot that another request gets"
+    assert v2.add(5, params()) is False, "another request has the slot now"
     assert v2.step(5, 2) == [None, [42]] and has_live(runtime, 1)
 
 
-def test_a_prompt_in_parts_has_no_row_to_constrain(runtime: Runtime) -> None:
+def test_a_partial_prompt_has_no_constrained_row(runtime: Runtime) -> None:
     v2 = V2()
     v2.add(0, params("ok"))
     assert v2.step(0, partial=(0,)) == [None] and has_live(runtime, 0)
     assert v2.step(0) == [masks(0)]
 
 
-def test_a_slot_with_a_text_from_before(runtime: Runtime) -> None:
+def test_a_slot_may_start_with_an_earlier_text(runtime: Runtime) -> None:
     v2 = V2()
     v2.add(0, params("ok"), 20, 20)
     assert v2.step(0) == [masks(2)]
     v2.append(0, 20)
     v2.append(0, 20)
-    assert v2.step(0) == [masks(4)], "two at once"
+    assert v2.step(0) == [masks(4)], "two tokens arrive at once"
     v2.total[0] -= 2
-    assert v2.step(0) == [masks(2)], "tokens that were dropped"
+    assert v2.step(0) == [masks(2)], "two tokens were dropped"
 
 
-def test_slots_that_are_never_seen_again_free_their_controllers(runtime: Runtime) -> None:
+def test_slots_that_stay_absent_free_their_controllers(runtime: Runtime) -> None:
     v2 = V2()
     v2.add(0, params("ok"))
     v2.add(1, params("ok"))
@@ -68,7 +68,7 @@ def test_slots_that_are_never_seen_again_free_their_controllers(runtime: Runtime
         assert v2.step(1) == [masks(0)]
     assert has_live(runtime, 1)
     v2.append(0, 20)
-    assert v2.step(0, 1) == [masks(1), masks(0)], "it had only waited"
+    assert v2.step(0, 1) == [masks(1), masks(0)], "an absent slot may come back"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_engines_that_cannot_constrain_end_the_request(
     assert allowed(processor, 2) == [[EOS], None] and words in caplog.text
 
 
-def test_engines_that_can(runtime: Runtime) -> None:
+def test_supported_engines_are_not_refused(runtime: Runtime) -> None:
     for settings in (
         {},
         {"async_scheduling": True, "logits_processors": ["x"]},
@@ -112,12 +112,12 @@ def test_engines_that_can(runtime: Runtime) -> None:
         ({"arg": "x", "ignore_eos": True}, "give stop_token_ids"),
     ],
 )
-def test_requests_that_make_no_sense(changed: dict[str, Any], words: str) -> None:
+def test_invalid_requests_are_refused(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         AiciLogitsProcessor.validate_params(params(**changed))
 
 
-def test_requests_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_requests_are_accepted_if_the_plugin_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     for good in (
         params(min_tokens=3),
         params("x"),
@@ -134,7 +134,7 @@ def test_requests_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
             AiciLogitsProcessor.validate_params(params("x"))
 
 
-def test_the_module_of_the_entry_point_imports_little() -> None:
+def test_the_module_of_the_entry_point_imports_no_heavy_packages() -> None:
     program = (
         "import sys, pyaici.engines.vllm.logits.processor as m; assert m.AiciLogitsProcessor; "
         "heavy = {'torch', 'numpy', 'msgpack', 'posix_ipc', 'wasmtime', 'transformers'}; "

@@ -1,4 +1,4 @@
-"""The tiny model, its vocabulary, an engine on it, and what the library itself generates with it."""
+"""Fixtures: the tiny model, its vocabulary, an engine with it, and the library's own generation with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def vocabulary() -> Vocabulary:
-    """Every byte is a token; two special tokens; the rest of the logits stands for nothing."""
+    """A token for each byte, and two special tokens. The other ids are no tokens."""
     names = {BOS: "<s>", EOS: "</s>"}
     return Vocabulary(
         [bytes([i]) for i in range(256)] + [b"", b""], names, eos=(EOS,), bos=BOS, vocab_size=WIDTH
@@ -34,13 +34,13 @@ def model() -> Any:
 
 @pytest.fixture
 def engine(model: Any, vocabulary: Vocabulary) -> HfEngine:
-    """Without controllers."""
+    """An engine without controllers."""
     return HfEngine(model, vocabulary=vocabulary)
 
 
 @pytest.fixture(scope="session")
 def generate(model: Any) -> Callable[..., list[int]]:
-    """What the library itself generates greedily for one prompt, ids that stand for nothing left out."""
+    """Generates greedily for one prompt with the library. Ids that are no tokens are never chosen."""
 
     def run(prompt: list[int], max_tokens: int, eos: int | None = EOS) -> list[int]:
         out = model.generate(

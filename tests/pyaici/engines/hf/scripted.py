@@ -1,7 +1,6 @@
 """A double of `pyaici.client.runtime.Runtime` whose controllers are Python objects of the test.
 
-It answers in the same process and at once; what the real runtime does in other processes is
-tested with the real one.
+It answers at once, in the same process. Other tests use the real runtime and its processes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ WORDS = 9  # mask words for 288 logits
 
 
 def allow(*tokens: int) -> MidResult:
-    """Sample one of these."""
+    """Returns a result: sample one of these tokens."""
     bits = np.zeros(WORDS, dtype=np.uint32)
     for token in tokens:
         bits[token >> 5] |= np.uint32(1 << (token & 31))
@@ -31,12 +30,12 @@ def allow(*tokens: int) -> MidResult:
 
 
 def anything(**row: Any) -> MidResult:
-    """Sample any token."""
+    """Returns a result: sample any token."""
     return MidResult(Verb.SAMPLE, Row(RowKind.ALL, **row))
 
 
 def splice(tokens: Sequence[int] | bytes, backtrack: int = 0) -> MidResult:
-    """Take back and append."""
+    """Returns a result: remove tokens at the end and append others."""
     return MidResult(Verb.SPLICE, backtrack=backtrack, ff_tokens=list(tokens))
 
 
@@ -47,26 +46,26 @@ SUSPEND = PreResult(Verb.SUSPEND)
 
 
 def fork(count: int) -> PreResult:
-    """Go on as `count` sequences; the runtime numbers the new ones."""
+    """Returns a result of pre_process: go on as `count` sequences. The runtime numbers the new ones."""
     return PreResult(Verb.FORK, children=[-1] * (count - 1))
 
 
 class Script:
-    """A controller: plays `mids`, one answer per step, the last one again and again.
+    """A controller that returns `mids`, one in each step, and then repeats the last.
 
-    Subclasses override `pre` and `mid`. Copied when its sequence forks.
+    Subclasses override `pre` and `mid`. A fork gets a copy of the controller.
     """
 
     def __init__(self, *mids: MidResult, pres: Iterable[PreResult] = ()) -> None:
         self.mids = list(mids)
         self.pres = list(pres)
         self.reports: list[StepInput] = []
-        self.says = ""
-        #: 0 in the parent, 1, 2, ... in children of its last fork
+        self.output = ""
+        #: place in the last fork: 0 in the parent, 1, 2, ... in its children
         self.number = 0
 
     def post(self, report: StepInput) -> None:
-        """The last tokens of a sequence that the engine has ended; `mid` gets them if there is none."""
+        """Receives the last tokens of a sequence that the engine has ended. If not overridden, `mid` does."""
 
     def pre(self, report: StepInput) -> PreResult:
         return self.pres.pop(0) if self.pres else CONTINUE
@@ -76,12 +75,12 @@ class Script:
 
 
 class ScriptedRuntime:
-    """Modules are functions from (arg, prompt) to a `Script`."""
+    """A runtime whose modules are functions from (arg, prompt) to a `Script`."""
 
     def __init__(self, **modules: Callable[[str, list[int]], Script]) -> None:
         self.modules = modules
         self.live: dict[int, Script] = {}
-        #: every controller there ever was, by number
+        #: all controllers, also those that have ended, by number
         self.ever: dict[int, Script] = {}
         self.freed: list[int] = []
         self.steps = 0
@@ -204,6 +203,6 @@ class ScriptedStep:
             if answer.verb in (Verb.STOP, Verb.ERROR):
                 del self.runtime.live[seq]
         for seq, script in self.scripts.items():
-            if script.says:
-                result.logs[seq], script.says = script.says, ""
+            if script.output:
+                result.logs[seq], script.output = script.output, ""
         return result

@@ -1,4 +1,4 @@
-"""A tiny random model whose tokens are bytes, and a counter of its passes."""
+"""A tiny random model whose tokens are bytes, and a counter of its forward passes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SIZES = {
 
 
 def make_model(config_class: str = "LlamaConfig", **settings: Any) -> Any:
-    """A model with weights that depend on nothing but its configuration."""
+    """Returns a model whose weights depend only on its configuration."""
     torch.manual_seed(7)
     config = getattr(transformers, config_class)(**(SIZES | settings))
     return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
 class CountingCalls:
-    """Counts a model's forward passes and the shapes of what they were fed."""
+    """Records the shape of the input of each forward pass of a model."""
 
     def __init__(self, model: Any) -> None:
         self.shapes: list[tuple[int, ...]] = []

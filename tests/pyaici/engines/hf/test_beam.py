@@ -1,4 +1,4 @@
-"""Beam search against the library's, and what controllers do to it."""
+"""Beam search compared with the library's, and beam search with controllers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def search(
     allowed: list[int] | None = None,
     **options: Any,
 ) -> Any:
-    """The library's beam search over real tokens, all or the `allowed` ones."""
+    """Runs the library's beam search over all real tokens, or over the `allowed` ones."""
 
     def real_tokens(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         logprobs = torch.full_like(scores, float("-inf"))
@@ -55,7 +55,7 @@ def search(
 
 @pytest.fixture(scope="module")
 def eager_to_end(model: Any) -> Any:
-    """A model that ends often, so that results of many lengths compete."""
+    """A model that often samples the end token, so that results of many lengths compete."""
     ends = make_model()
     with torch.no_grad():
         ends.lm_head.weight[EOS] *= 2.5
@@ -65,7 +65,7 @@ def eager_to_end(model: Any) -> Any:
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
 @pytest.mark.parametrize(("beams", "max_tokens"), [(2, 1), (3, 12), (5, 25)])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0])
-def test_results_and_scores_are_those_of_the_library(
+def test_results_and_scores_equal_those_of_the_library(
     eager_to_end: Any,
     vocabulary: Vocabulary,
     prompt: list[int],
@@ -87,7 +87,7 @@ def test_results_and_scores_are_those_of_the_library(
         assert result.reason is (FinishReason.EOS if tokens[-1] == EOS else FinishReason.LENGTH)
 
 
-def test_a_search_beside_others_and_twice_the_same_request(model: Any, vocabulary: Vocabulary) -> None:
+def test_a_search_has_the_same_result_alone_and_in_a_batch(model: Any, vocabulary: Vocabulary) -> None:
     engine = HfEngine(model, vocabulary=vocabulary)
     request = Request(PROMPTS[0], beams=3, max_tokens=10)
     (alone,) = engine.run([request])
@@ -118,7 +118,7 @@ def test_each_beam_has_a_controller_that_knows_its_path(model: Any, vocabulary: 
     assert all(token % 2 for result in results for token in result.new_tokens)
     paths = [script.path for script in runtime.ever.values() if isinstance(script, Odd)]
     for result in results:
-        assert result.new_tokens in paths, "the controller of the result was told exactly its tokens"
+        assert result.new_tokens in paths, "no controller received exactly the tokens of this result"
     want = search(model, PROMPTS[0], 4, 7, allowed=list(range(1, 256, 2)))
     assert [r.new_tokens for r in results] == want.sequences[:, len(PROMPTS[0]) :].tolist()
     assert [r.score for r in results] == pytest.approx(want.sequences_scores.tolist(), abs=1e-4)
@@ -126,9 +126,7 @@ def test_each_beam_has_a_controller_that_knows_its_path(model: Any, vocabulary: 
     assert all(r.logprob <= 0 and 0 < r.allowed_mass < 1 for r in reports)
 
 
-def test_beams_that_splice_or_are_late_compete_with_the_score_they_have(
-    model: Any, vocabulary: Vocabulary
-) -> None:
+def test_beams_that_splice_or_are_late_keep_their_score(model: Any, vocabulary: Vocabulary) -> None:
     script = [anything(), splice(b"abc"), LATE, splice(b"X", backtrack=2), anything()]
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)

@@ -1,4 +1,4 @@
-"""The slot cache against a plain list per sequence, and against the model's own arithmetic."""
+"""The slot cache compared with a plain list per sequence, and with the model's own results."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ HEADS, DIM, LAYERS = 2, 3, 2
 
 
 class SlotMachine(RuleBasedStateMachine):
-    """Any order of operations: every slot holds what was written to it, in every layer.
+    """Runs operations in any order: every slot keeps the values written to it, in every layer.
 
-    What there is no room for changes nothing.
+    An operation for which there is no room changes nothing.
     """
 
     limit: int | None = None
@@ -81,7 +81,7 @@ class SlotMachine(RuleBasedStateMachine):
 
     @contextlib.contextmanager
     def _room(self, slots: int, tokens: int) -> Iterator[None]:
-        """SpaceError if so many more slots, or a slot of so many tokens, are beyond the limit, else none."""
+        """Expects SpaceError if this many more slots, or a slot of this many tokens, exceed the limit."""
         longest = max([1, tokens, *(len(held) for _, held in self.model)])
         number = len(self.model) + slots
         if self.limit is None or number * longest <= self.limit:
@@ -93,7 +93,7 @@ class SlotMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.model) > 1)
     @rule(data=st.data())
     def catch_up(self, data: st.DataObject) -> None:
-        """A copy that holds the beginning of another gets the rest."""
+        """Copies the rest of a slot to another that holds its beginning."""
         (a, full), (b, _) = data.draw(st.permutations(self.model))[:2]
         b.length = min(b.length, data.draw(st.integers(0, len(full))), self._shared(a, b))
         self.cache.copy(a, b)
@@ -113,7 +113,7 @@ class SlotMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), gather=st.booleans())
     def append(self, data: st.DataObject, gather: bool) -> None:
-        """One pass over some slots, ragged, in any order."""
+        """Appends different numbers of tokens to some slots in one pass, in any order."""
         size = data.draw(st.integers(1, len(self.model)))
         chosen = data.draw(st.permutations(self.model))[:size]
         if gather:
@@ -157,7 +157,7 @@ class SlotMachine(RuleBasedStateMachine):
 
 
 class LimitedSlotMachine(SlotMachine):
-    """The same in a cache that may not grow far."""
+    """The same with a small limit on the cache."""
 
     limit = 30
 
@@ -168,8 +168,8 @@ TestLimitedSlots = LimitedSlotMachine.TestCase
 TestLimitedSlots.settings = TestSlots.settings
 
 
-def test_what_there_is_no_memory_for_changes_nothing() -> None:
-    """The first layer finds memory, the second needs more than a process can address."""
+def test_a_failed_allocation_changes_nothing() -> None:
+    """The first layer gets its memory. The second needs more than a process can address."""
     cache = SlotCache(2, num_slots=1, capacity=1)
     slot = cache.new_slot()
     states = [torch.ones((1, 1, 1, 1), dtype=torch.uint8), torch.ones((1, 1 << 10, 1, 1 << 11)).double()]
@@ -180,7 +180,7 @@ def test_what_there_is_no_memory_for_changes_nothing() -> None:
     with pytest.raises(SpaceError, match="no memory for a key-value cache of 1 sequences of 16777216 tokens"):
         cache.place([slot], [1 << 23], CPU)
     assert (cache.num_slots, cache.capacity) == (1, 1)
-    # a little more can be had, and nothing of what was there is lost
+    # a smaller allocation works, and the contents are kept
     cache.new_slot()
     cache.placement = cache.place([slot], [1], CPU)
     assert (cache.num_slots, cache.capacity) == (2, 2)
@@ -190,7 +190,7 @@ def test_what_there_is_no_memory_for_changes_nothing() -> None:
 
 
 def test_a_freed_slot_leaves_no_infinities() -> None:
-    """Attention multiplies what it must not see by zero, and infinity times zero is not a number."""
+    """Attention multiplies masked values by zero, and infinity times zero is NaN."""
     cache = SlotCache(1)
     first, second = cache.new_slot(), cache.new_slot()
     cache.placement = cache.place([first, second], [3, 1], CPU)
@@ -212,10 +212,10 @@ def test_a_freed_slot_leaves_no_infinities() -> None:
     ],
     ids=["llama", "eager", "sliding", "hybrid"],
 )
-def test_ragged_passes_give_the_logits_of_a_full_recompute(
+def test_ragged_passes_give_the_logits_of_a_pass_without_cache(
     config: str, options: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    """Appends of many lengths, forks, cuts and gaps: exact in float64, close in float32."""
+    """Mixes appends of many lengths, forks, truncation and gaps. Exact in float64, close in float32."""
     model = make_model(config, **options).to(dtype)
     runner = ModelRunner(model)
     tolerance = 2e-6 if dtype is torch.float64 else 1e-3  # the result is float32 in any case
@@ -233,7 +233,7 @@ def test_ragged_passes_give_the_logits_of_a_full_recompute(
             assert torch.allclose(got.to(dtype), want, atol=tolerance)
             assert got.argmax() == want.argmax()
         slot, tokens = chosen[0]
-        if step % 3 == 0:  # take back a part
+        if step % 3 == 0:  # truncate
             slot.length = len(tokens) // 2
             del tokens[slot.length :]
         if step % 4 == 1:
@@ -242,19 +242,19 @@ def test_ragged_passes_give_the_logits_of_a_full_recompute(
             runner.cache.free(held.pop(0)[0])
 
 
-def test_cut_and_fed_again_is_bitwise_what_it_was() -> None:
-    """The same shapes give the same bits, whatever lay there in between."""
+def test_a_truncated_slot_gives_bitwise_equal_logits_again() -> None:
+    """Equal shapes give equal bits, regardless of what the slot held in between."""
     runner = ModelRunner(make_model())
     slot = runner.cache.new_slot()
     runner.run([Feed(slot, [1, 2, 3, 4, 5])])
-    (never_further,) = runner.run([Feed(slot, [6])])
+    (before,) = runner.run([Feed(slot, [6])])
     runner.run([Feed(slot, [7, 8, 9])])
     slot.length = 5
     (again,) = runner.run([Feed(slot, [6])])
-    assert torch.equal(never_further, again)
+    assert torch.equal(before, again)
 
 
-def test_long_feeds_are_cut_into_chunks_and_short_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_feeds_are_split_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyaici.engines.hf.runner.CHUNK_TOKENS", 16)
     model = make_model()
     runner = ModelRunner(model)
@@ -269,7 +269,7 @@ def test_long_feeds_are_cut_into_chunks_and_short_ones_do_not_wait(monkeypatch: 
         assert torch.allclose(row, want, atol=1e-4)
 
 
-def test_rows_share_a_pass_if_padding_costs_less_than_a_pass() -> None:
+def test_rows_share_a_pass_if_padding_costs_less_than_another_pass() -> None:
     assert split([("a", 1), ("b", 1), ("c", 1)], 12) == [["a", "b", "c"]]
     assert split([("long", 500), ("a", 1), ("b", 1)], 12) == [["a", "b"], ["long"]]
     assert split([("a", 1), ("splice", 7), ("b", 1)], 12) == [["a", "b", "splice"]]

@@ -1,4 +1,4 @@
-"""Every verb of a controller, and its edges, with scripted controllers on a real (tiny) model."""
+"""Every verb of a controller, with edge cases: scripted controllers and a real (tiny) model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ MATE = [BOS, 1, 2, 3, 4, 5, 6]
 
 @pytest.fixture
 def play(model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[..., Any]:
-    """Runs one script beside a sequence without control, whose tokens must not change for it."""
+    """Runs a script next to a sequence without a controller, whose tokens must not change."""
 
     def run(
         make: Callable[[], Script],
@@ -75,7 +75,7 @@ def play(model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[...
             None if events is None else events.append,
         )
         assert free.new_tokens == generate(MATE, 20)
-        assert not runtime.live, "every controller was freed"
+        assert not runtime.live, "a controller was not freed"
         return results, runtime
 
     return run
@@ -136,10 +136,10 @@ def test_a_row_that_allows_all_changes_nothing(play: Any, generate: Generate) ->
     assert result.new_tokens == generate(PROMPT, 8)
 
 
-def test_logprobs_are_found_for_those_who_look_at_them(play: Any) -> None:
-    def known(**how: Any) -> list[bool]:
+def test_logprobs_are_computed_only_where_they_are_used(play: Any) -> None:
+    def known(**options: Any) -> list[bool]:
         (result,), runtime = play(
-            lambda: Script(allow(5, 6), anything(top_k=2), allow(7)), max_tokens=4, **how
+            lambda: Script(allow(5, 6), anything(top_k=2), allow(7)), max_tokens=4, **options
         )
         reports = runtime.ever[100].reports[1:]
         for report, logprob in zip(reports, result.logprobs[len(PROMPT) :], strict=True):
@@ -148,15 +148,15 @@ def test_logprobs_are_found_for_those_who_look_at_them(play: Any) -> None:
         return [value == value for value in result.logprobs[len(PROMPT) :]]
 
     assert known() == [True] * 4
-    assert known(post=False) == [False, True, False, False], "only where top_k is asked for"
+    assert known(post=False) == [False, True, False, False], "only the second result asks for top_k"
     assert known(post=False, logprobs=True) == [True] * 4
 
 
-def test_allowed_tokens_are_counted_for_those_who_ask(play: Any) -> None:
-    def counts(**asked: Any) -> list[tuple[Origin, int | None]]:
+def test_allowed_tokens_are_counted_on_request(play: Any) -> None:
+    def counts(**options: Any) -> list[tuple[Origin, int | None]]:
         events: list[Event] = []
         script = [allow(1, 2, 3), anything(), splice(b"xy"), allow(7), STOP]
-        play(lambda: Script(*script), events=events, **asked)
+        play(lambda: Script(*script), events=events, **options)
         own = [event for event in events if isinstance(event, TokensAppended) and event.request == 0]
         return [(event.origin, event.allowed) for event in own]
 
@@ -173,8 +173,8 @@ def test_logprobs_without_control(model: Any, vocabulary: Vocabulary) -> None:
     assert all(value != value for value in [*known.logprobs[: len(PROMPT)], *unknown.logprobs])
 
 
-def test_logprobs_allowed_mass_and_top(play: Any, model: Any) -> None:
-    """Against the distribution computed from scratch, padded ids left out."""
+def test_logprobs_allowed_mass_and_top_k_are_right(play: Any, model: Any) -> None:
+    """Compares with the distribution computed from scratch, without padding ids."""
     for temperature, expected in ((0.0, 1.0), (0.7, 0.7)):
         (result,), runtime = play(
             lambda: Script(allow(*range(100)), MidResult(Verb.SAMPLE, allow(5).row), anything(top_k=3)),
@@ -203,7 +203,7 @@ def test_a_row_may_set_the_temperature(play: Any, generate: Generate) -> None:
     assert hot.new_tokens != result.new_tokens
 
 
-def test_a_splice_is_one_pass_and_greedy_goes_on_as_after_that_prompt(
+def test_a_splice_takes_one_pass_and_acts_like_a_longer_prompt(
     model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything(), splice(b"hello"), anything()))
@@ -214,7 +214,7 @@ def test_a_splice_is_one_pass_and_greedy_goes_on_as_after_that_prompt(
     engine.step()
     with CountingCalls(model) as calls:
         engine.step()
-    assert calls.shapes == [(2, 5)], "five tokens of the one, one of the other, in one pass"
+    assert calls.shapes == [(2, 5)], "one pass has five tokens of one sequence and one of the other"
     engine.run()
     (result,) = engine.results(number)
     first = result.new_tokens[0]
@@ -226,7 +226,7 @@ def test_a_splice_is_one_pass_and_greedy_goes_on_as_after_that_prompt(
     assert engine.results(mate)[0].new_tokens == generate(MATE, 20)
 
 
-def test_backtrack_shortens_one_row_and_is_told_as_it_was(play: Any, generate: Generate) -> None:
+def test_backtrack_shortens_only_its_own_sequence_and_is_reported(play: Any, generate: Generate) -> None:
     events: list[Event] = []
     script = [allow(ord("a")), allow(ord("b")), allow(ord("c")), splice(b"X", backtrack=2), anything()]
     (result,), runtime = play(lambda: Script(*script), events=events)
@@ -239,7 +239,7 @@ def test_backtrack_shortens_one_row_and_is_told_as_it_was(play: Any, generate: G
 
 
 def test_backtrack_without_new_tokens_samples_again(play: Any) -> None:
-    """The logits after the token before are computed again, the same ones."""
+    """The logits after the previous token are computed again and are equal."""
     script = [anything(), anything(), splice([], backtrack=1), anything()]
     (again,), _ = play(lambda: Script(*script))
     (never,), _ = play(lambda: Script(anything()))
@@ -256,7 +256,7 @@ def test_backtrack_into_the_prompt(play: Any, generate: Generate) -> None:
     assert result.text.startswith("ab") and result.origins[:4] == [Origin.PROMPT] * 2 + [Origin.FORCED] * 2
 
 
-def test_a_sequence_that_loses_everything_is_given_the_begin_token(play: Any, generate: Generate) -> None:
+def test_a_sequence_without_any_token_gets_the_begin_token(play: Any, generate: Generate) -> None:
     (result,), runtime = play(lambda: Script(splice([], backtrack=len(PROMPT)), anything()))
     assert result.tokens == [BOS, *generate([BOS], 7)]
     assert result.prompt_tokens == 0
@@ -266,20 +266,20 @@ def test_a_sequence_that_loses_everything_is_given_the_begin_token(play: Any, ge
 
 
 @pytest.mark.parametrize(
-    ("bad", "says"),
+    ("bad", "words"),
     [
-        (splice(b"", backtrack=5), "takes back 5 tokens of a sequence of 4"),
+        (splice(b"", backtrack=5), "removes 5 tokens, but the sequence has only 4"),
         (splice([288]), "token 288"),
         (splice([1, -1]), "token -1"),
     ],
 )
-def test_an_impossible_splice_ends_the_sequence(play: Any, bad: MidResult, says: str) -> None:
+def test_an_invalid_splice_ends_the_sequence(play: Any, bad: MidResult, words: str) -> None:
     (result,), _ = play(lambda: Script(bad))
     assert result.reason is FinishReason.ERROR and isinstance(result.error, ResultError)
-    assert says in str(result.error)
+    assert words in str(result.error)
 
 
-def test_forced_tokens_end_with_the_token_limit(play: Any) -> None:
+def test_forced_tokens_are_cut_at_the_token_limit(play: Any) -> None:
     (result,), runtime = play(lambda: Script(splice(b"0123456789")), max_tokens=4)
     assert result.new_tokens == list(b"0123") and result.reason is FinishReason.LENGTH
     assert runtime.ever[100].reports[-1] == StepInput(100, list(b"0123"), final=True)
@@ -293,7 +293,7 @@ def test_a_splice_that_ends_with_the_end_token_ends_the_sequence(play: Any) -> N
 
 
 @pytest.mark.parametrize("endless", [splice([]), splice(b"x", backtrack=1), splice([], backtrack=0)])
-def test_work_without_progress_comes_to_an_end(play: Any, endless: MidResult) -> None:
+def test_endless_work_without_progress_ends_the_sequence(play: Any, endless: MidResult) -> None:
     (result,), _ = play(lambda: Script(splice(b"x"), endless), max_tokens=2)
     assert result.reason is FinishReason.WORK
 
@@ -315,7 +315,7 @@ def test_a_fork_copies_the_cache_and_shares_the_pass(
     engine.step()
     with CountingCalls(model) as calls:
         events = engine.step()
-        assert calls.shapes == [(1, 1)], "one row for the three"
+        assert calls.shapes == [(1, 1)], "the three sequences must share one row"
         engine.step()
         assert calls.shapes[1:] == [(3, 1)]
     (forked,) = [e for e in events if isinstance(e, Forked)]
@@ -329,7 +329,7 @@ def test_a_fork_copies_the_cache_and_shares_the_pass(
         assert result.new_tokens[3:] == generate([*PROMPT, *start, 100 + i], 5)
 
 
-def test_forks_of_a_sampled_sequence_draw_apart_but_repeatably(play: Any) -> None:
+def test_sampled_forks_differ_and_repeat_with_the_same_seed(play: Any) -> None:
     def make() -> Script:
         return Script(anything(), pres=[fork(4)])
 
@@ -339,10 +339,10 @@ def test_forks_of_a_sampled_sequence_draw_apart_but_repeatably(play: Any) -> Non
     assert [r.tokens for r in first] == [r.tokens for r in again]
 
 
-def test_forks_of_forks_in_the_first_step_before_anything_is_cached(
+def test_forks_of_copies_in_the_first_step_share_one_prefill(
     model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
-    """n copies by the engine, each forked by its controller, some suspended: one row of prefill."""
+    """The engine makes n copies, the controller forks each of them, and some are suspended."""
 
     class Tree(Script):
         def pre(self, report: StepInput) -> PreResult:
@@ -359,15 +359,15 @@ def test_forks_of_forks_in_the_first_step_before_anything_is_cached(
     assert all(r.new_tokens == generate(PROMPT, 6) for r in results)
 
 
-def test_suspended_sequences_skip_steps_and_go_on_where_they_were(play: Any, generate: Generate) -> None:
+def test_suspended_sequences_skip_steps_and_go_on_unchanged(play: Any, generate: Generate) -> None:
     events: list[Event] = []
     pres = [SUSPEND, SUSPEND, PreResult(Verb.CONTINUE), SUSPEND, PreResult(Verb.CONTINUE)]
     (result,), runtime = play(lambda: Script(anything(), pres=pres), events=events)
     assert result.new_tokens == generate(PROMPT, 8)
-    assert len([e for e in events if isinstance(e, Suspended)]) == 2, "once for each time it stops"
+    assert len([e for e in events if isinstance(e, Suspended)]) == 2, "one event for each suspension"
     reports = runtime.ever[100].reports
     assert reports[1] == StepInput(100) and reports[2] == StepInput(100)
-    assert reports[3].sampled and reports[4] == StepInput(100), "told once, not again after the pause"
+    assert reports[3].sampled and reports[4] == StepInput(100), "a token must be reported only once"
 
 
 def test_late_sequences_keep_their_logits(model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
@@ -378,16 +378,16 @@ def test_late_sequences_keep_their_logits(model: Any, vocabulary: Vocabulary, ge
         engine.run()
     (result,) = engine.results(0)
     assert result.new_tokens == generate(PROMPT, 5)
-    assert len(calls.shapes) == 5, "no pass is made twice"
+    assert len(calls.shapes) == 5, "a pass was repeated"
     assert runtime.steps == 5 + 2 + 1
 
 
-def test_a_fork_of_a_late_sequence_has_the_logits_too(play: Any, generate: Generate) -> None:
+def test_a_fork_of_a_late_sequence_has_its_logits(play: Any, generate: Generate) -> None:
     (a, b), _ = play(lambda: Script(LATE, anything(), pres=[PreResult(Verb.CONTINUE), fork(2)]))
     assert a.new_tokens == b.new_tokens == generate(PROMPT, 8)
 
 
-def test_stop_in_pre_and_in_mid(play: Any) -> None:
+def test_a_stop_in_pre_or_mid_process_ends_the_sequence(play: Any) -> None:
     (result,), _ = play(lambda: Script(allow(65), STOP))
     assert (result.reason, result.text) == (FinishReason.STOP, "A")
     pres = [PreResult(Verb.CONTINUE), PreResult(Verb.STOP)]
@@ -395,7 +395,7 @@ def test_stop_in_pre_and_in_mid(play: Any) -> None:
     assert (result.reason, result.text) == (FinishReason.STOP, "A")
 
 
-def test_an_error_ends_its_sequence_only(play: Any) -> None:
+def test_an_error_ends_only_its_own_sequence(play: Any) -> None:
     error = TimeLimitError("mid_process used 21 ms")
     events: list[Event] = []
     (result,), _ = play(lambda: Script(allow(65), MidResult(Verb.ERROR, error=error)), events=events)
@@ -408,47 +408,47 @@ def test_an_error_ends_its_sequence_only(play: Any) -> None:
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1)])
 @pytest.mark.parametrize("row", [allow(), allow(258, 287)], ids=["nothing", "ids that are no tokens"])
-def test_an_empty_mask_ends_its_sequence_only(play: Any, row: MidResult, sampling: Sampling) -> None:
+def test_an_empty_mask_ends_only_its_own_sequence(play: Any, row: MidResult, sampling: Sampling) -> None:
     (result,), _ = play(lambda: Script(allow(65), row), sampling=sampling)
     assert result.reason is FinishReason.ERROR and isinstance(result.error, EmptyMaskError)
     assert result.text == "A"
 
 
-def test_what_a_controller_prints_is_told_at_once_and_kept(play: Any) -> None:
+def test_output_of_a_controller_is_an_event_and_stays_in_the_result(play: Any) -> None:
     class Talker(Script):
         def mid(self, report: StepInput) -> MidResult:
-            self.says = f"{list(report.tokens)}\n"
+            self.output = f"{list(report.tokens)}\n"
             return allow(65)
 
         def post(self, report: StepInput) -> None:
-            self.says = f"{list(report.tokens)} and the end\n"
+            self.output = f"{list(report.tokens)} and the end\n"
 
     events: list[Event] = []
     (result,), _ = play(Talker, max_tokens=2, events=events)
-    assert result.log == "[]\n[65]\n[65] and the end\n", "the last token is told too"
+    assert result.log == "[]\n[65]\n[65] and the end\n", "the last token must be reported too"
     assert [e.text for e in events if isinstance(e, Log)] == ["[]\n", "[65]\n", "[65] and the end\n"]
-    about = [e for e in events if e.seq == 0]
-    assert isinstance(about[-1], Finished) and isinstance(about[-2], Log), "the end comes last"
+    own = [e for e in events if e.seq == 0]
+    assert isinstance(own[-1], Finished) and isinstance(own[-2], Log), "the end must be the last event"
 
 
 @pytest.mark.parametrize("verb", [Verb.STOP, Verb.ERROR])
-def test_what_is_printed_before_an_end_in_pre_process_comes_before_the_end(play: Any, verb: Verb) -> None:
+def test_output_of_pre_process_comes_before_the_end_event(play: Any, verb: Verb) -> None:
     class Talker(Script):
         def pre(self, report: StepInput) -> PreResult:
-            self.says = "bye"
+            self.output = "bye"
             return PreResult(verb, error=AiciError("why") if verb == Verb.ERROR else None)
 
     events: list[Event] = []
     (result,), _ = play(Talker, events=events)
     assert result.log == "bye" and result.new_tokens == []
-    about = [event for event in events if event.seq == 0]
-    assert isinstance(about[-1], Finished) and isinstance(about[-2], Log)
+    own = [event for event in events if event.seq == 0]
+    assert isinstance(own[-1], Finished) and isinstance(own[-2], Log)
 
 
-def test_after_the_end_token_only_the_log_counts(play: Any) -> None:
-    """post_process learns of the last token; nobody asks for more."""
+def test_after_the_end_token_only_post_process_is_called(play: Any) -> None:
+    """post_process receives the last token, and its output is kept."""
 
-    class Late(Script):
+    class EndChecker(Script):
         def pre(self, report: StepInput) -> PreResult:
             assert EOS not in report.tokens
             return PreResult(Verb.CONTINUE)
@@ -458,15 +458,15 @@ def test_after_the_end_token_only_the_log_counts(play: Any) -> None:
             return allow(EOS)
 
         def post(self, report: StepInput) -> None:
-            self.says = "bye" if report.tokens == [EOS] else ""
+            self.output = "bye" if report.tokens == [EOS] else ""
 
-    results, _ = play(Late)
+    results, _ = play(EndChecker)
     assert [r.new_tokens for r in results] == [[EOS]] and results[0].reason is FinishReason.EOS
     assert results[0].log == "bye"
 
 
 @pytest.mark.parametrize("where", ["begin_step", "wait_pre", "wait"])
-def test_when_the_runtime_fails_controlled_sequences_end_and_others_go_on(
+def test_a_runtime_failure_ends_only_sequences_with_controllers(
     model: Any, vocabulary: Vocabulary, generate: Generate, where: str
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
@@ -484,7 +484,7 @@ def test_when_the_runtime_fails_controlled_sequences_end_and_others_go_on(
 
 
 @pytest.mark.parametrize("failure", [MemoryError("no room"), KeyboardInterrupt("no room")])
-def test_when_the_model_fails_every_sequence_ends_and_the_engine_can_go_on(
+def test_a_model_failure_ends_all_sequences_and_the_engine_can_go_on(
     model: Any, vocabulary: Vocabulary, generate: Generate, failure: BaseException
 ) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
@@ -500,7 +500,7 @@ def test_when_the_model_fails_every_sequence_ends_and_the_engine_can_go_on(
         engine.step()
     handle.remove()
     assert not engine.busy and not runtime.live and not engine._runner.cache.slots
-    assert runtime.order[-1] == "abandon", "nobody waits for controllers whose answers are of no use"
+    assert runtime.order[-1] == "abandon", "the engine must not wait for results that it cannot use"
     ended = [result for number in numbers for result in engine.results(number)]
     reason = FinishReason.ERROR if isinstance(failure, MemoryError) else FinishReason.CANCELLED
     assert [result.reason for result in ended] == [reason] * 3
@@ -508,7 +508,7 @@ def test_when_the_model_fails_every_sequence_ends_and_the_engine_can_go_on(
     assert engine.run([Request(PROMPT, module="script", max_tokens=5)])[0].new_tokens == generate(PROMPT, 5)
 
 
-def test_a_refused_clone_costs_that_copy_only(model: Any, vocabulary: Vocabulary) -> None:
+def test_a_refused_clone_ends_only_that_copy(model: Any, vocabulary: Vocabulary) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(anything()))
     runtime.refuse_clone = ForkLimitError("16 sequences")
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
@@ -538,7 +538,7 @@ def test_cancelling_frees_controllers_and_slots(model: Any, vocabulary: Vocabula
     assert [r.reason for r in engine.results(number)] == [FinishReason.CANCELLED] * 3
 
 
-def test_the_summary_counts(play: Any, model: Any, vocabulary: Vocabulary) -> None:
+def test_stats_count_steps_and_tokens(play: Any, model: Any, vocabulary: Vocabulary) -> None:
     script = [allow(65), splice(b"abc"), splice(b"", backtrack=2), allow(66), STOP]
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*script))
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
@@ -550,8 +550,8 @@ def test_the_summary_counts(play: Any, model: Any, vocabulary: Vocabulary) -> No
     assert stats.mean_ms(Phase) == pytest.approx(1000 * sum(stats.seconds.values()) / 5)
 
 
-def test_texts_of_events_put_together_are_the_result(play: Any) -> None:
-    """Also when a character is cut in two, or half of it is taken back."""
+def test_texts_of_events_add_up_to_the_result(play: Any) -> None:
+    """This also holds when a character is split between tokens, or when half of it is removed."""
     euro = list("\u20ac".encode())
     script = [
         splice(b"x"),

@@ -1,4 +1,4 @@
-"""The default model under real controllers: what a user sees, and that control changes nothing else."""
+"""The default model under real controllers: results that a user sees, and requests without a controller."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def generate(smollm: tuple[Any, Any], prompt: str, count: int) -> list[int]:
     return list(out[0, ids.input_ids.shape[1] :].tolist())
 
 
-def test_greedy_batches_beside_controlled_ones_equal_generate(
+def test_greedy_requests_in_a_batch_with_controllers_equal_generate(
     engine: HfEngine, smollm: tuple[Any, Any]
 ) -> None:
     free = [Request(prompt, max_tokens=10 + 4 * i) for i, prompt in enumerate(PROMPTS)]
@@ -72,8 +72,7 @@ def test_greedy_batches_beside_controlled_ones_equal_generate(
 def test_forced_text_is_spliced(engine: HfEngine) -> None:
     (result,) = engine.run([Request("Q: What is the capital of Italy?\nA: ", module="choice", arg=ARGUMENT)])
     assert result.text in CAPITALS and result.reason in (FinishReason.STOP, FinishReason.EOS)
-    if result.text.startswith("The"):
-        assert result.forced >= 2 and Origin.FORCED in result.origins
+    assert result.forced >= 2 and Origin.FORCED in result.origins
     (only,) = engine.run([Request(QUESTION, module="choice", arg="Rome, the eternal city.")])
     assert only.text == "Rome, the eternal city." and only.sampled <= 1
 
@@ -90,7 +89,7 @@ def test_forced_text_is_spliced(engine: HfEngine) -> None:
         ('{"name": "Ada", "occupation": "', ["mathematician", "musician", "mechanic", "physicist"]),
     ],
 )
-def test_choices_are_written_as_the_model_knows_them(
+def test_choices_are_written_with_the_tokens_of_the_tokenizer(
     engine: HfEngine, smollm: tuple[Any, Any], prompt: Any, texts: list[str]
 ) -> None:
     (result,) = engine.run([Request(prompt, module="choice", arg=json.dumps(texts))])
@@ -98,7 +97,7 @@ def test_choices_are_written_as_the_model_knows_them(
     assert result.new_tokens == smollm[1](result.text, add_special_tokens=False).input_ids
 
 
-def test_sampled_copies_and_beams_stay_inside(engine: HfEngine) -> None:
+def test_sampled_copies_and_beams_stay_within_the_choices(engine: HfEngine) -> None:
     sampling = Sampling(temperature=2.0, seed=9)
     copies = engine.run([Request(QUESTION, module="choice", arg=ARGUMENT, n=6, sampling=sampling)])
     assert {r.text for r in copies} <= set(CAPITALS) and len({r.text for r in copies}) > 1
@@ -107,7 +106,7 @@ def test_sampled_copies_and_beams_stay_inside(engine: HfEngine) -> None:
     assert [r.score for r in beams] == sorted((r.score for r in beams), reverse=True)  # type: ignore[type-var]
 
 
-def test_the_logits_processor_writes_what_the_engine_writes(
+def test_the_logits_processor_writes_the_same_text_as_the_engine(
     engine: HfEngine, smollm: tuple[Any, Any]
 ) -> None:
     model, tokenizer = smollm
@@ -127,17 +126,17 @@ def test_the_logits_processor_writes_what_the_engine_writes(
     assert not control.errors and text == result.text
 
 
-def test_half_precision_runs_too(smollm: tuple[Any, Any]) -> None:
+def test_a_model_in_half_precision_works(smollm: tuple[Any, Any]) -> None:
     _, tokenizer = smollm
     model = transformers.AutoModelForCausalLM.from_pretrained(default_model_path(), dtype=torch.bfloat16)
     results = HfEngine(model, tokenizer).run([Request(prompt, max_tokens=6) for prompt in PROMPTS])
     assert "Paris" in results[0].text and results[2].text.strip().startswith("7 8 9")
 
 
-def test_beam_search_in_a_controller_finds_what_the_engine_finds(
+def test_beam_search_in_a_controller_finds_the_same_text_as_the_engine(
     smollm: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """Forks, variables, take-backs, suspensions, log-probabilities and top-k, all at once."""
+    """The controller uses forks, variables, backtracking, suspension, log-probabilities and top-k."""
     prompt = "The capital of France is"
     with Runtime() as runtime:
         beam = runtime.upload(build_controller(CONTROLLERS / "beam", tmp_path / "beam.wasm").path)

@@ -1,4 +1,4 @@
-"""The engine without controllers, against the library's own generation."""
+"""The engine without controllers, compared with the library's own generation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_greedy_alone_equals_generate(engine: HfEngine, generate: Generate, prom
 
 
 def test_greedy_in_a_mixed_batch_equals_generate(engine: HfEngine, generate: Generate) -> None:
-    """Mates of other lengths come late, end early, are cancelled, and sample."""
+    """Other requests have other lengths, start late, end early, are cancelled, or sample."""
     first = engine.add(Request(PROMPTS[0], max_tokens=40))
     ends_early = engine.add(Request(PROMPTS[1], max_tokens=3))
     engine.step()
@@ -71,7 +71,7 @@ def test_a_prompt_longer_than_a_chunk_is_fed_in_pieces_while_others_go_on(
         for _ in range(3):
             events = engine.step()
             tokens_of_short += [e.tokens[0] for e in events if isinstance(e, TokensAppended) and e.seq == 0]
-    assert len(tokens_of_short) == 3, "the short one got a token in every step"
+    assert len(tokens_of_short) == 3, "the short request must get a token in every step"
     assert max(width for _, width in calls.shapes) == 70
     engine.run()
     assert engine.results(long)[0].new_tokens == generate(long_prompt, 5)
@@ -94,7 +94,7 @@ def test_without_a_seed_runs_differ(engine: HfEngine) -> None:
     assert len(runs) == 4
 
 
-def test_n_sequences_share_one_prefill_and_sample_apart(engine: HfEngine, model: Any) -> None:
+def test_n_sequences_share_one_prefill_and_sample_independently(engine: HfEngine, model: Any) -> None:
     events: list[Event] = []
     request = Request(PROMPTS[2], n=4, max_tokens=6, sampling=Sampling(2.0, seed=5))
     with CountingCalls(model) as calls:
@@ -106,7 +106,7 @@ def test_n_sequences_share_one_prefill_and_sample_apart(engine: HfEngine, model:
     assert forked.by_engine and forked.children == [1, 2, 3]
     assert [r.tokens for r in engine.run([request])] == [r.tokens for r in results]
     single = engine.run([Request(PROMPTS[2], max_tokens=6, sampling=Sampling(2.0, seed=5))])
-    assert single[0].tokens == results[0].tokens, "the first of n is the one that n=1 gives"
+    assert single[0].tokens == results[0].tokens, "the first of n sequences must equal that of n=1"
 
 
 def test_the_end_token_ends_a_sequence(model: Any, generate: Generate, vocabulary: Vocabulary) -> None:
@@ -125,7 +125,7 @@ def test_max_tokens_and_the_context_end_a_sequence(engine: HfEngine) -> None:
     assert result.reason is FinishReason.LENGTH and len(result.new_tokens) == 1
 
 
-def test_events_tell_everything_in_order(engine: HfEngine) -> None:
+def test_events_report_everything_in_order(engine: HfEngine) -> None:
     events: list[Event] = []
     (result,) = engine.run([Request([72, 105], max_tokens=4)], events.append)
     assert isinstance(events[0], Started) and events[0].prompt == "Hi" and events[0].tokens == [72, 105]
@@ -144,12 +144,12 @@ def test_an_empty_prompt_begins_with_the_begin_token(engine: HfEngine, generate:
         assert result.tokens == [BOS, *generate([BOS], 5)]
 
 
-def test_ids_that_stand_for_nothing_are_never_chosen(engine: HfEngine) -> None:
+def test_ids_that_are_no_tokens_are_never_chosen(engine: HfEngine) -> None:
     results = engine.run([Request([BOS], max_tokens=60, n=4, sampling=Sampling(50.0, seed=1))])
     assert max(t for r in results for t in r.tokens) <= EOS
 
 
-def test_wrong_requests_are_refused(engine: HfEngine) -> None:
+def test_invalid_requests_are_refused(engine: HfEngine) -> None:
     with pytest.raises(ValueError, match="token 288"):
         engine.add(Request([288]))
     with pytest.raises(ValueError, match="tokenizer"):
@@ -173,7 +173,7 @@ def test_wrong_requests_are_refused(engine: HfEngine) -> None:
     assert not engine.busy
 
 
-def test_results_are_there_after_the_end_and_once(engine: HfEngine) -> None:
+def test_results_can_be_fetched_once_after_the_end(engine: HfEngine) -> None:
     number = engine.add(Request([1], max_tokens=2))
     with pytest.raises(ValueError, match="1 sequences"):
         engine.results(number)
@@ -208,7 +208,7 @@ def test_closing_ends_everything(engine: HfEngine) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_other_models_generate_as_the_library_does(
+def test_other_models_generate_the_same_tokens_as_the_library(
     config: str, settings: dict[str, Any], vocabulary: Vocabulary
 ) -> None:
     model = make_model(config, **settings)
@@ -230,7 +230,7 @@ def test_models_that_cannot_be_run_are_refused(vocabulary: Vocabulary) -> None:
             HfEngine(make_model(config), vocabulary=vocabulary)
 
 
-def test_a_model_that_ignores_positions_is_found_out(vocabulary: Vocabulary) -> None:
+def test_a_model_that_ignores_positions_is_refused(vocabulary: Vocabulary) -> None:
     broken = make_model()
     rotary = broken.model.rotary_emb.forward
     broken.model.rotary_emb.forward = lambda x, position_ids: rotary(

@@ -1,4 +1,4 @@
-"""End tokens that controllers hold, and callbacks that they skip, on a real (tiny) model."""
+"""End tokens that controllers hold, and callbacks that they skip, with a real (tiny) model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def held(answer: MidResult) -> MidResult:
 
 @pytest.fixture
 def play(model: Any, vocabulary: Vocabulary) -> Callable[..., Any]:
-    """Runs a script of answers."""
+    """Runs a script of results of mid_process."""
 
     def run(
         *mids: MidResult, on_event: Callable[[Event], None] | None = None, **request: Any
@@ -37,19 +37,19 @@ def play(model: Any, vocabulary: Vocabulary) -> Callable[..., Any]:
         runtime = ScriptedRuntime(script=lambda arg, prompt: Script(*mids))
         engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
         results = engine.run([Request(PROMPT, module="script", **({"max_tokens": 8} | request))], on_event)
-        assert not runtime.live, "every controller was freed"
+        assert not runtime.live, "a controller was not freed"
         return results, runtime
 
     return run
 
 
-def test_a_held_end_is_taken_back_and_the_sequence_goes_on(play: Any, generate: Any) -> None:
+def test_a_held_end_token_can_be_removed_and_the_sequence_goes_on(play: Any, generate: Any) -> None:
     events: list[Event] = []
     (result,), runtime = play(
         held(allow(EOS)), splice(b"then", 1), anything(), on_event=events.append, logprobs=True
     )
     assert result.tokens[: len(PROMPT) + 4] == [*PROMPT, *b"then"]
-    assert result.new_tokens[4:] == generate([*PROMPT, *b"then"], 4), "as if there had been no end"
+    assert result.new_tokens[4:] == generate([*PROMPT, *b"then"], 4), "the removed end token had an effect"
     first, second = runtime.ever[100].reports[1:3]
     assert (list(first.tokens), first.sampled, first.final) == ([EOS], True, False)
     assert first.logprob <= 0 and 0 < first.allowed_mass < 1
@@ -58,15 +58,15 @@ def test_a_held_end_is_taken_back_and_the_sequence_goes_on(play: Any, generate: 
     assert (appended.tokens, appended.text, len(appended.logprobs or ())) == ([EOS], "", 1)
 
 
-def test_a_held_end_may_stay(play: Any, generate: Any) -> None:
+def test_a_held_end_token_may_stay(play: Any, generate: Any) -> None:
     (result,), _ = play(held(allow(EOS)), splice(b"ab"), anything())
     assert result.new_tokens == [EOS, *b"ab", *generate([*PROMPT, EOS, *b"ab"], 5)]
     assert result.text.startswith("ab")
 
 
 @pytest.mark.parametrize("answer", [allow(EOS), splice([65, EOS])], ids=["sample", "splice"])
-def test_the_flag_is_of_one_result(play: Any, answer: MidResult) -> None:
-    """Not held: the sequence ends, as it always did. Held: the next result holds only what it says itself."""
+def test_holding_applies_to_one_result(play: Any, answer: MidResult) -> None:
+    """An end token that is not held ends the sequence. Holding one end token does not hold the next."""
     (result,), _ = play(answer, anything())
     assert (result.reason, result.new_tokens[-1]) == (FinishReason.EOS, EOS) and len(result.new_tokens) <= 2
     (result,), runtime = play(held(answer), answer, anything())
@@ -77,35 +77,35 @@ def test_the_flag_is_of_one_result(play: Any, answer: MidResult) -> None:
     assert (result.new_tokens, result.reason) == ([65, EOS], FinishReason.EOS)
 
 
-def test_after_a_held_end_the_controller_may_stop(play: Any) -> None:
+def test_the_controller_may_stop_after_a_held_end_token(play: Any) -> None:
     (result,), _ = play(held(allow(EOS)), STOP)
     assert (result.new_tokens, result.reason) == ([EOS], FinishReason.STOP)
 
 
 @pytest.mark.parametrize("answer", [allow(EOS), splice([65, EOS])], ids=["sample", "splice"])
-def test_the_token_limit_wins(play: Any, answer: MidResult) -> None:
-    """The controller is told the token all the same."""
+def test_a_held_end_token_at_the_token_limit_ends_the_sequence(play: Any, answer: MidResult) -> None:
+    """The controller still receives the token."""
     (result,), runtime = play(held(answer), max_tokens=len(answer.ff_tokens) or 1)
     assert (result.new_tokens[-1], result.reason) == (EOS, FinishReason.LENGTH)
     last = runtime.ever[100].reports[-1]
     assert last.tokens[-1] == EOS and last.final
 
 
-def test_an_end_that_is_not_the_last_of_a_splice_never_ends_it(play: Any) -> None:
+def test_an_end_token_within_a_splice_does_not_end_the_sequence(play: Any) -> None:
     for answer in (splice([EOS, 65]), held(splice([EOS, 65]))):
         (result,), _ = play(answer, STOP)
         assert (result.new_tokens, result.reason) == ([EOS, 65], FinishReason.STOP)
 
 
-def test_beams_hold_their_ends(play: Any) -> None:
+def test_beams_hold_their_end_tokens(play: Any) -> None:
     results, _ = play(held(allow(EOS)), allow(65), allow(EOS), beams=2, n=2)
     assert [(result.new_tokens, result.reason) for result in results] == [([EOS, 65, EOS], FinishReason.EOS)]
     (result,), _ = play(held(allow(EOS)), beams=2, max_tokens=1)
     assert (result.new_tokens, result.reason) == ([EOS], FinishReason.LENGTH)
 
 
-def test_copies_hold_their_own_ends(model: Any, vocabulary: Vocabulary) -> None:
-    """Each sequence by its own controller, in one batch."""
+def test_holding_applies_to_one_sequence_of_a_batch(model: Any, vocabulary: Vocabulary) -> None:
+    """Only one of two sequences has a controller that holds its end token."""
     scripts = iter([Script(held(allow(EOS)), allow(70), STOP), Script(allow(EOS))])
     runtime = ScriptedRuntime(script=lambda arg, prompt: next(scripts))
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
@@ -114,17 +114,17 @@ def test_copies_hold_their_own_ends(model: Any, vocabulary: Vocabulary) -> None:
     assert (second.new_tokens, second.reason) == ([EOS], FinishReason.EOS)
 
 
-def test_logprobs_are_not_found_where_nobody_is_told(play: Any) -> None:
+def test_logprobs_are_not_computed_where_post_process_is_skipped(play: Any) -> None:
     def known(*answers: MidResult, **request: Any) -> list[bool]:
         (result,), runtime = play(*answers, STOP, **request)
-        told = [report.logprob == report.logprob for report in runtime.ever[100].reports[1:]]
-        assert told == [value == value for value in result.logprobs[len(PROMPT) :]]
-        return told
+        reported = [report.logprob == report.logprob for report in runtime.ever[100].reports[1:]]
+        assert reported == [value == value for value in result.logprobs[len(PROMPT) :]]
+        return reported
 
-    spared = replace(anything(), skip_post=True)
-    assert known(spared, anything(), spared) == [False, True, False]
-    assert known(replace(anything(top_k=2), skip_post=True), spared) == [True, False]
-    assert known(spared, spared, logprobs=True) == [True, True]
+    skipping = replace(anything(), skip_post=True)
+    assert known(skipping, anything(), skipping) == [False, True, False]
+    assert known(replace(anything(top_k=2), skip_post=True), skipping) == [True, False]
+    assert known(skipping, skipping, logprobs=True) == [True, True]
 
 
 # -- with the real runtime ------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
         yield runtime
 
 
-def test_guests_hold_ends(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Any) -> None:
+def test_guests_hold_end_tokens(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Any) -> None:
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
     results = engine.run(
         [
@@ -156,8 +156,8 @@ def test_guests_hold_ends(runtime: Runtime, model: Any, vocabulary: Vocabulary, 
     assert results[4].new_tokens == generate(MATE, 12)
 
 
-def test_skipping_changes_no_token(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
-    """Guests whose answers depend on all that they are told, with and without flags that skip."""
+def test_skipping_callbacks_changes_no_token(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
+    """Runs guests whose results depend on everything that they receive, with and without flags that skip."""
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
     found: list[Any] = []
     called: list[int] = []
@@ -168,7 +168,7 @@ def test_skipping_changes_no_token(runtime: Runtime, model: Any, vocabulary: Voc
                 for seed in range(12)
             ]
         )
-        assert len(results) > 12, "some fork"
+        assert len(results) > 12, "no guest has forked"
         found.append([(result.request % 12, result.new_tokens, result.reason) for result in results])
         log = "".join(result.log for result in results)
         called += [log.count("pre"), log.count("post")]

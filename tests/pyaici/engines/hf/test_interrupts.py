@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while the default model is loaded or writes."""
+"""Ctrl-C and SIGTERM while the default model is loading or generating."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIGNALS = [
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    """A run that would take minutes."""
+    """A command that would run for minutes."""
     default_model_path()
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
     program = [sys.executable, str(ROOT / "harness" / "run_hf.py"), "--controller", str(guest)]
@@ -44,7 +44,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("number", "status", "line"), SIGNALS)
-def test_what_there_is_is_shown_and_nothing_is_left(
+def test_an_interrupted_run_shows_its_text_and_leaves_nothing_behind(
     tmp_path: Path,
     command: list[str],
     environment: dict[str, str],
@@ -62,7 +62,7 @@ def test_what_there_is_is_shown_and_nothing_is_left(
             assert ready, "nothing was generated"
             out += os.read(screen, 65536).decode()
         members = family(process.pid)
-        assert len(members) > 2, "aicirt and a worker"
+        assert len(members) > 2, "aicirt and a worker must be running"
         process.send_signal(number)
         with contextlib.suppress(OSError):  # the other end is closed
             while part := os.read(screen, 65536).decode():
@@ -75,9 +75,9 @@ def test_what_there_is_is_shown_and_nothing_is_left(
     with process.stderr as err:
         assert err.read() == line
     assert re.search(r"\d+ tokens sampled", out) and "(ended: cancelled)" in out
-    assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor is there again"
+    assert out.rfind("\x1b[?25h") > out.rfind("\x1b[?25l"), "the cursor is still hidden"
     assert left_behind(members) == []
-    assert not list(tmp_path.glob("aici-*")), "the runtime's folder is gone"
+    assert not list(tmp_path.glob("aici-*")), "the runtime's folder is left"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.7, 1.5])
@@ -91,7 +91,7 @@ def test_loading_can_be_interrupted(
     status: int,
     line: str,
 ) -> None:
-    """While aicirt starts, or libraries are imported, or wherever it is by then."""
+    """Sends the signal while aicirt starts, while libraries are imported, or later."""
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -103,8 +103,8 @@ def test_loading_can_be_interrupted(
             members = family(process.pid)
         finally:
             process.send_signal(number)
-            _, said = process.communicate(timeout=60)
-    assert process.returncode == status and said.endswith(line)
-    assert "Traceback" not in said or "Exception ignored" in said
+            _, stderr = process.communicate(timeout=60)
+    assert process.returncode == status and stderr.endswith(line)
+    assert "Traceback" not in stderr or "Exception ignored" in stderr
     assert left_behind(members) == []
     assert not list(tmp_path.glob("aici-*"))

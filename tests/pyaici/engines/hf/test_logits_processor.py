@@ -1,4 +1,4 @@
-"""Controllers in the library's own generation loop."""
+"""`AiciLogitsProcessor`: controllers in the generation loop of Transformers."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_masks_row_by_row_greedy_and_sampled(model: Any, generate: Callable[...,
         assert len(b) == 8 and set(b) <= set(range(65, 91))
         reports = runtime.ever[101].reports
         assert [list(r.tokens) for r in reports] == [[], *([t] for t in b[:-1])]
-        assert runtime.ever[100].reports[-1].tokens == [EOS], "told of the end"
+        assert runtime.ever[100].reports[-1].tokens == [EOS], "the controller must receive the end token"
     (free,), _, _ = run(model, [Script(anything())])
     assert free == generate(PROMPT, 8)
 
 
-def test_a_splice_is_forced_token_by_token_and_told_whole(
+def test_a_splice_is_forced_token_by_token_and_reported_whole(
     model: Any, generate: Callable[..., list[int]]
 ) -> None:
     scripts = [Script(anything(), splice(b"hello"), anything()), Script(anything())]
@@ -74,9 +74,9 @@ def test_a_splice_is_forced_token_by_token_and_told_whole(
     assert a[1:6] == list(b"hello")
     assert a[6:] == generate([*PROMPT, *a[:6]], 4)
     assert b == generate(PROMPT[1:], 10)
-    told = runtime.ever[100].reports
-    assert told[2] == StepInput(100, list(b"hello")) and told[3].sampled
-    assert len(runtime.ever[101].reports) == 10, "the other one is asked in every step"
+    reports = runtime.ever[100].reports
+    assert reports[2] == StepInput(100, list(b"hello")) and reports[3].sampled
+    assert len(runtime.ever[101].reports) == 10, "the other controller must run in every step"
 
 
 def test_a_splice_with_the_end_token_ends_the_row(model: Any) -> None:
@@ -91,7 +91,7 @@ def test_a_splice_with_the_end_token_ends_the_row(model: Any) -> None:
     assert row == [65, 66, EOS] and runtime.freed == [100]
 
 
-def test_late_controllers_are_asked_again(model: Any, generate: Callable[..., list[int]]) -> None:
+def test_the_loop_waits_for_late_controllers(model: Any, generate: Callable[..., list[int]]) -> None:
     scripts = [Script(LATE, LATE, anything(), splice([]), anything()), Script(anything())]
     (a, b), _, runtime = run(model, scripts, max_tokens=4)
     assert a == generate(PROMPT, 4) and b == generate(PROMPT[1:], 4)
@@ -100,7 +100,7 @@ def test_late_controllers_are_asked_again(model: Any, generate: Callable[..., li
     assert row == [EOS] and isinstance(control.errors[0], LateError)
 
 
-def test_a_controller_that_stops_or_fails_ends_its_row_only(
+def test_a_controller_that_stops_or_fails_ends_only_its_own_row(
     model: Any, generate: Callable[..., list[int]]
 ) -> None:
     trap = TrapError("unreachable")
@@ -120,7 +120,7 @@ def test_a_controller_that_stops_or_fails_ends_its_row_only(
 def test_logs_are_kept_by_row(model: Any) -> None:
     class Talker(Script):
         def mid(self, report: StepInput) -> MidResult:
-            self.says = f"{list(report.tokens)}"
+            self.output = f"{list(report.tokens)}"
             return allow(65) if not report.tokens else allow(EOS)
 
     _, control, runtime = run(model, [Talker(), Script(anything())])
@@ -135,7 +135,7 @@ def test_beam_search_is_refused(model: Any) -> None:
         run(model, [Script(anything())], num_beams=2)
 
 
-def test_a_refused_argument_frees_the_controllers_before(model: Any) -> None:
+def test_a_refused_argument_frees_the_controllers_started_before(model: Any) -> None:
     made: list[str] = []
 
     def make(arg: str, prompt: list[int]) -> Script:
@@ -152,7 +152,7 @@ def test_a_refused_argument_frees_the_controllers_before(model: Any) -> None:
         AiciLogitsProcessor(runtime, "script", "x", [], eos=[])
 
 
-def test_a_later_processor_that_overrules_a_forced_token_is_found_out(model: Any) -> None:
+def test_a_later_processor_that_overrides_a_forced_token_is_an_error(model: Any) -> None:
     runtime = ScriptedRuntime(script=lambda arg, prompt: Script(splice(b"hi")))
     with AiciLogitsProcessor(runtime, "script", "x", [PROMPT], eos=EOS) as control:
         other = transformers.LogitsProcessorList([control, lambda ids, scores: torch.zeros_like(scores)])

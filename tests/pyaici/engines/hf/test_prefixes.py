@@ -1,4 +1,4 @@
-"""Reuse of the cache between sequences, and logits outside of requests, against a model without a cache."""
+"""Reuse of the cache between sequences, and logits outside of requests, compared with uncached passes."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def slots(engine: HfEngine) -> int:
 # -- requests -----------------------------------------------------------------------------------------
 
 
-def test_a_prompt_that_goes_on_from_an_ended_sequence_feeds_the_rest_only(
+def test_a_prompt_that_continues_an_ended_sequence_feeds_only_the_rest(
     keeper: HfEngine, model: Any, generate: Generate
 ) -> None:
     (first,) = keeper.run([Request(LONG, max_tokens=10)])
     with CountingCalls(model) as calls:
         (second,) = keeper.run([Request([*first.tokens, 65, 66], max_tokens=8)])
-    assert calls.shapes[0] == (1, 3), "the last sampled token, and the two new ones"
+    assert calls.shapes[0] == (1, 3), "only the last sampled token and the two new ones must be fed"
     assert second.new_tokens == generate([*first.tokens, 65, 66], 8)
     assert keeper.stats.reused == len(first.tokens) - 1
 
 
-def test_a_prompt_that_parts_early_starts_from_a_copy(
+def test_a_prompt_that_differs_at_its_end_starts_from_a_copy(
     keeper: HfEngine, model: Any, generate: Generate
 ) -> None:
     keeper.run([Request(LONG, max_tokens=10)])
@@ -75,7 +75,7 @@ def test_a_prompt_starts_from_a_live_sequence(keeper: HfEngine, model: Any, gene
     assert keeper.results(second)[0].new_tokens == generate([*LONG, 1, 2], 20)
 
 
-def test_nothing_is_shared_unless_asked_for_nor_across_close(
+def test_prefixes_are_shared_only_with_keep_and_only_until_close(
     engine: HfEngine, keeper: HfEngine, model: Any
 ) -> None:
     engine.run([Request(LONG, max_tokens=3)])
@@ -89,7 +89,7 @@ def test_nothing_is_shared_unless_asked_for_nor_across_close(
         assert calls.shapes[0] == (1, len(LONG)) and each.stats.reused == 0
 
 
-def test_a_failed_pass_leaves_nothing_to_share(
+def test_a_failed_pass_drops_all_kept_prefixes(
     keeper: HfEngine, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper.run([Request(LONG, max_tokens=3)])
@@ -107,23 +107,25 @@ def test_a_failed_pass_leaves_nothing_to_share(
 
 @settings(max_examples=25, deadline=None)
 @given(prompts=histories, data=st.data())
-def test_any_requests_give_what_they_give_alone(prompts: list[list[int]], data: st.DataObject) -> None:
-    """Kept, live and forked sequences in any order; greedy and sampled."""
+def test_results_are_the_same_with_and_without_shared_prefixes(
+    prompts: list[list[int]], data: st.DataObject
+) -> None:
+    """Runs kept, live and forked sequences in any order, greedy and sampled."""
     model, vocabulary = _MODEL, _VOCABULARY
     keeper = HfEngine(model, vocabulary=vocabulary, keep=data.draw(st.integers(1, 3)))
-    wanted, asked = [], []
+    expected, numbers = [], []
     for number, prompt in enumerate(prompts):
         sampling = Sampling(1.0, seed=number) if number % 2 else Sampling(0.0)
         request = Request(
             prompt, max_tokens=data.draw(st.integers(1, 4)), n=1 + number % 3 // 2, sampling=sampling
         )
         alone = HfEngine(model, vocabulary=vocabulary)
-        wanted.append([result.tokens for result in alone.run([request])])
-        asked.append(keeper.add(request))
+        expected.append([result.tokens for result in alone.run([request])])
+        numbers.append(keeper.add(request))
         for _ in range(data.draw(st.integers(0, 3))):
             keeper.step()
     keeper.run()
-    assert [[result.tokens for result in keeper.results(number)] for number in asked] == wanted
+    assert [[result.tokens for result in keeper.results(number)] for number in numbers] == expected
     assert slots(keeper) <= 3
     keeper.close()
     assert slots(keeper) == 0
@@ -144,7 +146,7 @@ _VOCABULARY = Vocabulary(
 
 @settings(max_examples=25, deadline=None)
 @given(calls=st.lists(histories, min_size=1, max_size=4), keep=st.integers(0, 3))
-def test_logits_are_those_of_a_plain_pass(calls: list[list[list[int]]], keep: int) -> None:
+def test_logits_equal_those_of_a_pass_without_cache(calls: list[list[list[int]]], keep: int) -> None:
     keeper = HfEngine(_MODEL, vocabulary=_VOCABULARY, keep=keep)
     keeper.add(Request([0, 1, 2, 3], max_tokens=20, sampling=Sampling(1.0, seed=1)))
     for sequences in calls:
@@ -156,7 +158,7 @@ def test_logits_are_those_of_a_plain_pass(calls: list[list[list[int]]], keep: in
     assert slots(keeper) <= 1 + keep
 
 
-def test_a_history_that_extends_another_costs_one_token(keeper: HfEngine, model: Any) -> None:
+def test_a_history_that_extends_another_feeds_one_token(keeper: HfEngine, model: Any) -> None:
     keeper.next_logits([LONG])
     with CountingCalls(model) as calls:
         keeper.next_logits([[*LONG, 1]])
@@ -166,7 +168,7 @@ def test_a_history_that_extends_another_costs_one_token(keeper: HfEngine, model:
     assert keeper.stats.reused == 61 + 62 + 61 + 62
 
 
-def test_what_all_histories_begin_with_is_fed_once(keeper: HfEngine, model: Any) -> None:
+def test_the_common_prefix_of_histories_is_fed_once(keeper: HfEngine, model: Any) -> None:
     with CountingCalls(model) as calls:
         keeper.next_logits([[*LONG, i, i] for i in range(20)])
     assert calls.shapes == [(1, 61), (16, 2), (4, 2)]
@@ -181,7 +183,7 @@ def test_equal_histories_are_evaluated_once(engine: HfEngine, model: Any) -> Non
 
 
 @pytest.mark.parametrize("sequence", [[], [1] * 257, [-1], [WIDTH]], ids=["empty", "long", "low", "high"])
-def test_what_the_model_cannot_take_is_refused(keeper: HfEngine, sequence: list[int]) -> None:
+def test_invalid_histories_are_refused(keeper: HfEngine, sequence: list[int]) -> None:
     keeper.add(Request(LONG, max_tokens=2))
     with pytest.raises(ValueError, match="a sequence has"):
         keeper.next_logits([[1], sequence])
@@ -189,7 +191,7 @@ def test_what_the_model_cannot_take_is_refused(keeper: HfEngine, sequence: list[
     assert slots(keeper) == 1
 
 
-# -- what is kept -------------------------------------------------------------------------------------
+# -- kept prefixes ------------------------------------------------------------------------------------
 
 
 def filled(cache: SlotCache, tokens: list[int]) -> Cached:
@@ -198,7 +200,7 @@ def filled(cache: SlotCache, tokens: list[int]) -> Cached:
     return Cached(tokens, slot)
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     cache = SlotCache(1)
     prefixes = PrefixCache(cache, 2)
     for first in (1, 2):
@@ -210,7 +212,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert found == {1: 3, 2: 0, 3: 3}
 
 
-def test_of_sequences_that_contain_each_other_the_longest_is_kept() -> None:
+def test_a_prefix_of_a_kept_sequence_is_not_kept() -> None:
     cache = SlotCache(1)
     prefixes = PrefixCache(cache, 5)
     for tokens in ([1, 2], [1, 2, 3], [1], [1, 2, 3, 4], [2]):
@@ -219,7 +221,7 @@ def test_of_sequences_that_contain_each_other_the_longest_is_kept() -> None:
 
 
 @given(st.lists(st.integers(0, 1), max_size=20), st.lists(st.integers(0, 1), max_size=20), st.integers(0, 20))
-def test_the_shared_beginning(held: list[int], tokens: list[int], length: int) -> None:
+def test_the_length_of_the_shared_prefix(held: list[int], tokens: list[int], length: int) -> None:
     cached = filled(SlotCache(1), held)
     cached.slot.length = min(length, len(held))
     shared = 0

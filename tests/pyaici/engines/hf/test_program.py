@@ -65,7 +65,7 @@ def test_a_request_from_options(tmp_path: Path) -> None:
 
 @pytest.fixture
 def tokenizer_only(tmp_path: Path) -> Path:
-    """The folder of a model that has no weights."""
+    """A model folder without weights."""
     folder = tmp_path / "model"
     folder.mkdir()
     letters = tokenizers.pre_tokenizers.ByteLevel.alphabet()
@@ -80,11 +80,11 @@ def tokenizer_only(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs what must fail before a model is loaded or fetched; returns what is said."""
+    """Runs a command that must fail before a model is loaded or fetched. Returns its stderr."""
 
     def run(*argv: str) -> str:
         def loaded(*_: object) -> NoReturn:
-            raise AssertionError("a model was looked for")
+            raise AssertionError("the program tried to load a model")
 
         monkeypatch.setattr(program, "load_model", loaded)
         monkeypatch.setattr(program, "default_model_path", loaded)
@@ -95,12 +95,12 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "words"),
     [
         (["--controller", "yesno"], "--prompt"),
         (["--controller", "no such thing", "--prompt", "x"], "no such thing"),
         (["--controller", "none", "--prompt", "x", "--model", "/nowhere"], "/nowhere"),
-        (["--controller", "none", "--prompt", "x", "--arg", "y"], "there is no controller"),
+        (["--controller", "none", "--prompt", "x", "--arg", "y"], "--arg needs a controller"),
         (["--prompt", "@/no/file"], "--prompt: cannot read '/no/file', the file after @: No such file"),
         (["--prompt", "@"], "--prompt: cannot read ''"),
         (["--controller", "yesno", "--prompt", "x", "--arg", "@/"], "--arg: cannot read '/'"),
@@ -112,42 +112,42 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (["--prompt", "x", "--top-k", "-1"], "top_k is -1"),
         (["--prompt", "x", "--n", "0"], "n is 0"),
         (["--prompt", "x", "--beams", "0"], "beams is 0"),
-        (["--prompt", "x", "--beams", "2", "--n", "3"], "n is 3; a search of 2 beams"),
+        (["--prompt", "x", "--beams", "2", "--n", "3"], "n is 3; with 2 beams it must be at most 2"),
         (["--prompt", "x", "--max-tokens", "0"], "max_tokens is 0"),
     ],
 )
-def test_wrong_options_are_told_before_a_model_is_loaded(
-    argv: list[str], says: str, refused: Callable[..., str]
+def test_invalid_options_are_refused_before_a_model_is_loaded(
+    argv: list[str], words: str, refused: Callable[..., str]
 ) -> None:
-    assert says in refused(*argv)
+    assert words in refused(*argv)
 
 
-def test_what_the_runtime_refuses_is_told_before_a_model_is_loaded(
+def test_errors_of_the_runtime_are_reported_before_a_model_is_loaded(
     tmp_path: Path, tokenizer_only: Path, refused: Callable[..., str]
 ) -> None:
     guest = str(build_controller(GUEST, tmp_path / "guest.wasm").path)
-    nobody = str(tmp_path / "none.sock")
-    said = refused("--controller", guest, "--prompt", "x", "--socket", nobody)
-    assert f"no aicirt listens on {nobody}" in said
+    socket = str(tmp_path / "none.sock")
+    stderr = refused("--controller", guest, "--prompt", "x", "--socket", socket)
+    assert f"no aicirt listens on {socket}" in stderr
     text = tmp_path / "text.wasm"
     text.write_text("text")
     assert "not WebAssembly" in refused("--controller", str(text), "--prompt", "x")
     model = ["--model", str(tokenizer_only)]
-    said = refused("--controller", guest, "--arg", "init_fail", "--prompt", "x", *model)
-    assert "no such luck" in said and "--arg" not in said
+    stderr = refused("--controller", guest, "--arg", "init_fail", "--prompt", "x", *model)
+    assert "no such luck" in stderr and "--arg" not in stderr
 
 
-def test_those_who_forgot_the_argument_are_told_how_to_give_one(
+def test_a_missing_argument_is_an_error_that_names_the_option(
     tmp_path: Path, tokenizer_only: Path, refused: Callable[..., str]
 ) -> None:
     regex = str(build_controller(ROOT / "controllers" / "regex", tmp_path / "regex.wasm").path)
-    said = refused("--controller", regex, "--prompt", "x", "--model", str(tokenizer_only))
-    assert "the pattern is empty: regex needs one as its argument" in said
-    assert "--arg TEXT or --arg @FILE gives one" in said
+    stderr = refused("--controller", regex, "--prompt", "x", "--model", str(tokenizer_only))
+    assert "the pattern is empty: regex needs one as its argument" in stderr
+    assert "give one with --arg TEXT or --arg @FILE" in stderr
 
 
-def test_a_refused_argument_costs_no_library(tmp_path: Path, tokenizer_only: Path) -> None:
-    """torch and transformers take seconds to import."""
+def test_a_refused_argument_does_not_import_torch(tmp_path: Path, tokenizer_only: Path) -> None:
+    """Importing torch and transformers takes seconds."""
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
     code = (
         "import sys; from pyaici.engines.hf import program\n"

@@ -1,4 +1,4 @@
-"""A cache that may not grow for ever: who waits, who is refused, and that nobody else has to pay."""
+"""A cache with a limit: requests wait for room or are refused, and other requests are not affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101, 108]
 MATE = [BOS, 1, 2, 3, 4, 5, 6]
-#: with the tiny model's 256 tokens of context: four sequences
+#: room for four sequences of the tiny model's 256 tokens of context
 FOUR = 1024
 
 
@@ -32,12 +32,12 @@ def bounded(model: Any, vocabulary: Vocabulary) -> HfEngine:
 
 
 def started(events: list[Event]) -> list[int]:
-    """The requests that got their first tokens, in this order."""
+    """Returns the requests in the order of their first tokens."""
     found = [event.request for event in events if isinstance(event, TokensAppended)]
     return list(dict.fromkeys(found))
 
 
-def test_requests_wait_for_room_in_their_order(bounded: HfEngine, model: Any, generate: Generate) -> None:
+def test_requests_wait_for_room_in_order(bounded: HfEngine, model: Any, generate: Generate) -> None:
     prompts = [[BOS, 60 + i] for i in range(7)]
     numbers = [bounded.add(Request(prompt, max_tokens=254 - i)) for i, prompt in enumerate(prompts)]
     events: list[Event] = []
@@ -51,7 +51,7 @@ def test_requests_wait_for_room_in_their_order(bounded: HfEngine, model: Any, ge
         assert result.new_tokens == generate(prompt, 254 - i) and result.error is None
 
 
-def test_small_ones_do_not_pass_by_a_large_one(model: Any, vocabulary: Vocabulary) -> None:
+def test_small_requests_do_not_overtake_a_large_one(model: Any, vocabulary: Vocabulary) -> None:
     model = make_model(max_position_embeddings=2048)
     engine = HfEngine(model, vocabulary=vocabulary, cache_tokens=FOUR)
     first = engine.add(Request(PROMPT, max_tokens=300, sampling=Sampling(2.0, seed=1)))
@@ -64,7 +64,7 @@ def test_small_ones_do_not_pass_by_a_large_one(model: Any, vocabulary: Vocabular
     assert all(engine.results(number)[0].error is None for number in (first, large, small))
 
 
-def test_who_waits_can_be_cancelled(bounded: HfEngine) -> None:
+def test_a_waiting_request_can_be_cancelled(bounded: HfEngine) -> None:
     numbers = [bounded.add(Request([BOS, i], max_tokens=250)) for i in range(6)]
     bounded.step()
     bounded.cancel(numbers[4])
@@ -79,7 +79,7 @@ def test_who_waits_can_be_cancelled(bounded: HfEngine) -> None:
     assert late.error is None
 
 
-def test_a_failing_model_ends_nobody_who_waits(
+def test_a_model_failure_does_not_end_waiting_requests(
     bounded: HfEngine, model: Any, generate: Generate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = [bounded.add(Request([BOS, i], max_tokens=250)) for i in range(5)]
@@ -92,7 +92,9 @@ def test_a_failing_model_ends_nobody_who_waits(
     assert bounded.results(numbers[4])[0].new_tokens == generate([BOS, 4], 250)
 
 
-def test_what_can_never_fit_is_refused(bounded: HfEngine, model: Any, vocabulary: Vocabulary) -> None:
+def test_requests_that_can_never_fit_are_refused(
+    bounded: HfEngine, model: Any, vocabulary: Vocabulary
+) -> None:
     for request in (Request(PROMPT, n=5, max_tokens=300), Request(PROMPT, beams=3, max_tokens=300)):
         with pytest.raises(ValueError, match="do not fit"):
             bounded.add(request)
@@ -109,9 +111,7 @@ def test_what_can_never_fit_is_refused(bounded: HfEngine, model: Any, vocabulary
     assert len(result.tokens) == FOUR and result.reason is FinishReason.LENGTH
 
 
-def test_a_fork_without_room_ends_and_nothing_else_does(
-    model: Any, vocabulary: Vocabulary, generate: Generate
-) -> None:
+def test_a_fork_without_room_ends_alone(model: Any, vocabulary: Vocabulary, generate: Generate) -> None:
     class Forker(Script):
         def pre(self, report: StepInput) -> PreResult:
             return fork(6) if len(self.reports) == 2 else PreResult(Verb.CONTINUE)
@@ -124,7 +124,7 @@ def test_a_fork_without_room_ends_and_nothing_else_does(
     engine.run()
     results = engine.results(forker)
     errors = [result for result in results if result.reason is FinishReason.ERROR]
-    assert len(results) == 6 and len(errors) == 4, "beside three requests there is room for one more"
+    assert len(results) == 6 and len(errors) == 4, "there is room for one fork beside the three requests"
     assert all(isinstance(result.error, SpaceError) for result in errors)
     assert [r.new_tokens for r in results if r.error is None] == [generate(PROMPT, 252)] * 2
     assert engine.results(mate)[0].new_tokens == generate(MATE, 249)
@@ -132,12 +132,12 @@ def test_a_fork_without_room_ends_and_nothing_else_does(
     assert not runtime.live and not engine._runner.cache.slots
 
 
-def test_what_no_memory_is_there_for_ends_alone(vocabulary: Vocabulary) -> None:
-    """The limit of the cache stands for memory that others have taken: the engine has not foreseen it."""
+def test_a_sequence_without_memory_ends_alone(vocabulary: Vocabulary) -> None:
+    """The lowered cache limit simulates memory that other processes have taken unexpectedly."""
     model = make_model(max_position_embeddings=2048)
     alone, together = (HfEngine(model, vocabulary=vocabulary) for _ in range(2))
     short = Request(MATE, max_tokens=40)
-    (wanted,) = alone.run([short])
+    (expected,) = alone.run([short])
     mate, long = together.add(short), together.add(Request([7] * 200, max_tokens=500))
     together.step()
     together._runner.cache.limit = FOUR
@@ -146,14 +146,16 @@ def test_what_no_memory_is_there_for_ends_alone(vocabulary: Vocabulary) -> None:
     together.add(Request([7] * 600))
     together.run()
     (result,) = together.results(mate)
-    assert result.error is None and result.tokens == wanted.tokens
+    assert result.error is None and result.tokens == expected.tokens
     (result,) = together.results(long)
-    assert result.error is None and len(result.tokens) == 700, "there was room when it was alone"
+    assert result.error is None and len(result.tokens) == 700, (
+        "the sequence must go on once it has the cache for itself"
+    )
     (refused,) = together.results(2)
     assert isinstance(refused.error, SpaceError) and refused.new_tokens == []
 
 
-def test_what_is_kept_goes_before_anybody_waits(model: Any, vocabulary: Vocabulary) -> None:
+def test_kept_prefixes_are_evicted_before_a_request_waits(model: Any, vocabulary: Vocabulary) -> None:
     keeper = HfEngine(model, vocabulary=vocabulary, keep=8, cache_tokens=FOUR)
     keeper.run([Request([BOS, i], max_tokens=100) for i in range(4)])
     assert len(keeper._runner.cache.slots) == 4
@@ -163,26 +165,28 @@ def test_what_is_kept_goes_before_anybody_waits(model: Any, vocabulary: Vocabula
     assert all(result.error is None for result in results)
 
 
-def test_logits_beside_requests_that_need_all_room(bounded: HfEngine, model: Any, generate: Generate) -> None:
+def test_logits_use_only_the_room_that_requests_leave(
+    bounded: HfEngine, model: Any, generate: Generate
+) -> None:
     numbers = [bounded.add(Request([BOS, i], max_tokens=254)) for i in range(3)]
     bounded.step()
-    asked = [[1, 2, i] for i in range(5)]
+    histories = [[1, 2, i] for i in range(5)]
     with CountingCalls(model) as calls:
-        rows = bounded.next_logits(asked)
-    assert [shape[0] for shape in calls.shapes] == [1] * 5, "there is room for one at a time"
-    for history, row in zip(asked, rows, strict=True):
+        rows = bounded.next_logits(histories)
+    assert [shape[0] for shape in calls.shapes] == [1] * 5, "there is room for one history at a time"
+    for history, row in zip(histories, rows, strict=True):
         want = model(input_ids=torch.tensor([history]), use_cache=False).logits[0, -1]
         torch.testing.assert_close(row[:258], want[:258], atol=1e-4, rtol=1e-4)
     numbers.append(bounded.add(Request([BOS, 3], max_tokens=254)))
     bounded.step()
     with pytest.raises(SpaceError, match="no room now"):
-        bounded.next_logits(asked)
+        bounded.next_logits(histories)
     bounded.run()
     for i, number in enumerate(numbers):
         assert bounded.results(number)[0].new_tokens == generate([BOS, i], 254)
 
 
-def test_logits_of_a_long_history_let_requests_step(vocabulary: Vocabulary) -> None:
+def test_requests_go_on_while_logits_of_a_long_history_are_computed(vocabulary: Vocabulary) -> None:
     model = make_model(max_position_embeddings=4096)
     engine = HfEngine(model, vocabulary=vocabulary, keep=2)
     number = engine.add(Request(MATE, max_tokens=20))
@@ -206,7 +210,7 @@ def test_logits_of_a_long_history_let_requests_step(vocabulary: Vocabulary) -> N
     assert engine.results(number)[0].tokens == alone.tokens
 
 
-def test_logits_that_nobody_wants_any_more_give_back_what_they_had(vocabulary: Vocabulary) -> None:
+def test_cancelled_logits_free_their_cache(vocabulary: Vocabulary) -> None:
     engine = HfEngine(make_model(max_position_embeddings=4096), vocabulary=vocabulary, cache_tokens=4 * FOUR)
     pieces = engine.logits_in_pieces([[1] * 3000])
     next(pieces)
@@ -217,10 +221,10 @@ def test_logits_that_nobody_wants_any_more_give_back_what_they_had(vocabulary: V
     assert result.error is None and len(result.tokens) == 4 * FOUR
 
 
-def test_a_request_that_fails_takes_logits_in_pieces_along(
+def test_logits_in_pieces_fail_when_a_pass_of_a_request_fails(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the cache held by then cannot be relied on."""
+    """The contents of the cache are unreliable after the failed pass."""
     model = make_model(max_position_embeddings=4096)
     engine = HfEngine(model, vocabulary=vocabulary, keep=4)
     engine.add(Request(MATE))
@@ -235,7 +239,7 @@ def test_a_request_that_fails_takes_logits_in_pieces_along(
     assert not engine._runner.cache.slots
 
 
-def test_the_budget() -> None:
+def test_budget_claims_widens_and_releases() -> None:
     budget = Budget(100)
     first = budget.claim(2, 20)
     assert first is not None and budget.claim(2, 30) is None
@@ -246,7 +250,7 @@ def test_the_budget() -> None:
     assert Budget(None).claim(1000, 1 << 40) is not None
 
 
-def test_the_limit_that_fits_this_machine(model: Any, vocabulary: Vocabulary) -> None:
+def test_the_automatic_limit_fits_the_free_memory(model: Any, vocabulary: Vocabulary) -> None:
     free = free_bytes()
     assert free > 1 << 20
     engine = HfEngine(model, vocabulary=vocabulary, cache_tokens="auto")

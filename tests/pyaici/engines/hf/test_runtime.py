@@ -1,4 +1,4 @@
-"""The engine with the real runtime: guests in WebAssembly, in processes of their own."""
+"""The engine with the real runtime: guests in WebAssembly, in separate processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def runtime(guest: Path) -> Iterator[Runtime]:
 
 @pytest.fixture
 def play(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Generate) -> Callable[..., Any]:
-    """Runs the guest with some arguments, beside one that behaves and one without control."""
+    """Runs the guest with some arguments, next to a well-behaved guest and a request without a controller."""
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
 
     def run(*args: str, **request: Any) -> list[list[GenerationResult]]:
@@ -62,13 +62,14 @@ def play(runtime: Runtime, model: Any, vocabulary: Vocabulary, generate: Generat
 
 
 def masks(step: int) -> tuple[int, int]:
-    """What the guest allows in a step, counted from 0."""
+    """Returns the tokens that the guest allows in a step, counted from 0."""
     return 1 + (step + 1) % 8, 20
 
 
 def test_masks_reach_the_sampler_row_by_row(play: Any) -> None:
     for sampling in (Sampling(), Sampling(3.0, seed=1)):
         for (result,) in play("ok", "ok", "ok", sampling=sampling, max_tokens=30):
+            assert len(result.new_tokens) == 30
             assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
 
 
@@ -79,11 +80,13 @@ def test_rows_of_every_kind(play: Any, generate: Generate) -> None:
     assert token.new_tokens[1:] == [42] * 5
     assert set(sparse.new_tokens[1:]) <= {3, 9}
     assert all(250 < t <= EOS for t in dense.new_tokens[1:]), (
-        "the bias of token t is t; ids above are no tokens"
+        "the bias of token t is t, and ids above EOS are no tokens"
     )
 
 
-def test_variables_are_told(model: Any, vocabulary: Vocabulary, runtime: Runtime, tmp_path: Path) -> None:
+def test_variables_are_reported_in_events_and_results(
+    model: Any, vocabulary: Vocabulary, runtime: Runtime, tmp_path: Path
+) -> None:
     wasm = build_controller(GUEST.with_name("writer.c"), tmp_path / "writer.wasm").path
     module = runtime.upload(wasm).id
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
@@ -114,17 +117,19 @@ def test_variables_are_told(model: Any, vocabulary: Vocabulary, runtime: Runtime
         {"mid": b"last"},
         {},
         {},
-    ], "the last token is told to post_process, if there is one"
-    told: dict[int, dict[str, bytes]] = {}
+    ], "post_process, if there is one, must receive the last token"
+    reported: dict[int, dict[str, bytes]] = {}
     for event in events:
         if isinstance(event, VariablesChanged):
-            told.setdefault(event.request, {}).update(event.values)
-    assert told == {result.request: result.variables for result in results if result.variables}
+            reported.setdefault(event.request, {}).update(event.values)
+    assert reported == {result.request: result.variables for result in results if result.variables}
 
 
-def test_the_owner_is_the_requests(model: Any, vocabulary: Vocabulary, runtime: Runtime) -> None:
+def test_the_owner_of_a_request_is_passed_to_the_runtime(
+    model: Any, vocabulary: Vocabulary, runtime: Runtime
+) -> None:
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
-    with pytest.raises(ProtocolError, match="an owner is named by"):
+    with pytest.raises(ProtocolError, match="an owner's name has"):
         engine.add(Request(PROMPT, "guest", "ok", owner="x" * 65))
 
 
@@ -147,7 +152,7 @@ def test_forks(play: Any) -> None:
 def test_reports_reach_the_guest(play: Any) -> None:
     (result,) = play("report", max_tokens=3, sampling=Sampling(0.7, seed=4))[0]
     lines = result.log.splitlines()
-    assert len(lines) == 3, "the last token is told too"
+    assert len(lines) == 3, "the last token must be reported too"
     for line, token, logprob in zip(lines, result.new_tokens, result.logprobs[len(PROMPT) :], strict=True):
         assert line.startswith(f"post: -0 +1 first {token} sampled 1 logprob {logprob:.2f} mass 0.")
 
@@ -161,13 +166,13 @@ def test_reports_reach_the_guest(play: Any) -> None:
         ("pre_trap", TrapError),
     ],
 )
-def test_a_guest_that_fails_ends_its_sequence_only(play: Any, arg: str, error: type[AiciError]) -> None:
+def test_a_guest_that_fails_ends_only_its_own_sequence(play: Any, arg: str, error: type[AiciError]) -> None:
     (result,) = play(arg)[0]
     assert result.reason is FinishReason.ERROR and isinstance(result.error, error)
     assert len(result.new_tokens) == 1
 
 
-def test_the_engine_goes_on_while_a_prompt_is_read(play: Any) -> None:
+def test_the_engine_goes_on_while_init_prompt_runs(play: Any) -> None:
     (slow,), (refused,), (both, other) = (
         *play("prompt_slow 100", "prompt_refuse"),
         *play("prompt_slow 20", n=2, sampling=Sampling(4.0, seed=2)),
@@ -181,10 +186,10 @@ def test_the_engine_goes_on_while_a_prompt_is_read(play: Any) -> None:
 def test_stop_and_suspend(play: Any) -> None:
     (stops,), (suspends,) = play("mid_return_stop", "suspend")
     assert stops.reason is FinishReason.STOP and len(stops.new_tokens) == 1
-    assert suspends.reason is FinishReason.ERROR, "suspended for ever is a deadlock"
+    assert suspends.reason is FinishReason.ERROR, "endless suspension is a deadlock"
 
 
-def test_a_slow_guest_sits_out_steps_and_goes_on(
+def test_a_slow_guest_is_late_and_goes_on(
     guest: Path, model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
     limits = {"mid_ms": 5, "max_late_steps": 1000, "step_deadline_ms": 60_000}
@@ -204,7 +209,7 @@ def test_a_slow_guest_sits_out_steps_and_goes_on(
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
 
 
-def test_engine_made_copies_and_beams(play: Any, runtime: Runtime) -> None:
+def test_copies_and_beams_made_by_the_engine_follow_their_masks(play: Any, runtime: Runtime) -> None:
     (copies,) = play("ok", n=3, sampling=Sampling(4.0, seed=2))
     assert len({tuple(r.tokens) for r in copies}) == 3
     (beams,) = play("ok", beams=3, n=3)
@@ -214,7 +219,7 @@ def test_engine_made_copies_and_beams(play: Any, runtime: Runtime) -> None:
         assert all(token in masks(step) for step, token in enumerate(result.new_tokens))
 
 
-def test_a_worker_that_is_killed_takes_its_sequences_only(
+def test_a_killed_worker_ends_only_its_own_sequences(
     guest: Path, model: Any, vocabulary: Vocabulary, generate: Generate
 ) -> None:
     with Runtime(workers=1) as runtime:
@@ -231,7 +236,7 @@ def test_a_worker_that_is_killed_takes_its_sequences_only(
         assert engine.results(mate)[0].new_tokens == generate(MATE, 12)
 
 
-def test_one_pass_for_each_step(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
+def test_each_step_runs_one_forward_pass(runtime: Runtime, model: Any, vocabulary: Vocabulary) -> None:
     engine = HfEngine(model, runtime=runtime, vocabulary=vocabulary)
     with CountingCalls(model) as calls:
         results = engine.run([Request(PROMPT, module="guest", arg="fork 3", max_tokens=4)])

@@ -1,4 +1,4 @@
-"""Choosing tokens: distributions, filters and limits."""
+"""Sampling of tokens: distributions, filters and limits."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ LOGITS = [math.log(p) for p in P]
     ],
     ids=str,
 )
-def test_frequencies(options: dict[str, float], want: list[float]) -> None:
+def test_sampled_frequencies_follow_the_distribution(options: dict[str, float], want: list[float]) -> None:
     assert frequencies(LOGITS, **options) == pytest.approx(want, abs=0.03)
 
 
-def test_masks_and_biases_come_before_the_filters() -> None:
+def test_masks_and_biases_apply_before_the_filters() -> None:
     row = Row(RowKind.BITMASK, bits=np.array([0b01110], dtype=np.uint32))
     assert frequencies(LOGITS, row=row, top_k=2) == pytest.approx([0, 2 / 3, 1 / 3, 0, 0], abs=0.03)
     dense = Row(RowKind.DENSE, bias=np.array([NEG_INF, 0, 0, math.log(4), 0], dtype=np.float32))
@@ -82,17 +82,17 @@ def test_masks_and_biases_come_before_the_filters() -> None:
     assert frequencies(LOGITS, row=dense) == pytest.approx([w / sum(want) for w in want], abs=0.03)
 
 
-def test_top_p_looks_further_than_its_first_guess_when_it_must() -> None:
-    """5000 equal tokens: 90 % of the probability is 4500 of them."""
+def test_top_p_extends_its_first_guess_when_necessary() -> None:
+    """All 5000 tokens have equal probability, so 4500 of them make up 90 %."""
     flat = torch.zeros(1, 5000)
     tokens = {pick(flat, [choice(top_p=0.9, seed=seed)])[0].token for seed in range(400)}
     assert len(tokens) > 300
 
 
-@pytest.mark.parametrize("tail", [30, 2000], ids=["all listed at once", "listed in two goes"])
+@pytest.mark.parametrize("tail", [30, 2000], ids=["one list", "two lists"])
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.97])
-def test_top_p_keeps_just_enough(tail: int, top_p: float) -> None:
-    """The largest draw gives the last token that is kept: the first whose cumulated probability suffices."""
+def test_top_p_keeps_as_few_tokens_as_possible(tail: int, top_p: float) -> None:
+    """The largest number draws the last kept token: the first whose cumulative probability suffices."""
     weights = torch.cat([torch.linspace(3, 1, 200), torch.linspace(0.2, 0.1, tail)]).double()
     probabilities = weights / weights.sum()
     last = int((probabilities.cumsum(0) < top_p).sum())
@@ -103,7 +103,7 @@ def test_top_p_keeps_just_enough(tail: int, top_p: float) -> None:
     assert abs(order.tolist().index(drawn) - last) <= 1, "up to rounding"
 
 
-def test_every_line_has_its_own_settings_and_chance() -> None:
+def test_every_line_has_its_own_settings_and_random_numbers() -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, 1000) * 3
     settings = [
@@ -121,8 +121,8 @@ def test_every_line_has_its_own_settings_and_chance() -> None:
     assert [c.token for c in reversed_batch][::-1] == [c.token for c in alone]
 
 
-def test_forbidden_tokens_are_never_drawn_even_at_the_edges() -> None:
-    """A draw of exactly 0 and one that rounds to 1 stay inside the allowed."""
+def test_forbidden_tokens_are_not_drawn_even_by_extreme_random_numbers() -> None:
+    """The random numbers 0, and one that rounds to 1, draw allowed tokens."""
     probabilities = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]] * 3)
     ends = torch.tensor([0.0, math.nextafter(1, 0), 0.3 + 1e-6], dtype=torch.float64)
     assert _draw(probabilities, ends).tolist() == [1, 3, 3]
@@ -130,7 +130,7 @@ def test_forbidden_tokens_are_never_drawn_even_at_the_edges() -> None:
     assert 0 <= int(_draw(tiny, ends[1:2])) < 50_000
 
 
-def test_measures_are_of_the_unmasked_distribution_at_the_temperature() -> None:
+def test_logprobs_and_mass_come_from_the_unmasked_distribution() -> None:
     logits = torch.tensor([LOGITS, LOGITS, LOGITS, LOGITS])
     row = Row(RowKind.BITMASK, bits=np.array([0b00110], dtype=np.uint32))
     token = Row(RowKind.TOKEN, token=2)
@@ -153,7 +153,7 @@ def test_measures_are_of_the_unmasked_distribution_at_the_temperature() -> None:
     assert d.allowed_mass == 1.0
 
 
-def test_a_tiny_allowed_mass_is_still_sampled_right() -> None:
+def test_tokens_with_a_tiny_allowed_mass_are_sampled_correctly() -> None:
     """The allowed tokens have a probability that float32 cannot hold."""
     logits = torch.tensor([[0.0, -200.0, -201.0]])
     row = Row(RowKind.BITMASK, bits=np.array([0b110], dtype=np.uint32))
@@ -169,7 +169,7 @@ def test_ids_beyond_the_vocabulary_have_no_probability() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_no_token_where_everything_is_forbidden_or_no_number(temperature: float) -> None:
+def test_no_token_is_chosen_if_all_are_forbidden_or_a_logit_is_nan(temperature: float) -> None:
     nothing = Row(RowKind.BITMASK, bits=np.zeros(1, dtype=np.uint32))
     logits = torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [1.0, 2.0]])
     empty, broken, good = pick(
@@ -187,8 +187,8 @@ def test_no_token_where_everything_is_forbidden_or_no_number(temperature: float)
     [{"top_p": 0.99}, {"top_p": 0.3}, {"top_k": 7}, {"top_k": 900}, {"top_k": 40, "top_p": 0.9}, {}],
     ids=str,
 )
-def test_ranks_draw_as_from_a_sorted_line(kind: str, options: dict[str, float]) -> None:
-    """Against what a GPU does, and against sorting in float64. A draw at an edge may fall on either side."""
+def test_ranks_draw_the_same_tokens_as_a_sorted_line(kind: str, options: dict[str, float]) -> None:
+    """Compares with the code path for GPUs, and with sorting in float64. Draws at an edge may differ."""
     rng = np.random.default_rng(5)
     lines = {
         "steep": rng.normal(0, 8, 1000),
@@ -217,13 +217,13 @@ def test_ranks_draw_as_from_a_sorted_line(kind: str, options: dict[str, float]) 
         rank, other = (order.tolist().index(found) for found in (token, sorted_one))
         assert weights[rank] > 0 or rank == 0 or abs(before[rank] / weights.sum() - 1) < 1e-5
         low = cumulated[rank - 1] if rank else 0.0
-        assert low - 1e-5 <= uniform <= cumulated[rank] + 1e-5, "the token that the number falls on"
-        # float32 may keep one token more of a hundred, which moves all others
+        assert low - 1e-5 <= uniform <= cumulated[rank] + 1e-5, "the number must fall on this token"
+        # with float32 the filter may keep one token more in a hundred, which shifts all others
         assert abs(rank - other) <= 2 or abs(cumulated[min(rank, other)] - uniform) < 1e-4
 
 
 def test_a_draw_counts_every_column_once() -> None:
-    """The columns are summed up in blocks, of which the last one need not be whole."""
+    """The columns are summed in blocks, and the last block may be incomplete."""
     probabilities = torch.rand(3, 150, generator=torch.Generator().manual_seed(1))
     probabilities[1, 30:140] = 0
     for uniform in np.linspace(0, 0.999999, 200):
@@ -233,7 +233,7 @@ def test_a_draw_counts_every_column_once() -> None:
         assert drawn.tolist() == want.tolist()
 
 
-def test_values_rank_by_column_where_they_are_equal() -> None:
+def test_equal_values_rank_by_column() -> None:
     generator = torch.Generator().manual_seed(3)
     lines = torch.randint(0, 40, (5, 200), generator=generator).float()
     lines[0, 7:] = NEG_INF
@@ -246,7 +246,7 @@ def test_values_rank_by_column_where_they_are_equal() -> None:
 
 @pytest.mark.parametrize("options", [{"top_p": 0.99}, {"top_k": 900}, {"top_k": 900, "top_p": 0.9}], ids=str)
 def test_wide_filters_do_not_sort_tokens(options: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line sorted with its indices takes up to 50 ms of the step that all requests share."""
+    """Sorting a line with its indices takes up to 50 ms, for which all requests in the step wait."""
     monkeypatch.setattr(torch.Tensor, "topk", None)
     monkeypatch.setattr(torch.Tensor, "sort", None)
     (chosen,) = pick(torch.zeros(1, 1000), [choice(**options)])  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ def test_wide_filters_do_not_sort_tokens(options: dict[str, float], monkeypatch:
 
 
 @pytest.mark.parametrize("options", [{}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
-def test_a_token_of_infinite_weight_is_drawn(options: dict[str, float]) -> None:
+def test_a_token_with_an_infinite_logit_is_drawn(options: dict[str, float]) -> None:
     logits = torch.zeros(1, 100)
     logits[0, 42] = float("inf")
     (chosen,) = pick(logits, [choice(**options)])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Shares of a step: who has much to do does not slow down who has little."""
+"""Shares of a step: owners with many sequences do not slow down owners with few."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.pyaici.engines.hf.support import BOS, CountingCalls, make_model
 _charge = HfEngine._charge
 Generate = Callable[..., list[int]]
 PROMPT = [BOS, 72, 101]
-#: what a victim with one token a step has to wait for, on a CPU
+#: the most rows for which an owner with one token in each step must wait, on a CPU
 MOST_ROWS = PASS_COST["cpu"] + 2
 
 
 @pytest.fixture(autouse=True)
 def timeless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No times in what steps cost: tests count tokens."""
+    """Removes measured times from the cost of steps, so that only tokens count."""
     monkeypatch.setattr(HfEngine, "_charge", lambda *_: None)
 
 
@@ -45,7 +45,7 @@ def steps(engine: HfEngine, count: int) -> list[list[Event]]:
 
 
 def appended(steps: list[list[Event]]) -> list[int]:
-    """The requests that got tokens, once for each."""
+    """Returns the request of each event with tokens."""
     return [event.request for events in steps for event in events if isinstance(event, TokensAppended)]
 
 
@@ -59,7 +59,7 @@ def rows_of_a_step(engine: HfEngine, model: Any) -> int:
     st.dictionaries(st.integers(), st.integers(1, 600), min_size=1, max_size=40),
     st.sampled_from(sorted(PASS_COST.values())),
 )
-def test_shares(wanted: dict[int, int], pass_cost: int) -> None:
+def test_shares_are_fair_and_bounded(wanted: dict[int, int], pass_cost: int) -> None:
     shares = fair_shares(wanted, pass_cost)
     if len(wanted) == 1:
         assert shares == wanted
@@ -69,13 +69,15 @@ def test_shares(wanted: dict[int, int], pass_cost: int) -> None:
     alone, all_owners = pass_cost + least, pass_cost + sum(shares.values())
     assert all_owners <= max(2 * alone, pass_cost + least * len(wanted)) + 1e-9
     cut = {share for owner, share in shares.items() if share < wanted[owner] - 1e-9}
-    assert not cut or max(cut) - min(cut) < 1e-9, "who gets less than wanted gets as much as the others"
+    assert not cut or max(cut) - min(cut) < 1e-9, (
+        "all owners that get less than wanted must get the same share"
+    )
     assert not cut or max(shares.values()) <= max(cut) + 1e-9
     if not cut:
         assert sum(shares.values()) == sum(wanted.values())
 
 
-def test_alone_an_owner_has_the_whole_step(busy: HfEngine, model: Any) -> None:
+def test_an_owner_alone_gets_the_whole_step(busy: HfEngine, model: Any) -> None:
     live = len(busy._pool.live)
     assert rows_of_a_step(busy, model) == live > MOST_ROWS
 
@@ -85,23 +87,25 @@ def test_many_sequences_of_one_owner_take_turns_beside_another(
 ) -> None:
     good = busy.add(Request(PROMPT, max_tokens=30, owner="good"))
     busy.step()
-    told: Counter[int] = Counter()
+    turns: Counter[int] = Counter()
     with CountingCalls(model) as calls:
         for events in steps(busy, 29):
             rows = [event for event in events if isinstance(event, TokensAppended)]
-            assert sum(event.request == good for event in rows) == 1, "one in every step"
-            told.update(event.seq for event in rows if event.request != good)
+            assert sum(event.request == good for event in rows) == 1, (
+                "the other owner must get one token in every step"
+            )
+            turns.update(event.seq for event in rows if event.request != good)
     assert max(rows for rows, _ in calls.shapes) <= MOST_ROWS
     ended = {seq.id for seq in busy._pool._families[0].ended}
-    turns = [count for seq, count in told.items() if seq not in ended]
-    assert len(turns) > MOST_ROWS and max(turns) - min(turns) <= 1 + len(ended)
+    counts = [count for seq, count in turns.items() if seq not in ended]
+    assert len(counts) > MOST_ROWS and max(counts) - min(counts) <= 1 + len(ended)
     assert busy.results(good)[0].new_tokens == generate(PROMPT, 30)
     live = len(busy._pool.live)
-    assert rows_of_a_step(busy, model) == live > MOST_ROWS, "nobody else is there any more"
+    assert rows_of_a_step(busy, model) == live > MOST_ROWS, "the owner is alone again"
 
 
-def test_what_is_costly_to_choose_counts(busy: HfEngine, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice of a token of the one user takes as long as ten tokens of a pass, the other's as one."""
+def test_the_time_to_sample_counts(busy: HfEngine, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sampling a token costs one owner as much as ten tokens of a pass, and the other as much as one."""
 
     def charge(engine: HfEngine, seqs: list[Any], choices: list[Choice], seconds: float) -> None:
         engine._runner.token_seconds = 0.001
@@ -117,12 +121,12 @@ def test_what_is_costly_to_choose_counts(busy: HfEngine, model: Any, monkeypatch
     good = busy.add(Request(PROMPT, max_tokens=40, owner="good"))
     steps(busy, 3)
     with CountingCalls(model) as calls:
-        told = appended(steps(busy, 30))
-    assert told.count(good) == 30 and told.count(bad) >= 30, "each has one sequence at least in each step"
+        requests = appended(steps(busy, 30))
+    assert requests.count(good) == 30 and requests.count(bad) >= 30, "each must get a token in every step"
     assert max(rows for rows, _ in calls.shapes) <= 1 + MOST_ROWS // 8
 
 
-def test_turns_change_no_text(busy: HfEngine, model: Any, vocabulary: Vocabulary) -> None:
+def test_taking_turns_changes_no_text(busy: HfEngine, model: Any, vocabulary: Vocabulary) -> None:
     busy.add(Request(PROMPT, max_tokens=100, owner="good"))
     busy.run()
     request = Request([BOS, 60], n=40, max_tokens=60, sampling=Sampling(2.0, seed=5))
@@ -130,7 +134,7 @@ def test_turns_change_no_text(busy: HfEngine, model: Any, vocabulary: Vocabulary
     assert [result.tokens for result in busy.results(0)] == [result.tokens for result in alone]
 
 
-def test_forks_of_a_controller_share_what_their_owner_has(model: Any, vocabulary: Vocabulary) -> None:
+def test_forks_of_a_controller_share_the_share_of_their_owner(model: Any, vocabulary: Vocabulary) -> None:
     class Forking(Script):
         def __init__(self) -> None:
             super().__init__(anything(), pres=[fork(16)])
@@ -142,14 +146,14 @@ def test_forks_of_a_controller_share_what_their_owner_has(model: Any, vocabulary
     good = engine.add(Request(PROMPT, max_tokens=40, owner="good"))
     engine.step()
     with CountingCalls(model) as calls:
-        told = appended(steps(engine, 39))
-    assert told.count(good) == 39
+        requests = appended(steps(engine, 39))
+    assert requests.count(good) == 39
     assert max(rows for rows, _ in calls.shapes) <= MOST_ROWS
-    assert set(told) == set(range(7))
+    assert set(requests) == set(range(7))
 
 
 @pytest.mark.parametrize("spliced", [False, True], ids=["prompt", "splice"])
-def test_long_texts_are_read_beside_others_in_small_pieces(vocabulary: Vocabulary, spliced: bool) -> None:
+def test_long_texts_are_fed_in_small_pieces_beside_others(vocabulary: Vocabulary, spliced: bool) -> None:
     model = make_model(max_position_embeddings=2048)
     text = [(7 * i) % 256 for i in range(60)]
     runtime = ScriptedRuntime(long=lambda arg, prompt: Script(splice(text)))
@@ -160,14 +164,14 @@ def test_long_texts_are_read_beside_others_in_small_pieces(vocabulary: Vocabular
     prompt = [BOS] if spliced else [BOS, *text * 10]
     engine.add(Request(prompt, module=module, max_tokens=1000, owner="bad"))
     with CountingCalls(model) as calls:
-        told = appended(steps(engine, 50))
-    assert told.count(good) == 50
-    # shorter feeds of a pass are padded, where that costs less than a pass of their own
+        requests = appended(steps(engine, 50))
+    assert requests.count(good) == 50
+    # shorter feeds of a pass are padded if that costs less than another pass
     assert max(rows * width for rows, width in calls.shapes) <= 2 * MOST_ROWS
-    assert 1 in told, "the long one gets on"
+    assert 1 in requests, "the request with the long text must make progress"
 
 
-def test_a_search_is_not_torn_apart(model: Any, vocabulary: Vocabulary) -> None:
+def test_a_beam_search_beside_other_requests_has_the_same_results(model: Any, vocabulary: Vocabulary) -> None:
     request = Request(PROMPT, beams=8, n=8, max_tokens=20, owner="search")
     alone = HfEngine(model, vocabulary=vocabulary).run([request])
     engine = HfEngine(model, vocabulary=vocabulary)
@@ -180,7 +184,7 @@ def test_a_search_is_not_torn_apart(model: Any, vocabulary: Vocabulary) -> None:
     assert [result.tokens for result in beside] == [result.tokens for result in alone]
 
 
-def test_evaluations_are_in_small_pieces_while_requests_wait(model: Any, vocabulary: Vocabulary) -> None:
+def test_logits_are_computed_in_small_pieces_while_requests_run(model: Any, vocabulary: Vocabulary) -> None:
     engine = HfEngine(model, vocabulary=vocabulary)
     engine.add(Request(PROMPT, max_tokens=100))
     history = [(13 * i) % 256 for i in range(200)]

@@ -1,4 +1,4 @@
-"""Engines and servers of vLLM that tests share, and what Transformers writes after the same prompts.
+"""Fixtures: shared engines and servers of vLLM, and the tokens of Transformers for the same prompts.
 
 These tests run with the Python of .venv-vllm: `scripts/test.sh tests/pyaici/engines/vllm`.
 """
@@ -21,7 +21,7 @@ os.environ.update(ENVIRONMENT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What libraries say about each other's future is not for us."""
+    """Ignores deprecation warnings of libraries about each other."""
     for category in ("DeprecationWarning", "FutureWarning"):
         for module in ("torch", "vllm", "xgrammar"):
             config.addinivalue_line("filterwarnings", rf"ignore::{category}:{module}\.")
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of all of these."""
+    """The folder of the model that these tests use."""
     return make_shallow_model(tmp_path_factory.mktemp("model"))
 
 
@@ -43,7 +43,7 @@ def engines(model_path: Path) -> Iterator[Engines]:
 
 @pytest.fixture
 def llm(engines: Engines) -> Any:
-    """An engine in this process, with nothing special."""
+    """An engine in this process with default options."""
     return engines()
 
 
@@ -64,13 +64,13 @@ def servers(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def server(servers: Servers) -> Server:
-    """A server with nothing special."""
+    """A server with default options."""
     return servers()
 
 
 @pytest.fixture(scope="session")
 def reference(model_path: Path) -> Callable[..., list[list[int]]]:
-    """The greedy tokens of our engine on Transformers after some prompts, without a controller."""
+    """Generates greedily with our engine on Transformers, without a controller."""
     from pyaici.engines.hf import HfEngine, Request
     from pyaici.engines.hf.program import load_model
 
@@ -87,7 +87,7 @@ def reference(model_path: Path) -> Callable[..., list[list[int]]]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """What the server has printed goes with the report of a test that failed with it."""
+    """Adds the end of the server's log to the report of a failed test."""
     report = yield
     servers = getattr(item, "funcargs", {}).get("servers")
     if report.failed and servers is not None and servers.current is not None:

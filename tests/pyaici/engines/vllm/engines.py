@@ -1,4 +1,4 @@
-"""vLLM engines, kept as long as tests ask for the same one."""
+"""vLLM engines, which are kept while tests ask for the same configuration."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tests.pyaici.engines.vllm.shims.second_engine import hide_functions_of_llvm
 if TYPE_CHECKING:
     from vllm import LLM
 
-#: of every process that has to do with vLLM; set before it is imported
+#: environment of every process with vLLM, set before vLLM is imported
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
-    # GiB, where nothing else is said
+    # in GiB, the default
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    # else the workers of all engines would share the first processor
+    # otherwise the workers of all engines would share the first processor
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-#: of the cache, which is set to zero at the start: 170 blocks with all layers of the default model
+#: size of the cache, which vLLM fills with zeros at the start: 170 blocks with all layers of the model
 CACHE_BYTES = 256 << 20
 #: float32: "auto" casts such weights to bfloat16. 32 is the smallest block that attention takes on a CPU
 OPTIONS: dict[str, Any] = {
@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Engines:
-    """Call it for an engine; an engine in another configuration ends when the next one is made.
+    """Makes engines when called. An engine with another configuration is closed first.
 
     ::
 
@@ -62,10 +62,10 @@ class Engines:
         env: dict[str, str] | None = None,
         **options: Any,
     ) -> LLM:
-        """An engine with `OPTIONS` and these, in this process or in processes of its own.
+        """Returns an engine with `OPTIONS` and these options, in this process or in separate processes.
 
-        `model`: another folder than that of all others. `async_scheduling=True` is obeyed, which vLLM itself
-        does not on a CPU. `env`: variables while the engine is made, which its processes inherit.
+        `model`: the folder of another model than usual. `async_scheduling=True` has an effect, although vLLM
+        ignores it on a CPU. `env`: variables while the engine is made, which its processes inherit.
         """
         options = OPTIONS | options
         key = (model, multiprocess, repr(sorted((env or {}).items())), repr(sorted(options.items())))
@@ -74,13 +74,13 @@ class Engines:
         if self._llm is None:
             from vllm import LLM
 
-            # the second would have its way over `CACHE_BYTES`
+            # VLLM_CPU_KVCACHE_SPACE would override `CACHE_BYTES`
             variables = {
                 "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(multiprocess)),
                 "VLLM_CPU_KVCACHE_SPACE": None,
             }
             hide_functions_of_llvmlite()
-            # vLLM collects garbage five times as it starts: then not all that modules have is looked at
+            # vLLM collects garbage five times as it starts: `freeze` exempts the objects of all modules
             gc.freeze()
             with _environment(variables | (env or {})), async_scheduling_on_cpu():
                 self._llm = LLM(str(model or self._model), **options)
@@ -95,12 +95,12 @@ class Engines:
 
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
-        cleanup_dist_env_and_memory()  # which thaws and collects what was frozen
+        cleanup_dist_env_and_memory()  # it also unfreezes and collects the frozen objects
 
 
 @contextlib.contextmanager
 def _environment(variables: dict[str, str | None]) -> Iterator[None]:
-    """Sets variables, or removes them, for a while."""
+    """Sets or removes environment variables until the block ends."""
     before = {name: os.environ.get(name) for name in variables}
     _set(variables)
     try:

@@ -1,4 +1,4 @@
-"""Controllers of these tests."""
+"""Controllers for these tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pyaici.build import build_controller
 
-#: lets the model write, and after so many steps takes tokens back and says something else: "steps back text"
+#: lets the model write. With the argument "steps back text" it removes `back` tokens in that step and appends
+#: `text`
 _SECOND_THOUGHTS = r"""
 #include "aici.h"
 
@@ -43,8 +44,8 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 }
 """
 
-#: lets the model write and prints each step and its first token; with SHARED it counts in a variable, and
-#: says in its twelfth step how far it got
+#: lets the model write, and prints each step and its first token. With SHARED it counts in a variable, and
+#: appends the count in its twelfth step
 _DIARY = r"""
 #include <stdio.h>
 #include "aici.h"
@@ -77,20 +78,20 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 
 
 def diary(folder: Path, *, shared: bool = False) -> Path:
-    """A controller that writes down what happens; `shared`: in a variable too."""
+    """Builds a controller that prints each step. `shared`: it also counts the steps in a variable."""
     name = "shared" if shared else "diary"
     (folder / f"{name}.c").write_text(("#define SHARED\n" if shared else "") + _DIARY)
     return build_controller(folder / f"{name}.c", folder / f"{name}.wasm").path
 
 
 def flags(folder: Path) -> Path:
-    """tests/guests/flags.c without callbacks that it could skip, so that it can have drafts."""
+    """Builds tests/guests/flags.c without the callbacks that it could skip, so that drafts can be used."""
     source = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
     (folder / "mid.c").write_text("#define MID_ONLY\n" + source.read_text())
     return build_controller(folder / "mid.c", folder / "mid.wasm").path
 
 
 def second_thoughts(folder: Path) -> Path:
-    """A controller that lets the model write, and takes some of it back."""
+    """Builds a controller that lets the model write, and removes some of its tokens."""
     (folder / "thoughts.c").write_text(_SECOND_THOUGHTS)
     return build_controller(folder / "thoughts.c", folder / "thoughts.wasm").path

@@ -1,4 +1,4 @@
-"""Engines in another process: vLLM with Triton, which its V2 model runner needs, is another vLLM."""
+"""Engines in another process: vLLM behaves differently with Triton, which its V2 model runner needs."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import Any
 from tests.pyaici.engines.vllm.engines import ENVIRONMENT, Engines
 from tests.pyaici.engines.vllm.shims import triton_interpreter
 
-#: a kernel takes milliseconds to interpret
+#: high, since interpreting a kernel takes milliseconds
 _SECONDS = 400
 
 
 class RemoteFailure(AssertionError):
-    """What was raised over there, as text."""
+    """An exception in the other process, as text."""
 
 
 class V2Engines:
-    """Makes engines with the V2 model runner, all in the same other process; use as `Engines`."""
+    """Makes engines with the V2 model runner, all in one other process. Takes the options of `Engines`."""
 
     def __init__(self, model: Path) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, model), daemon=True)
+        self._pipe, other_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other_end, model), daemon=True)
         self._process.start()
-        theirs.close()
+        other_end.close()
 
     def run(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """What `function(llm, *args)` returns over there, with an engine that has these options.
+        """Returns the result of `function(llm, *args)` in the other process, with an engine of these options.
 
-        The function is one of a module; arguments and result are pickled.
+        The function must be defined in a module; arguments and result are pickled.
         """
         self._pipe.send((function, args, options))
         if not self._pipe.poll(_SECONDS):

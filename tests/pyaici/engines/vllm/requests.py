@@ -1,16 +1,16 @@
-"""Requests to an engine of vLLM in this process, and what became of them."""
+"""Requests to an engine of vLLM in this process, and their results."""
 
 from __future__ import annotations
 
 from typing import Any
 
 FRANCE = "The capital of France is"
-#: a pattern that ends soon, whatever the model
+#: a pattern with short matches only
 YEAR = " [A-Z][a-z]{2,9}, [0-9]{4}"
 
 
 def parameters(controller: str = "", arg: Any = "", **options: Any) -> Any:
-    """Greedy, with a controller if one is named."""
+    """Returns parameters for greedy sampling, with a controller if one is named."""
     from vllm import SamplingParams
 
     extra = {"aici_controller": controller, "aici_arg": arg} if controller else None
@@ -18,7 +18,7 @@ def parameters(controller: str = "", arg: Any = "", **options: Any) -> Any:
 
 
 def generate(llm: Any, requests: list[tuple[str, Any]]) -> list[Any]:
-    """The first choice of each."""
+    """Returns the first choice of each request."""
     prompts, settings = zip(*requests, strict=True)
     outputs = llm.generate(list(prompts), list(settings), use_tqdm=False)
     return [output.outputs[0] for output in outputs]
@@ -29,10 +29,10 @@ def texts(llm: Any, requests: list[tuple[str, Any]]) -> list[str]:
 
 
 def ends(llm: Any, requests: list[tuple[str, Any]]) -> list[tuple[str, str | int | None]]:
-    """Finish reason and stop reason."""
+    """Returns the finish reason and the stop reason of each request."""
     return [(choice.finish_reason, choice.stop_reason) for choice in generate(llm, requests)]
 
 
 def counter(llm: Any, name: str) -> int:
-    """One of the engine's metrics."""
+    """Returns the value of one of the engine's metrics."""
     return sum(int(metric.value) for metric in llm.get_metrics() if metric.name == f"vllm:{name}")

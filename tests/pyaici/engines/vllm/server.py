@@ -19,7 +19,7 @@ import openai
 from tests.processes import family, left_behind, private_daemons
 from tests.pyaici.engines.vllm.engines import CACHE_BYTES
 
-#: by which requests call the model
+#: name of the model in requests
 MODEL = "default"
 _ARGUMENTS = (
     "--dtype=float32",
@@ -32,7 +32,7 @@ _ARGUMENTS = (
 
 
 class Server:
-    """A running server on a free port of this machine alone. Use as a context manager."""
+    """A running server on a free local port. Use as a context manager."""
 
     def __init__(self, model: Path, log: Path, arguments: tuple[str, ...] = (), **env: str) -> None:
         self.log = log
@@ -47,22 +47,22 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=inherited | env,
-                # Ctrl-C is for pytest, which ends the server
+                # Ctrl-C must reach only pytest, which ends the server
                 start_new_session=True,
             )
 
     @cached_property
     def client(self) -> openai.OpenAI:
-        """Without retries: what fails shall be seen."""
+        """A client without retries, so that tests see every failure."""
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0, timeout=120)
 
     def complete(self, prompt: str, **options: Any) -> str:
-        """The greedy text after a prompt, by the completions API."""
+        """Returns the greedy text after a prompt, through the completions API."""
         settings = {"temperature": 0.0, "max_tokens": 16, **options}
         return str(self.client.completions.create(model=MODEL, prompt=prompt, **settings).choices[0].text)
 
     def wait_until_ready(self, seconds: float = 400) -> None:
-        """Raises RuntimeError, with the end of its log, for a server that ends or does not become ready."""
+        """Raises RuntimeError, with the end of the log, if the server ends or does not become ready."""
         deadline = time.monotonic() + seconds
         while not self.is_healthy():
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -70,7 +70,7 @@ class Server:
             time.sleep(0.2)
 
     def is_healthy(self) -> bool:
-        """Whether GET /health says so."""
+        """Returns True if GET /health succeeds."""
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=10) as answer:
                 return bool(answer.status == 200)
@@ -78,14 +78,14 @@ class Server:
             return False
 
     def tail(self, lines: int = 60) -> str:
-        """The end of what it has printed."""
+        """Returns the last lines of the server's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def close(self) -> int:
-        """SIGTERM, after which it must end in order and leave nothing behind; returns its status."""
+        """Sends SIGTERM. The server must end cleanly and leave nothing behind. Returns its status."""
         members = family(self.process.pid)
         members |= private_daemons(members)
-        ended = self.process.poll()  # by itself, or by the test
+        ended = self.process.poll()  # not None if the server, or the test, has ended it before
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(60)
@@ -114,7 +114,7 @@ class Server:
 
 
 class Servers:
-    """Call it for a server; one in another configuration ends when the next one is started."""
+    """Starts servers when called. A server with another configuration is closed first."""
 
     def __init__(self, model: Path, folder: Path) -> None:
         self._model = model
@@ -124,7 +124,7 @@ class Servers:
         self.current: Server | None = None
 
     def __call__(self, *arguments: str, **env: str) -> Server:
-        """A server with these arguments and variables besides its usual ones."""
+        """Returns a server with these arguments and variables in addition to the usual ones."""
         key = (arguments, sorted(env.items()))
         if self.current is not None and (key != self._key or self.current.process.poll() is not None):
             self.close()

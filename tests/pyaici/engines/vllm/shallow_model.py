@@ -1,7 +1,7 @@
-"""The default model with four of its thirty layers, a third of the weights: for tests that compare engines.
+"""The default model with four of its thirty layers, a third of the weights, for tests that compare engines.
 
-The first two and the last two layers write nonsense, but nonsense that depends on each token before: where an
-engine mixes up positions or blocks of its cache, the texts differ from there on. Under a pattern it ends
+The first two and the last two layers write nonsense, but it depends on every earlier token. If an engine
+mixes up positions or blocks of its cache, the texts differ from that token on. Under a pattern the model ends
 words and sentences as the whole model does.
 """
 
@@ -21,7 +21,7 @@ _PREFIX = "model.layers."
 
 
 def make_shallow_model(folder: Path) -> Path:
-    """In float32, with the tokenizer and the template for chats of the default model. Returns the folder."""
+    """Writes the model in float32, with the default tokenizer and chat template. Returns `folder`."""
     whole = default_model_path("float32")
     weights = {}
     with safe_open(whole / "model.safetensors", framework="pt") as file:

@@ -1,4 +1,4 @@
-"""The suite `vllm` of the measurements, in its short form."""
+"""The benchmark suite `vllm`, in its quick form."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.pyaici.engines.vllm.engines import Engines
 pytestmark = pytest.mark.slow
 
 
-def test_figures(engines: Engines) -> None:
-    engines.close()  # its engine wants the memory
+def test_the_suite_reports_all_figures(engines: Engines) -> None:
+    engines.close()  # the engine of the suite needs the memory
     report = Report("vllm", quick=True)
     vllm.run(report)
     found = {figure.name: figure.value for figure in report.figures}

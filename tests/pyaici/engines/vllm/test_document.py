@@ -1,4 +1,4 @@
-"""The programs in the documents about vLLM."""
+"""The programs in docs/vllm.md."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engines: Engines) -> None:
+def test_all_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engines: Engines) -> None:
     engines.close()  # one engine at a time in a process
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     assert run_blocks(ROOT / "docs" / "vllm.md", tmp_path) > 0
 
 
-def test_the_first_program_in_a_file_of_its_own(tmp_path: Path) -> None:
-    """As users run it: vLLM's engine is in another process, which reads the file again."""
+def test_the_first_program_runs_as_a_file(tmp_path: Path) -> None:
+    """Runs the program as users do: vLLM's engine is in another process, which imports the file again."""
     first = next(block for block in blocks(ROOT / "docs" / "vllm.md") if "run" in block.words)
     file = tmp_path / "offline.py"
     file.write_text(first.text)

@@ -1,4 +1,4 @@
-"""Speculative decoding of requests with controllers: masks for drafts, which change no text."""
+"""Speculative decoding of requests with controllers: drafts are masked, and they change no text."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ PEOPLE = {
 APPLES = "red apples, green pears, red apples, green pears, red apples, green"
 COUNT = "one two three one two three one two three one two"
 ENDS = "x<|im_end|>x<|im_end|><|im_end|><|im_end|><|im_end|><|im_end|>x"
-#: prompt, controller, argument, held back. The prompts have drafts in them that are sampled, drafts that are
-#: not, and drafts that are forbidden; the controllers mask, splice, stop, take back, and hold ends
+#: prompt, controller, argument, held back. The prompts produce drafts that are sampled, drafts that are not,
+#: and drafts that are forbidden. The controllers mask, splice, stop, backtrack, and hold end tokens
 CALLS = [
     (APPLES, "regex", r"( (red|green) [a-z]+,){4}", False),
     (
@@ -64,13 +64,13 @@ CALLS = [
 ]
 
 
-#: (tokens, finish reason, or what it failed with) of each call
+#: (tokens, finish reason or error message) of each call
 Written = list[tuple[list[int], str | None]]
 
 
 @pytest.fixture(scope="module")
 def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Of all engines. The whole default model: what a shallow one writes cannot be guessed."""
+    """Options of all engines. They use the whole default model, since a shallow one is not predictable."""
     folder = tmp_path_factory.mktemp("guests")
     guests = {
         "thoughts": second_thoughts(folder),
@@ -101,7 +101,7 @@ def _written(choice: Any) -> tuple[list[int], str | None]:
 
 
 def write(llm: Any, most: int | None = None) -> Written:
-    """All in one batch, or the first ones, with a grammar of vLLM's own."""
+    """Runs all calls in one batch, or the first `most`, with a request that has a grammar of vLLM's own."""
     from vllm.sampling_params import StructuredOutputsParams
 
     native = parameters(structured_outputs=StructuredOutputsParams(regex="( (red|green) [a-z]+,){3}"))
@@ -111,7 +111,7 @@ def write(llm: Any, most: int | None = None) -> Written:
 
 @pytest.fixture(scope="module")
 def expected(engines: Engines, common: dict[str, Any]) -> Written:
-    """What is written without drafts."""
+    """The results without drafts."""
     written = write(engines(**common))
     assert [reason for _, reason in written] == [
         *["stop"] * 2,
@@ -122,13 +122,15 @@ def expected(engines: Engines, common: dict[str, Any]) -> Written:
         "length",
         "stop",
     ]
-    assert len(written[9][0]) == 9 and len(set(written[9][0])) == 2, "seven ends, a word and an end"
+    assert len(written[9][0]) == 9 and len(set(written[9][0])) == 2, (
+        "seven end tokens, a word and an end token"
+    )
     assert written[10][0] == [*[written[9][0][7], written[9][0][0]] * 3, written[9][0][7]]
     return written
 
 
 def write_long(llm: Any) -> Written:
-    """More than a small cache holds."""
+    """Runs requests that do not fit into a small cache together."""
     request = parameters("regex", "( [a-z]+)+", max_tokens=70)
     prompts = [f"{animal}: {COUNT}" for animal in ("dog", "cat", "owl", "fox", "bear")]
     choices = generate(llm, [(prompt, request) for prompt in prompts])
@@ -137,13 +139,13 @@ def write_long(llm: Any) -> Written:
 
 @pytest.fixture(scope="module")
 def long(engines: Engines, common: dict[str, Any]) -> Written:
-    """The same without drafts."""
+    """The results of `write_long` without drafts."""
     return write_long(engines(**common))
 
 
 @pytest.fixture(autouse=True)
-def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the load of this machine would say how far drafts are followed."""
+def no_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises the time limit, so that the load of this machine does not decide which drafts are checked."""
     monkeypatch.setattr(drafts, "SECONDS", 60.0)
 
 
@@ -161,29 +163,29 @@ def accepted(llm: Any) -> int:
 
 
 def live(llm: Any) -> int:
-    """Sequences at the runtime: controllers, and copies of them."""
+    """Returns the number of sequences at the runtime, including copies for drafts."""
     return len(driver(llm)._connection._session.runtime._live)
 
 
-def test_the_same_text(llm: Any, expected: Written) -> None:
+def test_drafts_change_no_text(llm: Any, expected: Written) -> None:
     before = accepted(llm)
     assert write(llm) == expected
     assert accepted(llm) > before
     assert live(llm) == 0
 
 
-def test_fewer_passes(llm: Any) -> None:
-    """Drafts are accepted where a controller masks, and where it splices what was guessed."""
+def test_drafts_are_accepted_with_controllers(llm: Any) -> None:
+    """Drafts are accepted under a mask, and where the controller splices the drafted tokens."""
     for (prompt, request), least in zip(requests(8), (3, 4, 4), strict=False):
         before = accepted(llm)
         generate(llm, [(prompt, request)])
         assert accepted(llm) - before >= least, prompt
 
 
-def test_what_is_not_followed_is_not_taken(
+def test_tokens_after_an_unchecked_draft_are_dropped(
     llm: Any, expected: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With too little time, or with too few copies: what was sampled behind such a draft does not count."""
+    """Drafts stay unchecked if there is too little time or if there are too few copies of the controller."""
     some = [*expected[:6], expected[-1]]
     monkeypatch.setattr(driver(llm)._drafts, "_most", 2)
     assert write(llm, 6) == some
@@ -191,20 +193,20 @@ def test_what_is_not_followed_is_not_taken(
     monkeypatch.setattr(drafts, "MOST_SLOW", 1000)
     before = accepted(llm)
     assert write(llm, 6) == some
-    assert accepted(llm) > before, "the model runner takes drafts that the first mask allows"
+    assert accepted(llm) > before, "the model runner must accept drafts that the first mask allows"
     assert live(llm) == 0
 
 
-def test_prints_once_what_counts(llm: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_output_of_rejected_drafts_is_not_logged(llm: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "vllm.aici"):
         (choice,) = generate(llm, [(COUNT, parameters("diary", max_tokens=20))])
-    words = [line for record in caplog.records for line in record.getMessage().splitlines()]
-    steps = [tuple(map(int, line.split()[-2:])) for line in words if line]
-    told = [0, *choice.token_ids[:-1]]
-    assert steps == list(enumerate(told, 1))
+    lines = [line for record in caplog.records for line in record.getMessage().splitlines()]
+    steps = [tuple(map(int, line.split()[-2:])) for line in lines if line]
+    received = [0, *choice.token_ids[:-1]]
+    assert steps == list(enumerate(received, 1))
 
 
-def test_no_drafts_where_they_would_leave_traces(llm: Any, engines: Engines) -> None:
+def test_controllers_with_side_effects_get_no_drafts(llm: Any, engines: Engines) -> None:
     before = accepted(llm)
     (choice,) = generate(llm, [(COUNT, parameters("shared", max_tokens=20))])
     assert accepted(llm) == before
@@ -226,8 +228,10 @@ def test_an_abort_frees_the_copies(llm: Any) -> None:
     assert not requests and not driver(llm)._by_control and live(llm) == 0
 
 
-def test_preemption(engines: Engines, common: dict[str, Any], long: Written) -> None:
-    """Too few blocks for all: requests are put off and resumed, with drafts under way."""
+def test_preemption_with_drafts_changes_no_text(
+    engines: Engines, common: dict[str, Any], long: Written
+) -> None:
+    """There are too few blocks for all requests, so some are preempted and resumed."""
     options = {"num_gpu_blocks_override": 11, "max_model_len": 256}
     llm = engines(**common, speculative_config=DRAFTS, **options)
     before = counter(llm, "num_preemptions"), accepted(llm)
@@ -236,8 +240,10 @@ def test_preemption(engines: Engines, common: dict[str, Any], long: Written) -> 
     assert live(llm) == 0
 
 
-def test_asynchronous_scheduling(engines: Engines, common: dict[str, Any], model_path: Path) -> None:
-    """Drafts are in a pass before the scheduler knows them. The model guesses itself, mostly right."""
+def test_drafts_with_asynchronous_scheduling_change_no_text(
+    engines: Engines, common: dict[str, Any], model_path: Path
+) -> None:
+    """Drafts are in a pass before the scheduler knows them. The draft model is the model itself."""
     common = common | {"model": model_path}
     expected = write(engines(**common))
     guess = {"method": "draft_model", "model": str(model_path), "num_speculative_tokens": 3}
@@ -248,7 +254,9 @@ def test_asynchronous_scheduling(engines: Engines, common: dict[str, Any], model
     assert live(llm) == 0
 
 
-def test_the_v2_runner(v2_engines: V2Engines, common: dict[str, Any], expected: Written) -> None:
+def test_drafts_with_the_v2_runner_change_no_text(
+    v2_engines: V2Engines, common: dict[str, Any], expected: Written
+) -> None:
     guess = DRAFTS | {"method": "ngram_gpu"}
     options = common | {"speculative_config": guess, "async_scheduling": True}
     before = v2_engines.run(accepted, **options)

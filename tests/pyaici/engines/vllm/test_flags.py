@@ -1,4 +1,4 @@
-"""End tokens that controllers hold, and callbacks that they skip, do the same as on Transformers."""
+"""Held end tokens and skipped callbacks have the same effect as on Transformers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.pyaici.engines.vllm.requests import FRANCE, generate, parameters
 pytestmark = pytest.mark.slow
 
 SOURCE = Path(__file__).resolve().parents[3] / "guests" / "flags.c"
-#: arguments of the guest: ends that are held and taken back, that stay, by splices, and that are not held; a
-#: stop behind one; answers that depend on all that they are told, with and without flags that skip
+#: arguments of the guest. Held end tokens: removed, kept, or part of a splice. End tokens that are not held.
+#: A stop after an end token. Results that depend on all reports, with and without flags that skip callbacks
 ARGUMENTS = [
     *("e1b0a0", "e1s0a0", "d1b0a0", "e0", "d0", "e1e1s0e0", "a0a0e1x0", "e6s6b6a6", "s1e1m1m0"),
     *("#3", "+3", "#8", "+8", "#11", "+11"),
@@ -32,7 +32,7 @@ REQUESTS = [Request(FRANCE, module="flags", arg=arg, max_tokens=16) for arg in A
 
 @dataclass
 class Expected:
-    """What the engine on Transformers makes of the requests, and the end token."""
+    """The results of the engine on Transformers, and the end token."""
 
     results: list[Any]
     end: int
@@ -79,16 +79,16 @@ def options(daemon: Daemon, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "sync"])
-def test_the_same_as_on_transformers(
+def test_results_equal_those_on_transformers(
     engines: Engines, daemon: Daemon, expected: Expected, asynchronous: bool
 ) -> None:
-    """With drafts: see CALLS of test_drafts.py; with the V2 model runner those of test_seat_v2.py."""
+    """CALLS of test_drafts.py covers this with drafts, and CALLS of test_scheduler_v2.py with runner V2."""
     engine = VllmEngine(engines(**options(daemon, async_scheduling=asynchronous)), max_sequences=4)
     assert summary(engine.run(REQUESTS)) == expected.results
 
 
 def test_other_stop_tokens_are_not_held(engines: Engines, daemon: Daemon, expected: Expected) -> None:
-    """The user's own, which are no ends for a controller; an answer that is held back; and no flag at all."""
+    """Covers the user's own stop tokens, an answer that is held back, and a controller without flags."""
     llm = engines(**options(daemon, async_scheduling=False))
     letter = llm.get_tokenizer().encode("x")[-1]
     stopped = parameters("mid", "s1a1", stop_token_ids=[letter])
@@ -102,7 +102,9 @@ def test_other_stop_tokens_are_not_held(engines: Engines, daemon: Daemon, expect
     assert choices[1].text == "x"
 
 
-def test_logits_processors_cannot_hold_an_end(engines: Engines, daemon: Daemon, expected: Expected) -> None:
+def test_logits_processors_cannot_hold_an_end_token(
+    engines: Engines, daemon: Daemon, expected: Expected
+) -> None:
     request = parameters("mid", "e1s0a0")
     request.extra_args["aici_path"] = "logits"
     (choice,) = generate(engines(**options(daemon, async_scheduling=False)), [(FRANCE, request)])

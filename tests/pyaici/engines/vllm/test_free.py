@@ -1,4 +1,4 @@
-"""Requests without a controller: each way to run vLLM writes what Transformers writes, in float32."""
+"""Requests without a controller: every configuration of vLLM equals Transformers, in float32."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def counter(llm: Any, name: str) -> int:
     return sum(int(metric.value) for metric in llm.get_metrics() if metric.name == f"vllm:{name}")
 
 
-def test_texts(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
+def test_completions_equal_transformers(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
     assert greedy(llm, PROMPTS, 40) == reference(PROMPTS, 40)
 
 
-def test_chat(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
+def test_a_chat_equals_transformers(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
     from vllm import SamplingParams
 
     chat: Any = [{"role": "user", "content": "Name a colour."}]
@@ -42,7 +42,9 @@ def test_chat(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
     assert [list(output.outputs[0].token_ids)] == reference([chat], 30)
 
 
-def test_asynchronous_scheduling(engines: Engines, reference: Callable[..., list[list[int]]]) -> None:
+def test_asynchronous_scheduling_changes_no_text(
+    engines: Engines, reference: Callable[..., list[list[int]]]
+) -> None:
     llm = engines(async_scheduling=True)
     assert llm.llm_engine.vllm_config.scheduler_config.async_scheduling
     scheduler = llm.llm_engine.engine_core.engine_core.scheduler
@@ -50,7 +52,7 @@ def test_asynchronous_scheduling(engines: Engines, reference: Callable[..., list
     assert greedy(llm, PROMPTS, 40) == reference(PROMPTS, 40)
 
 
-def test_preemption(engines: Engines, reference: Callable[..., list[list[int]]]) -> None:
+def test_preemption_changes_no_text(engines: Engines, reference: Callable[..., list[list[int]]]) -> None:
     """Sixteen blocks of 32 tokens are too few for six sequences of eighty."""
     llm = engines(num_gpu_blocks_override=17)
     animals = ["small dog", "grey cat", "wise owl", "young fox", "shy mouse", "brown bear"]
@@ -59,8 +61,8 @@ def test_preemption(engines: Engines, reference: Callable[..., list[list[int]]])
     assert counter(llm, "num_preemptions") > 0
 
 
-def test_guesses_from_the_text_before(engines: Engines, reference: Callable[..., list[list[int]]]) -> None:
-    """Speculative decoding; another engine can be made after it."""
+def test_ngram_drafts_change_no_text(engines: Engines, reference: Callable[..., list[list[int]]]) -> None:
+    """Another engine can be made after one with speculative decoding."""
     guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
     llm = engines(speculative_config=guess)
     again = ["One, two, three, four. One, two, three, four. One,", "a b c d e f g a b c d e f g a b c"]
@@ -69,7 +71,7 @@ def test_guesses_from_the_text_before(engines: Engines, reference: Callable[...,
     assert greedy(engines(), again[:1], 10) == reference(again[:1], 10)
 
 
-def test_an_engine_is_shared_and_made_again(
+def test_an_engine_is_reused_only_for_the_same_options(
     engines: Engines, reference: Callable[..., list[list[int]]]
 ) -> None:
     small = engines(max_num_seqs=2)

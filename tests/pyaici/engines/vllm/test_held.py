@@ -1,4 +1,4 @@
-"""Answers that are held back: controllers take tokens back, and clients see the outcome alone."""
+"""Answers that are held back: controllers backtrack, and clients see only the final text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, counter, ends, gene
 
 pytestmark = pytest.mark.slow
 
-#: prompt, argument: within a block, over its bounds, everything that was made, nothing said instead
+#: prompt, argument. The controller removes: tokens of one block, of several blocks, and all but a few, in the
+#: fourth case without appending text
 CASES = [
     (FRANCE, "6 3  Rome, of all places"),
     ("Once upon a time", "40 34  there was a mouse"),
@@ -34,7 +35,7 @@ def wasm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(model_path: Path, wasm: Path) -> list[list[int]]:
-    """What the engine on Transformers makes of the cases."""
+    """The tokens of the cases on Transformers."""
     from pyaici.engines.hf import HfEngine, Request
     from pyaici.engines.hf.program import load_model
 
@@ -72,10 +73,10 @@ CONFIGURATIONS: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "options", CONFIGURATIONS, ids=["sync", "async", "sync-preempted", "async-preempted"]
 )
-def test_tokens_are_taken_back(
+def test_backtracking_gives_the_same_tokens_as_on_transformers(
     engines: Engines, daemon: Daemon, expected: list[list[int]], options: dict[str, Any]
 ) -> None:
-    """Beside requests without a controller, and one that holds nothing back."""
+    """The batch also has a request without a controller, and one that is not held back."""
     llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)}, **options)
     others = [
         (FRANCE, parameters(max_tokens=40)),
@@ -86,7 +87,7 @@ def test_tokens_are_taken_back(
     times = 3 if "num_gpu_blocks_override" in options else 1
     cases = [(prompt, held("thoughts", arg)) for prompt, arg in CASES] * times
     choices = generate(llm, [*cases, *others])
-    # one is counted where a case takes back what others might share
+    # a case counts as a preemption if it removes tokens of a block that others might share
     assert (counter(llm, "num_preemptions") > before + times) == ("num_gpu_blocks_override" in options)
     assert [list(choice.token_ids) for choice in choices[: len(cases)]] == expected * times
     assert [choice.text for choice in choices[len(cases) :]] == alone
@@ -96,7 +97,7 @@ def test_tokens_are_taken_back(
     ]
 
 
-def test_masks_hold_as_well(engines: Engines, daemon: Daemon) -> None:
+def test_held_answers_obey_their_masks(engines: Engines, daemon: Daemon) -> None:
     llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)})
     plain, back = (
         texts(llm, [(FRANCE, request)])[0]
@@ -108,7 +109,7 @@ def test_masks_hold_as_well(engines: Engines, daemon: Daemon) -> None:
     assert plain == back and re.fullmatch(YEAR, back)
 
 
-def test_what_cannot_be_held(engines: Engines, daemon: Daemon) -> None:
+def test_held_answers_that_are_impossible_fail(engines: Engines, daemon: Daemon) -> None:
     llm = engines(env={"AICI_SOCKET": str(daemon.socket_path)})
     too_far, measured, limited = ends(
         llm,
@@ -118,6 +119,6 @@ def test_what_cannot_be_held(engines: Engines, daemon: Daemon) -> None:
             (FRANCE, held("thoughts", "30 29  and so on", max_tokens=32)),
         ],
     )
-    assert too_far[0] == "error" and "takes back 6 tokens of 4" in str(too_far[1])
+    assert too_far[0] == "error" and "removes 6 tokens, but the sequence has only 4" in str(too_far[1])
     assert measured[0] == "error" and "aici_hold and logprobs" in str(measured[1])
     assert limited == ("length", None)

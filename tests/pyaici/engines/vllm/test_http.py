@@ -1,4 +1,4 @@
-"""Controllers through vLLM's OpenAI server, with the official client."""
+"""Controllers in requests to vLLM's OpenAI server, with the official client."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.pyaici.engines.vllm.server import MODEL, Server, Servers
 
 pytestmark = pytest.mark.slow
 
-#: says the same to everybody
+#: always writes the same text
 GREET = r"""
 #include "aici.h"
 
@@ -57,7 +57,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 @pytest.fixture
 def controlled(servers: Servers, daemon: Daemon) -> Server:
-    """A server whose controllers run in a daemon beside it."""
+    """A server whose controllers run in the daemon."""
     return servers(AICI_SOCKET=str(daemon.socket_path))
 
 
@@ -70,20 +70,20 @@ def complete(server: Server, extra: dict[str, Any], **options: Any) -> Any:
     return server.client.completions.create(**settings, extra_body=extra)
 
 
-def test_completions(controlled: Server) -> None:
+def test_a_completion_follows_its_pattern(controlled: Server) -> None:
     choice = complete(controlled, xargs("regex", YEAR)).choices[0]
     assert re.fullmatch(YEAR, choice.text)
     assert (choice.finish_reason, choice.stop_reason) == ("stop", "controller")
 
 
-def test_log_probabilities(controlled: Server) -> None:
+def test_every_token_has_a_log_probability(controlled: Server) -> None:
     choice = complete(controlled, xargs("json_schema", '{"const": "one two three"}'), logprobs=1).choices[0]
     assert choice.text == '"one two three"'
     assert "".join(choice.logprobs.tokens) == choice.text
     assert len(choice.logprobs.token_logprobs) == len(choice.logprobs.tokens)
 
 
-def test_a_stream_is_the_same_text(controlled: Server) -> None:
+def test_a_stream_has_the_same_text_as_a_whole_completion(controlled: Server) -> None:
     whole = complete(controlled, xargs("regex", YEAR)).choices[0].text
     pieces = [chunk.choices[0].text for chunk in complete(controlled, xargs("regex", YEAR), stream=True)]
     assert "".join(pieces) == whole and len(pieces) > 2
@@ -91,7 +91,7 @@ def test_a_stream_is_the_same_text(controlled: Server) -> None:
     assert [text for chunk in held if (text := chunk.choices[0].text)] == [whole]
 
 
-def test_chat(controlled: Server) -> None:
+def test_a_chat_answer_follows_its_schema(controlled: Server) -> None:
     schema = {
         "type": "object",
         "properties": {"city": {"type": "string", "maxLength": 12}},
@@ -126,8 +126,10 @@ def test_chat(controlled: Server) -> None:
     ],
     ids=["argument", "name", "key", "path", "schema"],
 )
-def test_what_is_wrong_is_told(controlled: Server, extra: dict[str, Any], message: str) -> None:
-    """As an error of the request, and it costs others nothing."""
+def test_an_invalid_controller_is_an_error_of_its_request(
+    controlled: Server, extra: dict[str, Any], message: str
+) -> None:
+    """Later requests are not affected."""
     with pytest.raises(openai.BadRequestError, match=message):
         complete(controlled, extra)
     with pytest.raises(openai.APIError, match=message):
@@ -135,15 +137,15 @@ def test_what_is_wrong_is_told(controlled: Server, extra: dict[str, Any], messag
     assert complete(controlled, {}, max_tokens=3).choices[0].finish_reason == "length"
 
 
-def test_beside_others(controlled: Server) -> None:
+def test_grammars_of_vllm_and_several_choices_work_too(controlled: Server) -> None:
     native = complete(controlled, {"structured_outputs": {"choice": ["red", "green"]}}).choices[0].text
     assert native in ("red", "green")
     several = complete(controlled, xargs("regex", YEAR), n=2, temperature=1.5, seed=3).choices
     assert all(re.fullmatch(YEAR, choice.text) for choice in several) and len(several) == 2
 
 
-def test_an_uploaded_controller(controlled: Server, daemon: Daemon, tmp_path: Path) -> None:
-    """Sent to the daemon while the server runs; requests call it by its tag."""
+def test_an_uploaded_controller_can_be_used(controlled: Server, daemon: Daemon, tmp_path: Path) -> None:
+    """Uploads a controller to the daemon while the server runs. Requests name it by its tag."""
     (tmp_path / "greet.c").write_text(GREET)
     build_controller(tmp_path / "greet.c", tmp_path / "greet.wasm")
     command = [sys.executable, "-m", "pyaici.cli", "upload", str(tmp_path / "greet.wasm"), "--tag", "greet"]
@@ -153,8 +155,7 @@ def test_an_uploaded_controller(controlled: Server, daemon: Daemon, tmp_path: Pa
     assert complete(controlled, xargs("greet"), max_tokens=1).choices[0].finish_reason == "length"
 
 
-def test_forks(controlled: Server) -> None:
-    """The choices of one request are one controller's."""
+def test_forks_of_a_controller_become_choices(controlled: Server) -> None:
     extra = {"top_k": 1, **xargs("showcase", aici_fork=1, aici_hold=1)}
     completion = complete(controlled, extra, prompt="Once upon a time", n=4, temperature=1, max_tokens=60)
     *used, unused = sorted(completion.choices, key=lambda choice: choice.index)
@@ -163,8 +164,10 @@ def test_forks(controlled: Server) -> None:
     assert (unused.text, unused.finish_reason, unused.stop_reason) == ("", "stop", "unused")
 
 
-def test_in_a_logits_processor(controlled: Server, daemon: Daemon, model_path: Path) -> None:
-    """The other path: the text of our engine on Transformers, and its own refusals."""
+def test_the_logits_processor_path_equals_transformers(
+    controlled: Server, daemon: Daemon, model_path: Path
+) -> None:
+    """Also checks the errors of this path."""
     sentence, prompt = "[A-Z][a-z]{2,7} is [0-9]{1,3} years old", "Once upon a time there was a small dog who"
     with Runtime(daemon.socket_path) as runtime:
         engine = HfEngine(*load_model(model_path, "cpu"), runtime)
@@ -187,5 +190,5 @@ def test_in_a_logits_processor(controlled: Server, daemon: Daemon, model_path: P
             complete(controlled, wrong)
 
 
-def test_it_ends_in_order(controlled: Server) -> None:
+def test_the_server_shuts_down_cleanly(controlled: Server) -> None:
     assert controlled.close() == 0, controlled.tail()

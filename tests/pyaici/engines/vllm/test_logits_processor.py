@@ -1,4 +1,4 @@
-"""The logits-processor path in real engines: texts are those of our engine on Transformers, in float32."""
+"""The logits-processor path in real engines writes the same tokens as Transformers, in float32."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ MIXED: list[Call] = [
     (PROMPTS[3], "yesno", ""),
     (PROMPTS[1], "nudge", "stop 6"),
 ]
-#: vLLM under async scheduling tells tokens only to processors that it was started with
+#: with async scheduling, vLLM passes tokens only to processors that are named at its start
 NAMED: dict[str, Any] = {"async_scheduling": True, "logits_processors": [PROCESSOR]}
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 2, "prompt_lookup_min": 1}
 
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """The daemon that processors join, whose modules have names."""
+    """The daemon that processors connect to, with tagged modules."""
     nudge = build_controller(NUDGE, tmp_path_factory.mktemp("nudge") / "nudge.wasm").path
     with Runtime(workers=1) as runtime:
         runtime.tag(runtime.upload(nudge).id, "nudge")
@@ -73,7 +73,7 @@ def socket(runtime: Runtime) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def expected(runtime: Runtime, model_path: Path) -> Callable[[list[Call], int], list[list[int]]]:
-    """What our engine on Transformers writes greedily under the same controllers, in one batch."""
+    """Generates greedily on Transformers under the same controllers, in one batch."""
     from pyaici.engines.hf import HfEngine, Request
     from pyaici.engines.hf.program import load_model
 
@@ -104,19 +104,19 @@ def write(llm: Any, calls: list[Call], max_tokens: int) -> list[list[int]]:
 
 
 def without_end(texts: list[list[int]]) -> list[list[int]]:
-    """A controller that stops ends its text by an end token here, and without one there."""
+    """Removes the end token, which a stopped text has in vLLM but not on Transformers."""
     return [text[:-1] if text[-1:] == [2] else text for text in texts]
 
 
-def test_texts(llm: Any, expected: Callable[..., list[list[int]]]) -> None:
+def test_texts_equal_those_on_transformers(llm: Any, expected: Callable[..., list[list[int]]]) -> None:
     want = without_end(expected(MIXED, 40))
     assert without_end(write(llm, MIXED, 40)) == want
-    assert len(want[6]) == 5, "the one that stops"
+    assert len(want[6]) == 5, "this controller stops"
     for alone in (1, 4):
         assert without_end(write(llm, [MIXED[alone]], 40)) == [want[alone]]
 
 
-def test_sampled_texts_obey(llm: Any) -> None:
+def test_sampled_texts_match_their_pattern(llm: Any) -> None:
     params = [parameters("regex", SENTENCE, 60, temperature=1.5, seed=seed) for seed in range(6)]
     texts = [o.outputs[0].text for o in llm.generate([PROMPTS[1]] * 6, params, use_tqdm=False)]
     assert all(re.fullmatch(SENTENCE, text) for text in texts) and len(set(texts)) > 1, texts
@@ -127,7 +127,7 @@ def test_sampled_texts_obey(llm: Any) -> None:
     assert all(re.fullmatch(SENTENCE, output.text) for output in several.outputs)
 
 
-def test_requests_that_are_aborted(llm: Any, runtime: Runtime) -> None:
+def test_aborted_requests_free_their_controllers(llm: Any, runtime: Runtime) -> None:
     engine = llm.llm_engine
     params = parameters("regex", "[a-z ]{200}", 60)
     names = [engine.add_request(f"abort-{i}", prompt, params) for i, prompt in enumerate(PROMPTS[:3])]
@@ -140,10 +140,10 @@ def test_requests_that_are_aborted(llm: Any, runtime: Runtime) -> None:
     engine.abort_request([names[0], names[2]], internal=True)
     assert not engine.has_unfinished_requests()
     ((token,),) = write(llm, [(PROMPTS[0], None, "")], 1)
-    assert token and has_live(runtime, 0), "those that are left are freed by the next step of the engine"
+    assert token and has_live(runtime, 0), "the next step of the engine must free the rest"
 
 
-def test_controllers_that_fail_end_their_request_only(
+def test_controllers_that_fail_end_only_their_own_request(
     llm: Any, reference: Callable[..., list[list[int]]], caplog: Any
 ) -> None:
     calls: list[Call] = [
@@ -166,7 +166,7 @@ def test_controllers_that_fail_end_their_request_only(
         assert words in caplog.text
 
 
-def test_requests_that_make_no_sense(llm: Any) -> None:
+def test_invalid_requests_are_refused(llm: Any) -> None:
     from vllm import SamplingParams
     from vllm.exceptions import VLLMValidationError
 
@@ -181,8 +181,8 @@ def test_requests_that_make_no_sense(llm: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, NAMED], ids=["installed", "named"])
-def test_biases_are_those_of_vllm(engines: Engines, options: dict[str, Any]) -> None:
-    """Added once, also where vLLM has two of our processors: it is installed, and named besides."""
+def test_biases_have_the_same_effect_as_those_of_vllm(engines: Engines, options: dict[str, Any]) -> None:
+    """Biases are added once even if vLLM has two of our processors: one installed and one named."""
     llm = engines(**options)
     ((first, *_),) = write(llm, [(PROMPTS[0], None, "")], 1)
     for bias in (-3.5, 2.0):
@@ -193,7 +193,7 @@ def test_biases_are_those_of_vllm(engines: Engines, options: dict[str, Any]) -> 
             assert write(llm, [(PROMPTS[0], "nudge", f"{kind} {first} {bias}")], 30) == [want]
 
 
-def test_texts_under_asynchronous_scheduling(
+def test_texts_with_asynchronous_scheduling_equal_transformers(
     engines: Engines, expected: Callable[..., list[list[int]]]
 ) -> None:
     llm = engines(**NAMED)
@@ -201,7 +201,7 @@ def test_texts_under_asynchronous_scheduling(
 
 
 @pytest.mark.parametrize("options", [{}, NAMED], ids=["sync", "async"])
-def test_preemption(
+def test_preemption_changes_no_text(
     engines: Engines, options: dict[str, Any], expected: Callable[..., list[list[int]]]
 ) -> None:
     """Sixteen blocks of 32 tokens are too few for six sequences of eighty."""
@@ -217,8 +217,10 @@ def test_preemption(
     assert counter(llm, "num_preemptions") > 0
 
 
-def test_prompts_in_parts(engines: Engines, expected: Callable[..., list[list[int]]]) -> None:
-    """A prompt that takes several passes: vLLM samples in each, and throws away all tokens but the last."""
+def test_prompts_in_several_passes_equal_transformers(
+    engines: Engines, expected: Callable[..., list[list[int]]]
+) -> None:
+    """vLLM samples in each pass of a prompt, and drops all tokens but the last."""
     long = "One two three four five six seven eight nine ten. " * 12
     calls: list[Call] = [(long + prompt, controller, arg) for prompt, controller, arg in MIXED[:3]]
     llm = engines(max_num_batched_tokens=64)
@@ -233,10 +235,10 @@ def test_prompts_in_parts(engines: Engines, expected: Callable[..., list[list[in
     ],
     ids=["async", "drafts"],
 )
-def test_engines_that_refuse(
+def test_unsupported_engines_refuse_only_controlled_requests(
     engines: Engines, reference: Callable[..., list[list[int]]], options: dict[str, Any], words: str
 ) -> None:
-    """The seat in the scheduler says it: vLLM would leave the processor, or its tokens, out in silence."""
+    """AICI's part of the scheduler refuses: vLLM would silently leave out the processor or its tokens."""
     llm = engines(**options)
     params = [parameters("regex", SENTENCE), parameters(None, max_tokens=12)]
     refused, free = llm.generate([PROMPTS[0]] * 2, params, use_tqdm=False)
@@ -244,7 +246,7 @@ def test_engines_that_refuse(
     assert [list(free.outputs[0].token_ids)] == reference([PROMPTS[0]], 12)
 
 
-def test_engines_that_cannot(model_path: Path) -> None:
+def test_engine_refusal_names_the_option_to_change(model_path: Path) -> None:
     from vllm.engine.arg_utils import EngineArgs
 
     for options, words in (
@@ -258,14 +260,14 @@ def test_engines_that_cannot(model_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_texts_of_the_second_model_runner(
+def test_texts_of_runner_v2_equal_transformers(
     v2_engines: V2Engines, expected: Callable[..., list[list[int]]], socket: str, asynchronous: bool
 ) -> None:
     found = v2_engines.run(write_at, socket, MIXED, 12, async_scheduling=asynchronous)
     assert without_end(found) == without_end(expected(MIXED, 12))
 
 
-def test_preemption_of_the_second_model_runner(
+def test_preemption_with_runner_v2_changes_no_text(
     v2_engines: V2Engines, expected: Callable[..., list[list[int]]], socket: str
 ) -> None:
     calls = [MIXED[1], (PROMPTS[1], "regex", "[a-z ,.]{300}"), MIXED[0]]

@@ -1,4 +1,4 @@
-"""The engine in processes of its own, as vLLM has it unless told otherwise: all paths, in one engine."""
+"""The engine in separate processes, which is vLLM's default: all paths, in one engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.pyaici.engines.vllm.test_logits_processor import MIXED, Call, without
 
 pytestmark = pytest.mark.slow
 
-#: of these the controllers are bundled; there is no daemon that has others
+#: calls with bundled controllers; there is no daemon with others
 CALLS: list[Call] = [call for call in MIXED if call[1] != "nudge"]
 
 
@@ -30,7 +30,7 @@ def llm(engines: Engines) -> Any:
 
 @pytest.fixture(scope="module")
 def expected(model_path: Path) -> list[list[int]]:
-    """What our engine on Transformers writes under the same controllers."""
+    """The tokens of our engine on Transformers under the same controllers."""
     with Runtime() as runtime:
         engine = HfEngine(*load_model(model_path, "cpu"), runtime)
         modules = {name: runtime.upload(find_controller(name)).id for _, name, _ in CALLS if name}
@@ -41,17 +41,19 @@ def expected(model_path: Path) -> list[list[int]]:
         return [result.new_tokens for result in engine.run(requests)]
 
 
-def test_without_controllers(llm: Any, reference: Callable[..., list[list[int]]]) -> None:
-    assert not hasattr(llm.llm_engine.engine_core, "engine_core"), "it is in another process"
+def test_requests_without_controllers_equal_transformers(
+    llm: Any, reference: Callable[..., list[list[int]]]
+) -> None:
+    assert not hasattr(llm.llm_engine.engine_core, "engine_core"), "the engine must be in another process"
     assert greedy(llm, PROMPTS, 40) == reference(PROMPTS, 40)
 
 
-def test_in_a_logits_processor(llm: Any, expected: list[list[int]]) -> None:
+def test_the_logits_processor_path_equals_transformers(llm: Any, expected: list[list[int]]) -> None:
     assert without_end(write(llm, CALLS, 24)) == without_end(expected)
 
 
-def test_beside_the_pass(llm: Any, engines: Engines) -> None:
-    """What the engine has started ends with it."""
+def test_the_overlapped_path_works_in_separate_processes(llm: Any, engines: Engines) -> None:
+    """Closing the engine ends the processes that it started."""
     free, controlled, wrong = generate(
         llm,
         [

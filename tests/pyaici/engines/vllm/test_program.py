@@ -1,4 +1,4 @@
-"""harness/run_vllm.py: whole runs of the default model, and how they are interrupted."""
+"""harness/run_vllm.py: whole runs of the default model, recordings, interrupts and errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.processes import family, left_behind
 ROOT = Path(__file__).resolve().parents[4]
 GUEST = ROOT / "tests" / "guests" / "guest.c"
 COMMAND = [sys.executable, str(ROOT / "harness" / "run_vllm.py")]
-#: an argument of it, and a prompt, that would take minutes
+#: options for GUEST with which a run would take minutes
 LONG = ["--arg", "token 500", "--prompt", "Count.", "--max-tokens", "4000"]
 
 YESNO = ["--controller", "yesno", "--prompt", "x"]
-#: all verbs, and numbers that nobody has given a seed for
+#: uses all verbs, and random numbers without a given seed
 SCRIPT = """
 import random
 from aici import argument, fixed, fork, gen, label, rewind, set_var
@@ -56,7 +56,7 @@ def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs what must fail before vLLM starts; returns what is said."""
+    """Runs a command that must fail before vLLM starts. Returns its stderr."""
 
     def run(*argv: str) -> str:
         def started(*_: object) -> NoReturn:
@@ -70,7 +70,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
-def test_the_demonstration(tmp_path: Path) -> None:
+def test_a_run_without_options_shows_the_example(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"vLLM started in .* s\n", done.stderr)
@@ -86,11 +86,11 @@ def test_the_demonstration(tmp_path: Path) -> None:
 [0-9]+ tokens sampled, [0-9]+ forced, 0 taken back, 0 forks in .* s \(.* tokens/s\)
 """
     assert re.fullmatch(shown, done.stdout)
-    assert not list(tmp_path.glob("aici-*")), "the runtime's folder is gone"
+    assert not list(tmp_path.glob("aici-*")), "the runtime's folder is left"
 
 
 @pytest.mark.slow
-def test_several_sequences_after_the_forward_pass(tmp_path: Path, model_path: Path) -> None:
+def test_several_sequences_with_the_path_logits(tmp_path: Path, model_path: Path) -> None:
     pattern = tmp_path / "pattern.txt"
     pattern.write_text("[a-z]{3} [0-9]{2}\\.\n")
     question = ["--model", str(model_path), "--prompt", "Hello", "--no-chat"]
@@ -102,7 +102,7 @@ def test_several_sequences_after_the_forward_pass(tmp_path: Path, model_path: Pa
 
 
 @pytest.mark.slow
-def test_a_controller_that_fails(tmp_path: Path) -> None:
+def test_a_controller_that_fails_is_shown_as_an_error(tmp_path: Path) -> None:
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
     done = run(tmp_path, "--controller", str(guest), "--arg", "mid_trap", "--prompt", "Hi")
     assert done.returncode == 1, done.stderr
@@ -116,15 +116,15 @@ def test_a_recording_is_replayed_without_vllm(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("script.py").write_text(SCRIPT)
-    asked = ["--model", str(model_path), "--controller", "script.py", "--arg", "[7]", "--prompt", "Hello"]
-    done = run(tmp_path, *asked, "--temperature", "0.8", "--record", "r.json")
+    options = ["--model", str(model_path), "--controller", "script.py", "--arg", "[7]", "--prompt", "Hello"]
+    done = run(tmp_path, *options, "--temperature", "0.8", "--record", "r.json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("recorded: aici test script.py --transcript r.json\n")
-    told = json.loads(Path("r.json").read_text())
-    first, second = told["sequences"]
+    recording = json.loads(Path("r.json").read_text())
+    first, second = recording["sequences"]
     assert second["parent"] == 0 and (first["reason"], second["reason"]) == ("stop", "stop")
-    assert first["log"].endswith(" [7]\n") and set(told["variables"]) == {"said0", "said1"}
-    assert all(step["allowed"] for one in told["sequences"] for step in one["steps"] if "sample" in step)
+    assert first["log"].endswith(" [7]\n") and set(recording["variables"]) == {"said0", "said1"}
+    assert all(step["allowed"] for one in recording["sequences"] for step in one["steps"] if "sample" in step)
     command = ["test", "script.py", "--transcript", "r.json"]
     assert aici([*command, "--masks"]) == 0, capsys.readouterr().out
     assert "of the default model" in capsys.readouterr().out
@@ -142,10 +142,10 @@ def test_a_recording_is_replayed_without_vllm(
     ],
 )
 @pytest.mark.parametrize("generating", [True, False])
-def test_a_signal_ends_it(
+def test_a_signal_ends_a_run_and_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals, status: int, line: str, generating: bool
 ) -> None:
-    """While the model writes, or while vLLM is imported and starts."""
+    """Sends the signal while the model generates, or while vLLM is imported and starts."""
     guest = build_controller(GUEST, tmp_path / "guest.wasm").path
     with subprocess.Popen(
         [*COMMAND, "--controller", str(guest), *LONG],  # four layers would end the text at once
@@ -169,36 +169,36 @@ def test_a_signal_ends_it(
             members |= family(process.pid)
         finally:
             process.send_signal(number)
-            _, said = process.communicate(timeout=60)
-    assert process.returncode == status and said.endswith(line)
-    assert "Traceback" not in said or "Exception ignored" in said
+            _, stderr = process.communicate(timeout=60)
+    assert process.returncode == status and stderr.endswith(line)
+    assert "Traceback" not in stderr or "Exception ignored" in stderr
     assert left_behind(members) == []
     assert not list(tmp_path.glob("aici-*"))
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "words"),
     [
         (["--controller", "yesno"], "--prompt"),
         (["--controller", "no such thing", "--prompt", "x"], "no such thing"),
-        (["--prompt", "x", "--arg", "y"], "there is no controller"),
+        (["--prompt", "x", "--arg", "y"], "--arg needs a controller"),
         (["--prompt", "x", "--model", "/nowhere"], "/nowhere"),
         (["--prompt", "@/no/file"], "--prompt: cannot read '/no/file'"),
         (["--controller", "regex", "--prompt", "x"], "the pattern is empty"),
-        (["--prompt", "x", "--record", "r.json"], "--record is of what a controller does"),
-        ([*YESNO, "--record", "r.json", "--n", "2"], "of its controller: no --n\n"),
-        ([*YESNO, "--record", "r.json", "--path", "logits"], "--record is of the path overlapped alone"),
-        ([*YESNO, "--record", "/"], "/ is no file that can be written"),
+        (["--prompt", "x", "--record", "r.json"], "--record needs a controller"),
+        ([*YESNO, "--record", "r.json", "--n", "2"], "forks: leave out --n\n"),
+        ([*YESNO, "--record", "r.json", "--path", "logits"], "--record needs --path overlapped"),
+        ([*YESNO, "--record", "/"], "cannot write /: it is a folder"),
         (["--controller", "regex", "--prompt", "x", "--arg", "[a-"], "column 1: this class is not closed"),
     ],
 )
-def test_wrong_options_are_told_before_vllm_starts(
-    argv: list[str], says: str, refused: Callable[..., str]
+def test_invalid_options_are_refused_before_vllm_starts(
+    argv: list[str], words: str, refused: Callable[..., str]
 ) -> None:
-    assert says in refused(*argv)
+    assert words in refused(*argv)
 
 
-def test_a_run_that_would_not_be_controlled(
+def test_a_run_is_refused_if_vllm_does_not_load_aici(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_PLUGINS", "other")
@@ -206,10 +206,10 @@ def test_a_run_that_would_not_be_controlled(
     monkeypatch.delenv("VLLM_PLUGINS")
     known: Any = lambda **_: ()  # noqa: E731
     monkeypatch.setattr("importlib.metadata.entry_points", known)
-    assert "vLLM does not know AICI" in refused("--controller", "yesno", "--prompt", "x")
+    assert "vLLM does not find the AICI plugin" in refused("--controller", "yesno", "--prompt", "x")
 
 
-def test_what_another_process_does_is_not_recorded(
+def test_recording_an_engine_in_another_process_is_refused(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")

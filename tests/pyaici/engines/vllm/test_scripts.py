@@ -1,4 +1,4 @@
-"""Controllers in Python and JavaScript that come with requests to vLLM."""
+"""Scripts in Python and JavaScript in requests to vLLM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def main():
     place = label()
     for attempt in range(2):
         await gen(regex=" [a-z]{3,6}", max_tokens=4)
-        print("taken back:", place.text)
+        print("removed:", place.text)
         await rewind(place)
     await fixed(":")
     said = await generate(stop="e", max_tokens=40)
@@ -48,7 +48,7 @@ export async function main() {
   const place = label();
   for (let attempt = 0; attempt < 2; attempt++) {
     await gen({ regex: / [a-z]{3,6}/, maxTokens: 4 });
-    console.log("taken back:", place.text);
+    console.log("removed:", place.text);
     rewind(place);
   }
   fixed(":");
@@ -119,7 +119,7 @@ export async function main() {
 
 
 def script(language: str, source: str, arg: Any = None, *, text: bool = False, **more: Any) -> Any:
-    """A request with a script; as a `text` of JSON it is what comes over HTTP."""
+    """Returns parameters with a script. `text`: the script is encoded as JSON, as over HTTP."""
     value: Any = {"language": language, "source": source, "arg": arg}
     options = {key: more.pop(key) for key in list(more) if not key.startswith("aici_")}
     extra = {"aici_script": json.dumps(value) if text else value, **more}
@@ -140,7 +140,7 @@ def llm(engines: Engines, daemon: Daemon) -> Any:
 
 @pytest.fixture(scope="module")
 def expected(daemon: Daemon, model_path: Path) -> GenerationResult:
-    """What the engine on Transformers makes of the script in Python."""
+    """The result of the Python script on Transformers."""
     from pyaici.bundled import LANGUAGES
     from pyaici.engines.hf import HfEngine
     from pyaici.engines.hf.program import load_model
@@ -154,7 +154,7 @@ def expected(daemon: Daemon, model_path: Path) -> GenerationResult:
         (result,) = engine.run([Request(FRANCE, module=module, arg=arg, max_tokens=80)])
     assert result.error is None
     assert re.fullmatch(r" Born in( [12]\d{3}):[^e]*\|stop\|\1", result.text, re.DOTALL), result.text
-    assert result.log.count("taken back:  ") == 2
+    assert result.log.count("removed:  ") == 2
     return result
 
 
@@ -163,7 +163,7 @@ def expected(daemon: Daemon, model_path: Path) -> GenerationResult:
 def test_the_same_text_as_on_transformers(
     llm: Any, expected: GenerationResult, language: str, text: bool
 ) -> None:
-    """A pattern, a label that is gone back to, a stop string, within a token too; beside a free request."""
+    """The scripts use a pattern, rewind to a label, and stop at a string that may lie within a token."""
     free = parameters(max_tokens=12)
     alone = texts(llm, [(FRANCE, free)])
     request = script(language, LANGUAGES[language], {"begin": " Born in"}, text=text, aici_hold=True)
@@ -173,19 +173,23 @@ def test_the_same_text_as_on_transformers(
     assert [other.text] == alone
 
 
-def test_what_is_printed_is_told(llm: Any, daemon: Daemon, expected: GenerationResult) -> None:
-    """Both languages at once, with all events."""
+def test_results_have_the_same_log_as_on_transformers(
+    llm: Any, daemon: Daemon, expected: GenerationResult
+) -> None:
+    """Runs scripts in both languages at once, through `VllmEngine`."""
     requests = []
     for language, source in LANGUAGES.items():
         controller, arg = read_request({"language": language, "source": source, "arg": {"begin": " Born in"}})
         requests.append(Request(FRANCE, module=controller, arg=arg, max_tokens=80))
-    for result in VllmEngine(llm, max_sequences=2).run(requests):
+    results = VllmEngine(llm, max_sequences=2).run(requests)
+    assert len(results) == 2
+    for result in results:
         assert (result.text, result.log, result.error) == (expected.text, expected.log, None)
         assert result.backtracked > 0
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_script_goes_on_behind_the_models_end(llm: Any, language: str) -> None:
+def test_a_script_goes_on_after_the_models_end_token(llm: Any, language: str) -> None:
     end = llm.get_tokenizer().eos_token_id
     request = script(language, ENDS[language], aici_hold=True, logit_bias={end: 100.0})
     (choice,) = generate(llm, [(FRANCE, request)])
@@ -193,8 +197,8 @@ def test_a_script_goes_on_behind_the_models_end(llm: Any, language: str) -> None
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_forks(llm: Any, language: str) -> None:
-    """They take choices of the request; without leave they are refused, and the script is told."""
+def test_forks_of_a_script_become_choices(llm: Any, language: str) -> None:
+    """Without `aici_fork`, `fork` raises an error in the script."""
     request = script(language, FORKS[language], aici_fork=True, temperature=1.0, top_k=1, n=3)
     (output,) = llm.generate([FRANCE], [request], use_tqdm=False)
     first, second, unused = output.outputs
@@ -209,7 +213,7 @@ def test_forks(llm: Any, language: str) -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_error_ends_its_own_request(llm: Any, language: str) -> None:
-    """While it runs, with the places that led to it; and before it runs, where it is no script."""
+    """An error at run time comes with its stack trace. A script with a syntax error is refused."""
     source, places = FAULTS[language]
     others = [(FRANCE, parameters("regex", YEAR)), (FRANCE, parameters(max_tokens=30))]
     alone = [texts(llm, [other])[0] for other in others]
@@ -217,7 +221,7 @@ def test_an_error_ends_its_own_request(llm: Any, language: str) -> None:
     failed, refused, *fine = generate(llm, [(FRANCE, script(language, source)), (FRANCE, wrong), *others])
     assert [choice.text for choice in fine] == alone
     assert failed.finish_reason == refused.finish_reason == "error"
-    assert re.fullmatch(" [a-z]{3,}", failed.text), "what it wrote before"
+    assert re.fullmatch(" [a-z]{3,}", failed.text), "the text before the error must be kept"
     for words in places:
         assert words in str(failed.stop_reason), failed.stop_reason
     assert "SyntaxError" in str(refused.stop_reason) and refused.text == ""

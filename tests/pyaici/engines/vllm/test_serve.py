@@ -1,4 +1,4 @@
-"""`aici serve --engine vllm`: the same server over the other engine."""
+"""`aici serve --engine vllm`: the HTTP server with the engine for vLLM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def serving(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield server
 
 
-def test_a_run_with_its_tokens(serving: Serving) -> None:
+def test_a_run_returns_its_text_and_tokens(serving: Serving) -> None:
     whole = serving.run(
         controller="regex", controller_arg="[0-9]{3}-[a-z]{4}", prompt="My code is ", max_tokens=20
     )
@@ -32,7 +32,7 @@ def test_a_run_with_its_tokens(serving: Serving) -> None:
     assert len(pieces) == 4 and all(len(piece["top"][0]) == 2 for piece in pieces)
 
 
-def test_forks_and_what_is_taken_back(serving: Serving) -> None:
+def test_events_of_forks_and_backtracking_add_up_to_the_texts(serving: Serving) -> None:
     _, *steps, end = serving.events(controller="showcase", prompt="Hello", max_tokens=60, seed=1)
     texts: dict[int, str] = {}
     for step in steps:
@@ -42,12 +42,12 @@ def test_forks_and_what_is_taken_back(serving: Serving) -> None:
     assert len(texts) > 1 and texts == {fork["index"]: fork["text"] for fork in end["forks"]}
 
 
-def test_openai(serving: Serving) -> None:
+def test_openai_completions_and_chat(serving: Serving) -> None:
     client = openai.OpenAI(base_url=f"{serving.url}/v1", api_key="none", max_retries=0, timeout=120)
-    said = client.completions.create(
+    completion = client.completions.create(
         model="small", prompt="The sky is", max_tokens=5, temperature=0, logprobs=1
     )
-    assert said.choices[0].text and said.choices[0].logprobs is not None
+    assert completion.choices[0].text and completion.choices[0].logprobs is not None
     chat = client.chat.completions.create(
         model="small",
         messages=[{"role": "user", "content": "Is water wet?"}],
@@ -73,16 +73,16 @@ def test_messages_with_a_checked_call(serving: Serving) -> None:
     assert answer.json()["content"][0]["name"] == "look" and answer.json()["stop_reason"] == "tool_use"
 
 
-def test_a_prefix_by_masks_and_taking_back(serving: Serving) -> None:
+def test_a_prefix_by_masks_and_backtracking(serving: Serving) -> None:
     body = {"context": "def hello_world():\n    ", "prefix": "pri", "max_new_tokens": 5}
     with serving.client() as client:
-        said = client.post("/cpc", json=body).json()
-        assert said["suggestion"].startswith("pri")
-        certificate = said["certificate"]
+        answer = client.post("/cpc", json=body).json()
+        assert answer["suggestion"].startswith("pri")
+        certificate = answer["certificate"]
         assert (
             certificate["model_evals"] is None and certificate["trials"] >= 1 and certificate["log_z"] is None
         )
-        # a prefix that no model writes of its own accord: after so many trials masks alone make it
+        # no model writes this prefix by itself, so after `max_trials` masks force it
         odd = client.post(
             "/cpc", json={**body, "prefix": "qzxjw", "max_trials": 4, "temperature": 1.0}
         ).json()
@@ -91,13 +91,13 @@ def test_a_prefix_by_masks_and_taking_back(serving: Serving) -> None:
         assert refused.status_code == 400 and refused.json()["error"]["param"] == "sampler"
 
 
-def test_errors_of_controllers(serving: Serving) -> None:
+def test_errors_of_controllers_are_reported(serving: Serving) -> None:
     with serving.client() as client:
         answer = client.post("/v1/run", json={"prompt": "a", "controller": "regex", "controller_arg": "(a"})
         assert answer.status_code == 400 and answer.json()["error"]["param"] == "controller_arg"
         assert client.post("/v1/run", json={"prompt": "a", "controller": "nobody"}).status_code == 404
 
 
-def test_it_ends_in_order(serving: Serving) -> None:
+def test_the_server_shuts_down_cleanly(serving: Serving) -> None:
     assert serving.stop() == 143
     assert "Traceback" not in serving.text()

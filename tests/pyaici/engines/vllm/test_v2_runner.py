@@ -1,4 +1,4 @@
-"""The V2 model runner without controllers writes what Transformers writes."""
+"""The V2 model runner without controllers writes the same tokens as Transformers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ def runner(llm: Any) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_texts(v2_engines: V2Engines, reference: Callable[..., list[list[int]]], asynchronous: bool) -> None:
+def test_tokens_equal_those_of_transformers(
+    v2_engines: V2Engines, reference: Callable[..., list[list[int]]], asynchronous: bool
+) -> None:
     module, found = v2_engines.run(runner, async_scheduling=asynchronous)
     assert (module, found) == ("vllm.v1.worker.cpu.model_runner", asynchronous)
     assert v2_engines.run(greedy, PROMPTS, 12, async_scheduling=asynchronous) == reference(PROMPTS, 12)
 
 
-def test_what_fails_over_there_is_told(v2_engines: V2Engines) -> None:
+def test_an_exception_in_the_other_process_is_raised_here(v2_engines: V2Engines) -> None:
     with pytest.raises(RemoteFailure, match="IndexError: "):
         v2_engines.run(fail)
 

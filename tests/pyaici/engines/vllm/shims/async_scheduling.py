@@ -1,4 +1,4 @@
-"""Lets vLLM schedule asynchronously on a CPU, as on a GPU: its CPU platform switches that off."""
+"""Enables vLLM's asynchronous scheduling on a CPU, where its platform disables it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 @contextlib.contextmanager
 def async_scheduling_on_cpu() -> Iterator[None]:
-    """While an engine is made: what `async_scheduling=True` asks for stays so."""
+    """Keeps the value of `async_scheduling` for engines that are made in this context."""
     from vllm.platforms.cpu import CpuPlatform
 
     original = CpuPlatform.__dict__["check_and_update_config"]
 
     def check_and_update_config(cls: Any, config: Any) -> None:
-        asked = config.scheduler_config.async_scheduling
+        requested = config.scheduler_config.async_scheduling
         original.__func__(cls, config)
-        config.scheduler_config.async_scheduling = asked
+        config.scheduler_config.async_scheduling = requested
 
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)
     try:

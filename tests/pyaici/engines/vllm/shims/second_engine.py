@@ -7,7 +7,10 @@ from typing import Any
 
 
 def hide_functions_of_llvmlite() -> None:
-    """vLLM reads `__dict__` of all that modules have; an object of Numba's takes that for a function."""
+    """Makes an object of Numba raise AttributeError for `__dict__`, which it would look up as a function.
+
+    vLLM reads `__dict__` of every object in every module.
+    """
     module = sys.modules.get("llvmlite.binding.ffi")
     if module is None or hasattr(module, "_aici_find"):
         return

@@ -1,4 +1,4 @@
-"""Lets vLLM's V2 model runner run on a CPU: its kernels are in Triton, which has an interpreter."""
+"""Runs the Triton kernels of vLLM's V2 model runner on a CPU, with Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.fetch import pypi_unpacked
 
-#: what only a GPU needs, more than a third of the package
+#: files that only a GPU needs, more than a third of the package
 _LEFT_OUT = ("triton/backends/nvidia/bin/", "triton/backends/nvidia/lib/")
 
 
 def install() -> None:
-    """To be called before vLLM is imported, in a process that then uses the V2 runner and no other."""
+    """Enables the V2 runner in this process. Call it before vLLM is imported."""
     assert "vllm" not in sys.modules
     os.environ["TRITON_INTERPRET"] = "1"
     os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1"
@@ -32,7 +32,7 @@ def install() -> None:
 
 
 def _with_bool_mask(method: Any, position: int) -> Any:
-    """The interpreter takes masks of integers for indices."""
+    """Converts integer masks to booleans, since the interpreter would use them as indices."""
     import numpy as np
 
     def masked(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Controllers in the scheduler, with vLLM's model runner V2, which is the default on GPUs."""
+"""Controllers in the scheduler with vLLM's model runner V2, the default on GPUs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.pyaici.engines.vllm.requests import FRANCE, YEAR, generate, parameter
 
 pytestmark = pytest.mark.slow
 
-#: prompt, controller, argument, held back: masks, forced text, an end of its own, tokens taken back, ends
-#: that do not end it, none
+#: prompt, controller, argument, held back. The controllers mask, force text, stop, backtrack, and hold end
+#: tokens; the last call has no controller
 CALLS = [
     (FRANCE, "regex", YEAR, False),
     ("Describe Ada in JSON:", "json_schema", '{"const": {"name": "Ada", "age": 36}}', False),
@@ -40,7 +40,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 def write(llm: Any) -> list[tuple[list[int], str | None]]:
-    """Tokens and finish reason of each call."""
+    """Returns the tokens and the finish reason of each call."""
     requests = []
     for prompt, controller, arg, *held in CALLS:
         request = parameters(controller, arg, max_tokens=18)
@@ -51,7 +51,7 @@ def write(llm: Any) -> list[tuple[list[int], str | None]]:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_the_same_as_with_v1(
+def test_results_equal_those_of_runner_v1(
     engines: Engines, v2_engines: V2Engines, environment: dict[str, str], asynchronous: bool
 ) -> None:
     expected = write(engines(env=environment))

@@ -1,4 +1,4 @@
-"""Controllers in vLLM's scheduler: masks and splices beside the forward pass, on the real engine."""
+"""Controllers in vLLM's scheduler: masks and splices computed during the forward pass, in the real engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
-#: prompt, controller, argument: masks, forced text, an end of its own, an argument that is no text
+#: prompt, controller, argument. The controllers mask, force text, and stop
 CONTROLLED = [
     (FRANCE, "regex", YEAR),
     ("Is the sky blue?", "yesno", ""),
@@ -32,7 +32,7 @@ CONTROLLED = [
 
 @pytest.fixture(scope="module")
 def steered(model_path: Any) -> Iterator[Callable[[str, str, str], str]]:
-    """What the engine on Transformers writes under the same controller."""
+    """Runs a controller on Transformers and returns the text."""
     from pyaici.bundled import find_controller
     from pyaici.client.runtime import Runtime
     from pyaici.engines.hf import HfEngine, Request
@@ -54,7 +54,7 @@ def steered(model_path: Any) -> Iterator[Callable[[str, str, str], str]]:
 def test_the_same_text_as_on_transformers(
     engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
 ) -> None:
-    """All in one batch, with requests that have no controller, and one with a grammar of vLLM's own."""
+    """The batch also has requests without a controller, and one with a grammar of vLLM's own."""
     from vllm.sampling_params import StructuredOutputsParams
 
     llm = engines(**options)
@@ -68,12 +68,12 @@ def test_the_same_text_as_on_transformers(
     assert written[2:-1] == [steered(*each) for each in CONTROLLED]
 
 
-def test_an_argument_that_is_no_text(llm: Any) -> None:
+def test_an_argument_may_be_a_json_value(llm: Any) -> None:
     (text,) = texts(llm, [("Describe Ada in JSON:", parameters("json_schema", PERSON))])
     assert set(json.loads(text)) == {"name", "age"}
 
 
-def test_what_cannot_start_fails_alone(llm: Any) -> None:
+def test_a_controller_that_cannot_start_ends_only_its_own_request(llm: Any) -> None:
     requests = [
         (FRANCE, parameters("regex", "[a-")),
         (FRANCE, parameters("rejex", "a")),
@@ -87,7 +87,7 @@ def test_what_cannot_start_fails_alone(llm: Any) -> None:
     assert free == ("length", None) and good == ("stop", "controller")
 
 
-def test_a_controller_and_a_grammar_of_vllm(llm: Any) -> None:
+def test_a_controller_and_a_grammar_of_vllm_exclude_each_other(llm: Any) -> None:
     from vllm.sampling_params import StructuredOutputsParams
 
     both = parameters("regex", "a+", structured_outputs=StructuredOutputsParams(choice=["red", "green"]))
@@ -95,15 +95,15 @@ def test_a_controller_and_a_grammar_of_vllm(llm: Any) -> None:
     assert reason == "error" and "not both" in str(why)
 
 
-def test_what_else_forbids_tokens_cannot_break_the_constraint(llm: Any) -> None:
-    """Nothing is left to sample: vLLM samples something, which must not pass for the controller's text."""
+def test_a_mask_that_leaves_no_token_with_vllms_own_is_an_error(llm: Any) -> None:
+    """vLLM samples some token if none is left. It must not appear as text that the controller allowed."""
     (token,) = llm.get_tokenizer().encode(" Paris")
     request = parameters("regex", " Paris", allowed_token_ids=[token + 1])
     ((reason, why),) = ends(llm, [(FRANCE, request)])
     assert reason == "error" and "left nothing" in str(why)
 
 
-def test_limits_count_what_is_forced(llm: Any) -> None:
+def test_forced_tokens_count_towards_max_tokens(llm: Any) -> None:
     schema = json.dumps({"const": "The quick brown fox jumps over the lazy dog, and over the other dogs."})
     whole, cut = (parameters("json_schema", schema, max_tokens=count) for count in (40, 7))
     prompts = [FRANCE, FRANCE]
@@ -114,8 +114,8 @@ def test_limits_count_what_is_forced(llm: Any) -> None:
     assert second.outputs[0].finish_reason == "length"
 
 
-def test_log_probabilities(llm: Any) -> None:
-    """One for each token, also of those that are forced."""
+def test_every_token_has_a_log_probability(llm: Any) -> None:
+    """This includes forced tokens."""
     (choice,) = generate(
         llm, [("Quote:", parameters("json_schema", '{"const": "one two three four"}', logprobs=2))]
     )
@@ -126,8 +126,7 @@ def test_log_probabilities(llm: Any) -> None:
     assert choice.logprobs[-1][choice.token_ids[-1]].logprob == 0
 
 
-def test_several_samples(llm: Any) -> None:
-    """Each has a controller of its own."""
+def test_each_of_several_samples_has_its_own_controller(llm: Any) -> None:
     request = parameters("regex", " [A-Z][a-z]{2,9}\\.", n=3, temperature=1.5, seed=7)
     (output,) = llm.generate([FRANCE], [request], use_tqdm=False)
     found = [choice.text for choice in output.outputs]
@@ -136,10 +135,10 @@ def test_several_samples(llm: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"async_scheduling": True}], ids=["sync", "async"])
-def test_preemption(
+def test_preemption_changes_no_text(
     engines: Engines, steered: Callable[[str, str, str], str], options: dict[str, Any]
 ) -> None:
-    """Too few blocks for all: requests are put off and resumed, and their controllers with them."""
+    """There are too few blocks for all requests, so some are preempted and resumed with their controllers."""
     llm = engines(num_gpu_blocks_override=17, **options)
     pattern = "( [a-z]+)+"
     prompts = [
@@ -154,8 +153,8 @@ def test_preemption(
     assert written == [texts(llm, [request])[0] for request in requests]
 
 
-def test_shared_prefixes(llm: Any, steered: Callable[[str, str, str], str]) -> None:
-    """The second request finds the blocks of the first one's prompt; its controller starts as well."""
+def test_shared_prefixes_change_no_text(llm: Any, steered: Callable[[str, str, str], str]) -> None:
+    """The second request reuses the blocks of the first one's prompt, and its controller still starts."""
     prompt = "These are facts about cities. " * 20 + FRANCE
     first, second = (texts(llm, [(prompt, parameters("regex", " [A-Z][a-z]{2,9}\\."))]) for _ in range(2))
     assert first == second
